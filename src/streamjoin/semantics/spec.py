@@ -1,0 +1,137 @@
+"""`JoinSpec`: what to join, checked on creation. It says nothing of how it is run.
+
+The total order of all tuples is (ts, side, source, seq): left before right at equal `ts`, sources
+of a side by name, `seq` the position within the source. A pair is in the result iff the predicate
+is true and the tuple that comes first in this order is still in its side's window when the other
+one comes (see `TimeWindow`, `RowWindow`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from streamjoin.semantics.callables import CallablePredicate, PredicateFunction, inspect_callable
+from streamjoin.semantics.errors import SpecError, WindowError
+from streamjoin.semantics.expressions import Expr
+from streamjoin.semantics.sql import parse_predicate
+from streamjoin.semantics.types import TIME_SCALE
+from streamjoin.semantics.windows import Duration, RowWindow, SideWindow, TimeWindow, Window, side_window, ticks
+
+SIDES = ("left", "right")
+HOW = ("inner",)
+
+
+@dataclass(frozen=True)
+class JoinSpec:
+    """A sliding-window join of two streams.
+
+    `on` is SQL text over the tables `left` and `right`, or a callable `f(left_row, right_row)`.
+    `window` is a `TimeWindow`, a `RowWindow`, or a pair (left's, right's) of them.
+    `lateness` is how far `ts` may fall within one source; None means it must not fall at all.
+    """
+
+    left: pa.Schema
+    right: pa.Schema
+    on: str | PredicateFunction
+    window: Window | tuple[Window, Window]
+    left_time: str
+    right_time: str
+    how: str = "inner"
+    lateness: Duration | None = None
+    suffix: str = "_right"
+
+    def __post_init__(self) -> None:
+        for side in SIDES:
+            self._check_schema(side)
+        if self.how not in HOW:
+            raise SpecError(f"how is {self.how!r}; allowed: {', '.join(HOW)}")
+        windows = self.window if isinstance(self.window, tuple) else (self.window, self.window)
+        if len(windows) != 2 or not all(isinstance(w, (TimeWindow, RowWindow)) for w in windows):
+            raise WindowError(
+                f"window is {self.window!r}: give a TimeWindow, a RowWindow, or a pair of them (left's, right's)"
+            )
+        # Computing the derived parts checks them.
+        _ = self.time_unit, self.left_window, self.right_window, self.lateness_ticks, self.schema, self.predicate
+
+    def _check_schema(self, side: str) -> None:
+        schema, time = getattr(self, side), getattr(self, f"{side}_time")
+        if not isinstance(schema, pa.Schema):
+            raise SpecError(f"{side} is a {type(schema).__name__}: give a pyarrow.Schema")
+        repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+        if repeated:
+            raise SpecError(f"the {side} schema has several columns named {repeated[0]!r}: names must be unique")
+        if time not in schema.names:
+            raise SpecError(f"{side}_time is {time!r}, which is no column of {side}: it has {schema.names}")
+        kind = schema.field(time).type
+        if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind)):
+            raise SpecError(f"{side}_time {time!r} has type {kind}: a time column is a timestamp or an integer")
+
+    @cached_property
+    def predicate(self) -> Expr | CallablePredicate:
+        """The predicate as a typed tree, or the callable with the columns it reads."""
+        if isinstance(self.on, str):
+            return parse_predicate(self.on, self.left, self.right)
+        if callable(self.on):
+            return inspect_callable(self.on, self.left, self.right)
+        raise SpecError(f"on is a {type(self.on).__name__}: give SQL text or a callable f(left_row, right_row)")
+
+    @cached_property
+    def time_unit(self) -> str | None:
+        """The finer unit of the two time columns, in which all times are kept; None for integers."""
+        left, right = self.left.field(self.left_time).type, self.right.field(self.right_time).type
+        if pa.types.is_timestamp(left) != pa.types.is_timestamp(right):
+            raise SpecError(f"left_time is {left} and right_time is {right}: both must be timestamps or both integers")
+        if not pa.types.is_timestamp(left):
+            return None
+        if (left.tz is None) != (right.tz is None):
+            raise SpecError(f"left_time is {left} and right_time is {right}: both must have a time zone or neither")
+        return max(left.unit, right.unit, key=TIME_SCALE.__getitem__)
+
+    @cached_property
+    def left_window(self) -> SideWindow:
+        return side_window(self.window, "left", self.time_unit)
+
+    @cached_property
+    def right_window(self) -> SideWindow:
+        return side_window(self.window, "right", self.time_unit)
+
+    @cached_property
+    def lateness_ticks(self) -> int | None:
+        if self.lateness is None:
+            return None
+        if isinstance(self.lateness, bool) or not isinstance(self.lateness, Duration):
+            raise WindowError(f"lateness is {self.lateness!r}: give a string, a timedelta, an int, or None")
+        count = 0 if self.lateness == 0 else ticks(self.lateness, self.time_unit, "lateness")
+        if count < 0:
+            raise WindowError(f"lateness is {self.lateness!r}: it can not be negative, zero is the smallest")
+        return count
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The result's columns: left's, then right's; a right name that is taken gets the suffix."""
+        fields = list(self.left)
+        taken = set(self.left.names) | set(self.right.names)
+        for field in self.right:
+            if field.name in self.left.names:
+                if field.name + self.suffix in taken:
+                    raise SpecError(
+                        f"right column {field.name!r} would become {field.name + self.suffix!r}, which is taken: "
+                        "choose another suffix"
+                    )
+                taken.add(field.name + self.suffix)
+                field = field.with_name(field.name + self.suffix)
+            fields.append(field)
+        return pa.schema(fields)
+
+    def side_schema(self, side: str) -> pa.Schema:
+        return self.left if side == "left" else self.right
+
+    def side_time(self, side: str) -> str:
+        return self.left_time if side == "left" else self.right_time
+
+    def side_window(self, side: str) -> SideWindow:
+        """How long tuples of `side` wait for partners."""
+        return self.left_window if side == "left" else self.right_window
