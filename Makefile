@@ -1,0 +1,60 @@
+# Two commands are enough: `make demo` and `make test`. Each makes .venv by itself.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format bench lock java clean
+
+VENV := .venv
+PY   := $(VENV)/bin/python
+# An editable install holds absolute paths, so a checkout that moved has to be installed again.
+HERE    := $(shell pwd -P | cksum | cut -d' ' -f1)
+RUN_OK  := $(VENV)/.installed-$(HERE)
+DEV_OK  := $(VENV)/.installed-dev-$(HERE)
+# Numba compiles in every test worker: more workers than cores only wait for each other.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n > 8 ? 8 : n)))
+NAME    ?=
+ARGS    ?=
+
+help: ## list the targets
+	@echo "streamjoin: sliding-window joins over two streams"
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  PYTHON=/path/to/python3.x chooses the interpreter (3.11 or newer) for .venv"
+
+demo: $(RUN_OK) ## set up, then join the papers' 2-D band benchmark (ARGS="--rate 500" to change it)
+	@$(PY) -m streamjoin.cli demo $(ARGS)
+
+test: $(DEV_OK) ## set up, then run the tests (ARGS="-k name" to choose)
+	@echo "==> tests, on $(WORKERS) workers"
+	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+test-slow: $(DEV_OK) ## run only the tests marked slow
+	@echo "==> slow tests"
+	@$(PY) -m pytest -m slow $(ARGS)
+
+lint: $(DEV_OK) ## ruff (rules and layout) and mypy
+	@echo "==> ruff check" && $(PY) -m ruff check .
+	@echo "==> ruff format --check" && $(PY) -m ruff format --check .
+	@echo "==> mypy" && $(PY) -m mypy
+
+format: $(DEV_OK) ## let ruff sort imports and lay out the code
+	@$(PY) -m ruff check --select I --fix . && $(PY) -m ruff format .
+
+bench: $(DEV_OK) ## run every benchmark, or one: make bench NAME=three_step (ARGS=--quick)
+	@$(PY) benchmarks/harness.py $(NAME) $(ARGS)
+
+lock: $(DEV_OK) ## pin the newest versions that pyproject.toml allows
+	@scripts/lock.sh $(PY)
+
+java: ## find Java 17 or newer (for Spark); install it if the package manager lets us
+	@scripts/java.sh
+
+clean: ## remove .venv, caches and build output
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUN_OK): requirements.lock pyproject.toml
+	@scripts/setup.sh $(VENV) requirements.lock
+	@touch $@
+
+$(DEV_OK): requirements-dev.lock pyproject.toml
+	@scripts/setup.sh $(VENV) requirements-dev.lock
+	@touch $@ $(RUN_OK)

@@ -1,0 +1,116 @@
+"""Which part of the package may import which, read from the source (docs/architecture.md draws the arrows)."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "streamjoin"
+
+# Part -> the parts it may import besides itself. "cli" sees the public names: `streamjoin` alone.
+ARROWS: dict[str, set[str]] = {
+    "semantics": set(),
+    "kernels": set(),
+    "codegen": {"semantics", "kernels"},
+    "index": {"codegen", "kernels", "semantics"},
+    "topologies": {"index", "codegen", "kernels", "semantics"},
+    "planner": {"topologies", "index", "codegen", "kernels", "semantics"},
+    "engine": {"planner", "topologies", "index", "codegen", "kernels", "semantics"},
+    "__init__": {"engine", "planner", "semantics"},
+    "cli": {"__init__"},
+}
+THIRD_PARTY: dict[str, set[str]] = {
+    "semantics": {"numpy", "pyarrow", "sqlglot"},
+    "kernels": {"numba", "llvmlite", "numpy"},
+    "codegen": {"numba", "llvmlite", "numpy", "pyarrow"},
+    "index": {"numba", "numpy", "pyarrow"},
+    "topologies": {"numba", "numpy", "pyarrow"},
+    "planner": {"numpy", "pyarrow"},
+    "engine": {"numpy", "pyarrow"},
+    "__init__": set(),
+    "cli": {"numpy", "pyarrow", "typer", "rich"},
+}
+
+
+def part_of(dotted: list[str]) -> str:
+    """The part a name below `streamjoin` belongs to; `streamjoin` itself, and what it exports, is `__init__`."""
+    return dotted[0] if dotted and dotted[0] in ARROWS else "__init__"
+
+
+def imported_modules(source: str, package: list[str]) -> list[list[str]]:
+    """Every module a source text imports, as dotted parts, at whatever depth it is written.
+
+    `package` is the dotted package of the file, against which relative imports are resolved.
+    `from a import b` counts as `a.b`, because b may be a module.
+    """
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            base = base + (node.module.split(".") if node.module else [])
+            found += [[*base, alias.name] for alias in node.names]
+    return found
+
+
+def violations(source: str, part: str, package: list[str], module: str) -> list[str]:
+    """What `module` of `part` imports and may not."""
+    wrong = []
+    for dotted in imported_modules(source, package):
+        top = dotted[0]
+        if top == "streamjoin":
+            other = part_of(dotted[1:])
+            if other not in ARROWS[part] | {part}:
+                wrong.append(f"{part} may not import {'.'.join(dotted)}")
+            siblings = part == "topologies" == other and len(dotted) > 2
+            if siblings and dotted[2] != module and is_topology(dotted[2]):
+                wrong.append(f"topologies may not import each other: {'.'.join(dotted)}")
+        elif top not in sys.stdlib_module_names and top not in THIRD_PARTY[part]:
+            wrong.append(f"{part} may not use {top}")
+    return wrong
+
+
+def is_topology(name: str) -> bool:
+    """A topology is a module with a class that declares its guarantees; the protocol itself is none."""
+    path = PACKAGE / "topologies" / f"{name}.py"
+    return path.exists() and name not in ("__init__", "protocol")
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_follow_the_arrows(path: Path) -> None:
+    inside = path.relative_to(PACKAGE).with_suffix("").parts
+    assert inside[0] in ARROWS, f"{inside[0]} is new: say in ARROWS what it may import"
+    package = ["streamjoin", *inside[:-1]]
+    assert violations(path.read_text(), inside[0], package, inside[-1]) == []
+
+
+def test_every_part_that_exists_is_checked() -> None:
+    assert {"semantics", "kernels", "cli"} <= {path.relative_to(PACKAGE).parts[0] for path in sources()}
+
+
+@pytest.mark.parametrize(
+    ("source", "part", "complaint"),
+    [
+        ("from streamjoin.kernels import scan", "semantics", "semantics may not import streamjoin.kernels.scan"),
+        ("import streamjoin.semantics.spec", "kernels", "kernels may not import streamjoin.semantics.spec"),
+        ("from ..semantics import spec", "kernels", "kernels may not import streamjoin.semantics.spec"),
+        ("from .. import engine", "topologies", "topologies may not import streamjoin.engine"),
+        ("def f():\n    import numba", "semantics", "semantics may not use numba"),
+        ("from streamjoin.engine import open_join", "cli", "cli may not import streamjoin.engine.open_join"),
+    ],
+)
+def test_a_wrong_import_is_reported(source: str, part: str, complaint: str) -> None:
+    assert violations(source, part, ["streamjoin", part], "module") == [complaint]
+
+
+def test_right_imports_are_not_reported() -> None:
+    assert violations("import numpy as np\nfrom . import types", "semantics", ["streamjoin", "semantics"], "a") == []
+    assert violations("import streamjoin as sj\nfrom rich import box", "cli", ["streamjoin", "cli"], "a") == []
