@@ -1,0 +1,1 @@
+"""Hot loops: arrays and scalars in and out, compiled by Numba. Imports nothing else of streamjoin."""

@@ -1,0 +1,284 @@
+"""SIMD values inside Numba kernels: `@intrinsic` functions that emit portable LLVM vector code.
+
+A *vector* holds `lanes` numbers of one type, a *mask* `lanes` truth values. They live in
+variables of compiled functions only. LLVM maps them to whatever registers the CPU has, so any lane count
+is right on any CPU, and `lanes()` is merely the fastest. These functions have no pure Python form.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import llvmlite.binding
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.datamodel import models
+from numba.extending import intrinsic, register_model
+
+GROUP = 4  # masks in a word
+LANE_COUNTS = (4, 8, 16)
+
+
+@functools.cache
+def lanes() -> int:
+    """The lane count that suits this CPU: numbers of 32 bits in its widest register, 8 where that is 128 bits.
+
+    (Two registers a vector hide the cost of turning a mask into an integer where there are no mask registers.)
+    """
+    features = llvmlite.binding.get_host_cpu_features()
+    return 16 if features.get("avx512bw") and features.get("avx512vl") else 8
+
+
+@functools.cache
+def has_unsigned_compare() -> bool:
+    """Whether `a <=u b` on 32-bit lanes is one instruction: AVX-512 and ARM, not SSE or AVX2."""
+    features = llvmlite.binding.get_host_cpu_features()
+    return bool(features.get("avx512vl") or features.get("neon") or features.get("asimd"))
+
+
+class Vector(types.Type):
+    """The Numba type of a vector; `dtype` is the scalar Numba type of its lanes."""
+
+    def __init__(self, dtype: types.Type, count: int):
+        self.dtype, self.count = dtype, count
+        super().__init__(name=f"Vector({dtype}, {count})")
+
+
+class Mask(types.Type):
+    """The Numba type of a mask."""
+
+    def __init__(self, count: int):
+        self.count = count
+        super().__init__(name=f"Mask({count})")
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager, vector):
+        element = manager.lookup(vector.dtype).get_value_type()
+        super().__init__(manager, vector, ir.VectorType(element, vector.count))
+
+
+@register_model(Mask)
+class _MaskModel(models.PrimitiveModel):
+    def __init__(self, manager, mask):
+        super().__init__(manager, mask, ir.VectorType(ir.IntType(1), mask.count))
+
+
+def _constant(vector: ir.VectorType, value: int | float) -> ir.Constant:
+    return ir.Constant(vector, [value] * vector.count)
+
+
+def _splat(builder, scalar, count: int):
+    one = builder.insert_element(ir.Constant(ir.VectorType(scalar.type, count), ir.Undefined), scalar, ir.IntType(32)(0))
+    return builder.shuffle_vector(one, one, _constant(ir.VectorType(ir.IntType(32), count), 0))
+
+
+def _first(builder, count, lane_count: int):
+    numbers = ir.Constant(ir.VectorType(count.type, lane_count), list(range(lane_count)))
+    return builder.icmp_signed("<", numbers, _splat(builder, count, lane_count))
+
+
+def _pointer(context, builder, array_type, array, index):
+    data = cgutils.create_struct_proxy(array_type)(context, builder, array).data
+    return builder.gep(data, [index])
+
+
+def _readable(array) -> bool:
+    return isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
+
+
+@intrinsic(prefer_literal=True)
+def load(typing_context, array, index, count):
+    """`count` (a literal) numbers of a contiguous array from `index` on, all of which must exist."""
+    if not (_readable(array) and isinstance(count, types.IntegerLiteral)):
+        return None
+    vector = Vector(array.dtype, count.literal_value)
+
+    def generate(context, builder, signature, arguments):
+        pointer = _pointer(context, builder, array, arguments[0], arguments[1])
+        wide = builder.bitcast(pointer, context.get_value_type(vector).as_pointer())
+        return builder.load(wide, align=context.get_abi_sizeof(context.get_value_type(array.dtype)))
+
+    return vector(array, types.intp, count), generate
+
+
+@intrinsic(prefer_literal=True)
+def load_first(typing_context, array, index, present, count):
+    """As `load`, but only the first `present` numbers are read; the other lanes are 0."""
+    if not (_readable(array) and isinstance(count, types.IntegerLiteral)):
+        return None
+    vector = Vector(array.dtype, count.literal_value)
+
+    def generate(context, builder, signature, arguments):
+        kind = context.get_value_type(vector)
+        pointer = _pointer(context, builder, array, arguments[0], arguments[1])
+        pointer = builder.bitcast(pointer, kind.as_pointer())
+        mask = _first(builder, arguments[2], kind.count)
+        letter = "i" if isinstance(kind.element, ir.IntType) else "f"
+        bits = array.dtype.bitwidth
+        read = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(kind, [kind.as_pointer(), ir.IntType(32), mask.type, kind]),
+            f"llvm.masked.load.v{kind.count}{letter}{bits}.p0",
+        )
+        return builder.call(read, [pointer, ir.IntType(32)(bits // 8), mask, _constant(kind, 0)])
+
+    return vector(array, types.intp, types.intp, count), generate
+
+
+@intrinsic(prefer_literal=True)
+def splat(typing_context, scalar, count):
+    """A vector with `scalar` in every lane."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+    number = types.unliteral(scalar)
+
+    def generate(context, builder, signature, arguments):
+        return _splat(builder, arguments[0], count.literal_value)
+
+    return Vector(number, count.literal_value)(number, count), generate
+
+
+@intrinsic(prefer_literal=True)
+def first(typing_context, present, count):
+    """The mask whose first `present` lanes are true."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+
+    def generate(context, builder, signature, arguments):
+        return _first(builder, arguments[0], count.literal_value)
+
+    return Mask(count.literal_value)(types.intp, count), generate
+
+
+def _ordered(builder, value):
+    """Floats as integers in the same order: negative ones have all bits but the sign flipped.
+
+    -0.0 comes just below +0.0, NaNs come beyond the infinities.
+    """
+    bits = 32 if isinstance(value.type.element, ir.FloatType) else 64
+    kind = ir.VectorType(ir.IntType(bits), value.type.count)
+    number = builder.bitcast(value, kind)
+    flip = builder.and_(builder.ashr(number, _constant(kind, bits - 1)), _constant(kind, (1 << (bits - 1)) - 1))
+    return builder.xor(number, flip)
+
+
+def _ordering(vector, prepare):
+    integer = types.int32 if vector.dtype == types.float32 else types.int64
+
+    def generate(context, builder, signature, arguments):
+        return _ordered(builder, prepare(builder, arguments[0]))
+
+    return Vector(integer, vector.count)(vector), generate
+
+
+@intrinsic
+def ordered(typing_context, vector):
+    """Floats as integers of the same order; NaNs beyond the infinities, -0.0 one below +0.0."""
+    return _ordering(vector, lambda builder, value: value)
+
+
+@intrinsic
+def ordered_low(typing_context, vector):
+    """As `ordered`, for lower bounds: both zeros become -0.0, the smaller one."""
+    # 0 - x is +0.0 for both zeros, and its negation is -0.0; other numbers come back unchanged.
+    return _ordering(vector, lambda builder, value: builder.fneg(builder.fsub(_constant(value.type, 0.0), value)))
+
+
+@intrinsic
+def ordered_high(typing_context, vector):
+    """As `ordered`, for upper bounds: both zeros become +0.0, the greater one."""
+    return _ordering(vector, lambda builder, value: builder.fadd(value, _constant(value.type, 0.0)))
+
+
+@intrinsic
+def wrapping_sub(typing_context, left, right):
+    """left - right of integers, modulo 2**bits."""
+    return left(left, right), lambda context, builder, signature, arguments: builder.sub(*arguments)
+
+
+def _comparison(left, right, operator: str, unsigned: bool = False):
+    if left != right:
+        return None
+
+    def generate(context, builder, signature, arguments):
+        if isinstance(left.dtype, types.Float):
+            return builder.fcmp_ordered(operator, *arguments)
+        return (builder.icmp_unsigned if unsigned else builder.icmp_signed)(operator, *arguments)
+
+    return Mask(left.count)(left, right), generate
+
+
+@intrinsic
+def at_least(typing_context, left, right):
+    """left >= right; false for NaN."""
+    return _comparison(left, right, ">=")
+
+
+@intrinsic
+def at_most(typing_context, left, right):
+    """left <= right; false for NaN."""
+    return _comparison(left, right, "<=")
+
+
+@intrinsic
+def at_most_unsigned(typing_context, left, right):
+    """left <= right of integers taken as unsigned."""
+    return _comparison(left, right, "<=", unsigned=True)
+
+
+@intrinsic
+def both(typing_context, left, right):
+    """left AND right of masks."""
+    return left(left, right), lambda context, builder, signature, arguments: builder.and_(*arguments)
+
+
+@intrinsic
+def either(typing_context, left, right):
+    """left OR right of masks."""
+    return left(left, right), lambda context, builder, signature, arguments: builder.or_(*arguments)
+
+
+def _word(builder, mask):
+    return builder.zext(builder.bitcast(mask, ir.IntType(mask.type.count)), ir.IntType(64))
+
+
+@intrinsic
+def word(typing_context, mask):
+    """A mask as the low bits of a uint64, lane 0 in bit 0."""
+
+    def generate(context, builder, signature, arguments):
+        return _word(builder, arguments[0])
+
+    return types.uint64(mask), generate
+
+
+@intrinsic
+def word_of_four(typing_context, m0, m1, m2, m3):
+    """Four masks of up to 16 lanes side by side in one uint64, the first in the low bits."""
+
+    def generate(context, builder, signature, arguments):
+        whole = _word(builder, arguments[0])
+        for number, mask in enumerate(arguments[1:], start=1):
+            shift = ir.IntType(64)(number * mask.type.count)
+            whole = builder.or_(whole, builder.shl(_word(builder, mask), shift))
+        return whole
+
+    return types.uint64(m0, m1, m2, m3), generate
+
+
+@intrinsic
+def trailing_zeros(typing_context, bits):
+    """The number of the lowest bit set in a uint64; 64 for zero."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.IntType(1)(0))
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def bit_count(typing_context, bits):
+    """How many bits of a uint64 are set."""
+    return types.int64(types.uint64), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
