@@ -99,7 +99,11 @@ def test_every_part_that_exists_is_checked() -> None:
 @pytest.mark.parametrize(
     ("source", "part", "complaint"),
     [
-        ("from streamjoin.kernels import scan", "semantics", "semantics may not import streamjoin.kernels.scan"),
+        (
+            "from streamjoin.kernels import scan",
+            "semantics",
+            "semantics may not import streamjoin.kernels.scan",
+        ),
         ("import streamjoin.semantics.spec", "kernels", "kernels may not import streamjoin.semantics.spec"),
         ("from ..semantics import spec", "kernels", "kernels may not import streamjoin.semantics.spec"),
         ("from .. import engine", "topologies", "topologies may not import streamjoin.engine"),
@@ -112,5 +116,10 @@ def test_a_wrong_import_is_reported(source: str, part: str, complaint: str) -> N
 
 
 def test_right_imports_are_not_reported() -> None:
-    assert violations("import numpy as np\nfrom . import types", "semantics", ["streamjoin", "semantics"], "a") == []
-    assert violations("import streamjoin as sj\nfrom rich import box", "cli", ["streamjoin", "cli"], "a") == []
+    assert (
+        violations("import numpy as np\nfrom . import types", "semantics", ["streamjoin", "semantics"], "a")
+        == []
+    )
+    assert (
+        violations("import streamjoin as sj\nfrom rich import box", "cli", ["streamjoin", "cli"], "a") == []
+    )

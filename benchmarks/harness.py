@@ -1,0 +1,167 @@
+"""Run benchmarks and store what they measured.
+
+A benchmark is a file of this folder with `run(quick: bool) -> {"rows": [...], "summary": {...}}`: rows are
+the points of its figure, the summary the few numbers that matter. It fixes its seeds, warms up, and repeats at
+least five times by itself. The harness adds the commit and the machine, and writes `results/<name>.json`.
+
+    python benchmarks/harness.py --list
+    python benchmarks/harness.py three_step --quick
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+NOT_BENCHMARKS = {"harness", "plot"}
+
+
+def names() -> list[str]:
+    """The benchmarks, by file name."""
+    return sorted(path.stem for path in HERE.glob("*.py") if path.stem not in NOT_BENCHMARKS)
+
+
+def load(name: str) -> Any:
+    """The module of a benchmark."""
+    path = HERE / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Functions that are pickled or compiled look their module up by name.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def summary_line(name: str) -> str:
+    """The first line of a benchmark's docstring, without importing it."""
+    first = (HERE / f"{name}.py").read_text().splitlines()[0]
+    return first.strip('"')
+
+
+def git(*arguments: str) -> str | None:
+    """Output of a git command in the checkout; None where there is no git or no repository."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=HERE, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def cpu_model() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.lower().startswith(("model name", "cpu model")):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def memory_gib() -> float:
+    """Physical memory."""
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to know to compare the numbers with theirs."""
+    from llvmlite import binding
+
+    vector = [flag for flag, on in binding.get_host_cpu_features().items() if on and flag in VECTOR_FLAGS]
+    packages = ("numpy", "numba", "llvmlite", "pyarrow")
+    return {
+        "cpu": cpu_model(),
+        "llvm_cpu": binding.get_host_cpu_name(),
+        "vector": sorted(vector),
+        "architecture": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gib": memory_gib(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packages": {package: metadata.version(package) for package in packages},
+    }
+
+
+VECTOR_FLAGS = {"sse4.2", "avx", "avx2", "avx512f", "avx512bw", "avx512vl", "neon", "sve"}
+
+
+def execute(name: str, quick: bool) -> dict[str, Any]:
+    """Run one benchmark and return what is stored about it."""
+    started = datetime.datetime.now(datetime.UTC)
+    outcome = load(name).run(quick)
+    seconds = (datetime.datetime.now(datetime.UTC) - started).total_seconds()
+    status = git("status", "--porcelain", "--untracked-files=no")
+    return {
+        "benchmark": name,
+        "quick": quick,
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(seconds, 1),
+        "commit": git("rev-parse", "HEAD"),
+        # A result of changed files can not be traced to its commit. Results themselves do not count.
+        "dirty": None
+        if status is None
+        else any("benchmarks/results/" not in line for line in status.splitlines()),
+        "machine": machine(),
+        "rows": outcome["rows"],
+        "summary": outcome["summary"],
+    }
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print a result as aligned columns, the summary last."""
+    rows = result["rows"]
+    if rows:
+        table = [list(rows[0])] + [[cell(value) for value in row.values()] for row in rows]
+        widths = [max(len(line[i]) for line in table if i < len(line)) for i in range(len(table[0]))]
+        for line in table:
+            print("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=False)))
+    for key, value in result["summary"].items():
+        print(f"{key}: {cell(value)}")
+
+
+def cell(value: Any) -> str:
+    """A number with as many digits as one reads."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run benchmarks, store and print what they measured.")
+    parser.add_argument("name", nargs="*", help=f"of {', '.join(names())}; none runs all")
+    parser.add_argument("--quick", action="store_true", help="smaller inputs; stored as <name>.quick.json")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks")
+    options = parser.parse_args()
+    if options.list:
+        for name in names():
+            print(f"{name:16} {summary_line(name)}")
+        return 0
+    unknown = [name for name in options.name if name not in names()]
+    if unknown:
+        print(f"no benchmark named {unknown[0]!r}; there are: {', '.join(names())}", file=sys.stderr)
+        return 2
+    sys.path.insert(0, str(HERE))
+    RESULTS.mkdir(exist_ok=True)
+    for name in options.name or names():
+        print(f"==> {name}", flush=True)
+        result = execute(name, options.quick)
+        path = RESULTS / f"{name}{'.quick' if options.quick else ''}.json"
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        show(result)
+        print(f"stored {os.path.relpath(path)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,5 @@
+"""The command line: parse, call, print. `streamjoin --help` lists the commands."""
+
+from streamjoin.cli.app import main
+
+__all__ = ["main"]

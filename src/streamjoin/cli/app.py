@@ -1,0 +1,116 @@
+"""The commands `demo`, `explain` and `bench`. A mistake is one clear message and exit code 2."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import streamjoin as sj
+from streamjoin.cli.demo import LEFT, PREDICATE, RIGHT, Sample, generate, run
+from streamjoin.cli.schema import parse_schema, parse_window, with_time
+
+app = typer.Typer(
+    help="Sliding-window joins over two streams, for any predicate.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+
+
+@app.command()
+def demo(
+    rate: Annotated[int, typer.Option(min=1, help="Tuples per second of each stream, in stream time.")] = 250,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Length of the streams, in stream time.")] = 20,
+    window: Annotated[
+        str, typer.Option(help="Of both sides; '10 minutes, 0' for left and right.")
+    ] = "15 minutes",
+    batch: Annotated[int, typer.Option(min=1, help="Rows per push.")] = 256,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Stop after so many seconds of real time.")] = 60,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the generated data.")] = 1,
+) -> None:
+    """Join the papers' 2-D band benchmark, check a sample against the oracle, print the rates."""
+    windows = parse_window(window, None)
+    spec = sj.JoinSpec(LEFT, RIGHT, on=PREDICATE, window=windows, left_time="ts", right_time="ts")
+    rows = max(1, round(rate * minutes * 60))
+    console.print(
+        f"R(x, y, z) and S(a, b, c, d): {rows:,} tuples each, {rate:,}/s over {minutes:g} minutes of stream time\n"
+        f"window {window}, on {PREDICATE}",
+        highlight=False,
+    )
+    left, right = generate(rows, rate, seed)
+    sample = Sample(rows)
+    rates = run(left, right, spec, batch, seconds, sample, console)
+    console.print(rates.table())
+    # What was not pushed before the time limit is not in the result either.
+    expected, missing, wrong = sample.check(left.slice(0, rates.rows), right.slice(0, rates.rows), spec)
+    if missing or wrong:
+        console.print(
+            f"check against the oracle FAILED: of {expected:,} pairs {missing:,} missing, {wrong:,} wrong"
+        )
+        raise typer.Exit(1)
+    console.print(f"checked against the oracle: all {expected:,} pairs of a sample are there, and no other")
+
+
+@app.command()
+def explain(
+    predicate: Annotated[str, typer.Argument(help="SQL over the tables left and right.")],
+    left: Annotated[str, typer.Option(help="Columns of left, such as 'x int, y float, p decimal(10, 2)'.")],
+    right: Annotated[str, typer.Option(help="Columns of right.")],
+    window: Annotated[
+        str | None, typer.Option(help="Time window, such as '15 minutes' or '10 minutes, 0'.")
+    ] = None,
+    rows: Annotated[str | None, typer.Option(help="Row window, such as 1000 or '100, 50'.")] = None,
+    left_time: Annotated[
+        str | None, typer.Option(help="Time column; else ts, which is added if missing.")
+    ] = None,
+    right_time: Annotated[str | None, typer.Option(help="Likewise for right.")] = None,
+) -> None:
+    """Show how a join would be run, and why."""
+    left_schema, left_time = with_time(parse_schema(left), left_time)
+    right_schema, right_time = with_time(parse_schema(right), right_time)
+    windows = parse_window(window, rows)
+    spec = sj.JoinSpec(
+        left_schema, right_schema, predicate, windows, left_time=left_time, right_time=right_time
+    )
+    console.print(sj.explain(spec), markup=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def bench(
+    name: Annotated[str | None, typer.Argument(help="The benchmark to run; none lists them.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller inputs, to see that it works.")] = False,
+) -> None:
+    """List the benchmarks of the checkout, or run one and store its result."""
+    harness = find_harness()
+    arguments = [name] if name else ["--list"]
+    finished = subprocess.run([sys.executable, str(harness), *arguments, *(["--quick"] if quick else [])])
+    raise typer.Exit(finished.returncode)
+
+
+def find_harness() -> Path:
+    """The benchmark harness: of the checkout the package was installed from, else of the current folder."""
+    for root in (Path(__file__).parents[3], Path.cwd()):
+        harness = root / "benchmarks" / "harness.py"
+        if harness.exists():
+            return harness
+    raise sj.StreamJoinError(
+        "the benchmarks are not here: streamjoin was installed without its checkout. Clone the repository and run "
+        "`streamjoin bench` (or `make bench`) in it"
+    )
+
+
+def main() -> None:
+    """The entry point of the `streamjoin` command."""
+    try:
+        app()
+    except sj.StreamJoinError as error:
+        Console(stderr=True).print(
+            f"streamjoin: {error}", style="red", markup=False, highlight=False, soft_wrap=True
+        )
+        raise SystemExit(2) from None

@@ -1,0 +1,165 @@
+"""The papers' benchmark as a demonstration: two streams, a 2-D band, 15-minute windows.
+
+R(x, y, z) and S(a, b, c, d) hold uniform values of 1..10000; a pair matches if both x and a, and
+y and b, lie within 10 of each other: about one pair in 250,000 (Teubner & Mueller 2011, section 6).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+import streamjoin as sj
+
+LOW, HIGH, Z_LENGTH = 1, 10_000, 20
+REFRESH_SECONDS = 0.1
+SAMPLE_ROWS = 300  # a side: the oracle's nested loops see the square of it
+LEFT = pa.schema({"ts": pa.timestamp("us"), "x": pa.int32(), "y": pa.float32(), "z": pa.string()})
+RIGHT = pa.schema(
+    {"ts": pa.timestamp("us"), "a": pa.int32(), "b": pa.float32(), "c": pa.float64(), "d": pa.bool_()}
+)
+PREDICATE = "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10"
+
+
+def generate(rows: int, rate: int, seed: int) -> tuple[pa.Table, pa.Table]:
+    """R and S with `rows` tuples each, at random times, `rate` of them per second on average."""
+    random = np.random.default_rng(seed)
+    micros = max(1, rows * 1_000_000 // rate)
+
+    def times() -> pa.Array:
+        return pa.array(np.sort(random.integers(0, micros, rows)), pa.timestamp("us"))
+
+    def integers() -> pa.Array:
+        return pa.array(random.integers(LOW, HIGH + 1, rows, dtype=np.int32))
+
+    def floats(kind: type) -> pa.Array:
+        return pa.array(random.uniform(LOW, HIGH, rows).astype(kind))
+
+    letters = random.integers(ord("a"), ord("z") + 1, rows * Z_LENGTH, dtype=np.uint8)
+    offsets = np.arange(0, rows * Z_LENGTH + 1, Z_LENGTH, dtype=np.int32)
+    words = pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(letters))
+    left = pa.table([times(), integers(), floats(np.float32), words], schema=LEFT)
+    flags = pa.array(random.integers(0, 2, rows).astype(bool))
+    right = pa.table([times(), integers(), floats(np.float32), floats(np.float64), flags], schema=RIGHT)
+    return left, right
+
+
+class Sample:
+    """A square of the (x, y) plane that holds about SAMPLE_ROWS rows of either stream.
+
+    With time windows a pair is in the result or not whatever other rows there are, so joining just
+    the rows of the square must give just the pairs of the whole result that lie in it.
+    """
+
+    def __init__(self, rows: int):
+        half = 0.5 * (HIGH - LOW) * min(1.0, (SAMPLE_ROWS / rows) ** 0.5)
+        middle = 0.5 * (HIGH + LOW)
+        self.lo, self.hi = middle - half, middle + half
+        self.results: list[pa.Table] = []
+
+    def take(self, rows: pa.Table, *columns: str) -> pa.Table:
+        """The rows whose `columns` lie inside."""
+        inside = pa.scalar(True)
+        for column in columns:
+            values = pc.cast(rows[column], pa.float64())
+            inside = pc.and_(
+                inside, pc.and_(pc.greater_equal(values, self.lo), pc.less_equal(values, self.hi))
+            )
+        return rows.filter(inside)
+
+    def keep(self, results: pa.RecordBatch | pa.Table) -> None:
+        """Remember the results that lie inside; the others are only counted by the caller."""
+        table = pa.Table.from_batches([results]) if isinstance(results, pa.RecordBatch) else results
+        self.results.append(self.take(table, "x", "y", "a", "b"))
+
+    def check(self, left: pa.Table, right: pa.Table, spec: sj.JoinSpec) -> tuple[int, int, int]:
+        """How many pairs the oracle finds in the sample, and how many are missing and wrong in ours."""
+        expected = sj.oracle.join(self.take(left, "x", "y"), self.take(right, "a", "b"), spec)
+        ours = Counter(rows_of(self.results))
+        truth = Counter(rows_of([expected]))
+        return truth.total(), (truth - ours).total(), (ours - truth).total()
+
+
+def rows_of(tables: Iterable[pa.Table]) -> Iterator[tuple[object, ...]]:
+    """The rows as tuples, which can be counted."""
+    for table in tables:
+        yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
+
+
+@dataclass
+class Rates:
+    """What a run did so far. `rows` are those of one side; windows are sizes in tuples."""
+
+    rows: int
+    seconds: float
+    matches: int
+    comparisons: int
+    windows: tuple[int, int]
+
+    @classmethod
+    def of(cls, join: sj.Join, rows: int, matches: int, started: float) -> Rates:
+        stats = join.stats()
+        windows = (stats.left_window, stats.right_window)
+        return cls(rows, time.perf_counter() - started, matches, stats.comparisons, windows)
+
+    def line(self) -> str:
+        """One line for the progress bar."""
+        left, right = self.windows
+        return (
+            f"{self.rows / self.seconds:,.0f} rows/s a stream, {self.comparisons / self.seconds / 1e9:.2f} G "
+            f"comparisons/s, {self.matches:,} matches, windows {left:,} + {right:,}"
+        )
+
+    def table(self) -> Table:
+        """The rates as a table to print."""
+        table = Table(show_header=False, title="sustained", title_justify="left")
+        table.add_column(justify="left")
+        table.add_column(justify="right")
+        table.add_row("tuples of each stream", f"{self.rows:,}")
+        table.add_row("seconds", f"{self.seconds:.2f}")
+        table.add_row("tuples/s of each stream", f"{self.rows / self.seconds:,.0f}")
+        table.add_row("comparisons", f"{self.comparisons:,}")
+        table.add_row("comparisons/s", f"{self.comparisons / self.seconds / 1e9:.2f} G")
+        table.add_row("matches", f"{self.matches:,}")
+        return table
+
+
+def run(
+    left: pa.Table,
+    right: pa.Table,
+    spec: sj.JoinSpec,
+    batch: int,
+    limit: float,
+    sample: Sample,
+    console: Console,
+) -> Rates:
+    """Push both tables in turns of `batch` rows, for at most `limit` seconds; keep the sample's results."""
+    columns = (BarColumn(bar_width=16), TextColumn("{task.percentage:>3.0f}% {task.fields[line]}"))
+    with sj.open_join(spec) as join, Progress(*columns, console=console) as progress:
+        bar = progress.add_task("join", total=left.num_rows, line="compiling the predicate")
+        started = shown = time.perf_counter()
+        at = matches = 0
+        while at < left.num_rows and time.perf_counter() - started < limit:
+            join.push("left", left.slice(at, batch))
+            join.push("right", right.slice(at, batch))
+            at = min(at + batch, left.num_rows)
+            for out in join.poll():
+                matches += out.num_rows
+                sample.keep(out)
+            if time.perf_counter() - shown > REFRESH_SECONDS:
+                shown = time.perf_counter()
+                progress.update(bar, completed=at, line=Rates.of(join, at, matches, started).line())
+        rest = join.finish()
+        sample.keep(rest)
+        rates = Rates.of(join, at, matches + rest.num_rows, started)
+        progress.update(bar, completed=at, line=rates.line())
+    return rates

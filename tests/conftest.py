@@ -1,0 +1,17 @@
+"""Settings of every test: where compiled kernels are kept, and how Hypothesis searches."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hypothesis import settings
+
+# Kernels compiled by one run serve the next, without touching the user's own cache.
+os.environ.setdefault("STREAMJOIN_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "kernels"))
+
+# The first example of a predicate compiles it, so a deadline per example would measure the compiler.
+settings.register_profile("explore", deadline=None, print_blob=True)
+# A check of a change must not fail for an example that has nothing to do with it.
+settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "explore"))

@@ -1,0 +1,29 @@
+"""The README's Python runs as it stands: its blocks one after another, as a reader would type them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def python_blocks(text: str) -> list[tuple[int, str]]:
+    """The ```python blocks of a Markdown text with the line each starts on."""
+    found = re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, match.start(1)) + 1, match[1]) for match in found]
+
+
+def test_readme_code_runs() -> None:
+    blocks = python_blocks((ROOT / "README.md").read_text())
+    assert blocks, "the README shows no Python"
+    names: dict[str, object] = {}
+    for line, source in blocks:
+        # Empty lines in front keep the README's line numbers in a traceback.
+        exec(compile("\n" * (line - 1) + source, "README.md", "exec"), names)
+
+
+def test_links_of_the_readme_exist() -> None:
+    targets = re.findall(r"\]\((?!https?://)([^)#]+)", (ROOT / "README.md").read_text())
+    assert targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []
