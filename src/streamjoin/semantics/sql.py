@@ -1,0 +1,378 @@
+"""SQL predicates over the tables `left` and `right`, parsed (by sqlglot) into typed expression trees.
+
+What is allowed: columns, literals (`5`, `0.5` exact; `1e3` float64; strings; X'ff' binary; TRUE, FALSE,
+NULL; DATE '...', TIMESTAMP '...', INTERVAL '...'), `+ - * / %`, the functions of `FUNCTIONS`, CASE,
+CAST to DOUBLE or REAL, comparisons, BETWEEN, IN (list), LIKE, IS NULL / TRUE / FALSE / DISTINCT FROM,
+AND, OR, NOT. What they mean for each type is `coercion`'s business.
+
+A column is `left.name`, `right.name`, or `name` where only one side has it: spelled as in the schema,
+or in another case if that is not ambiguous; a "quoted" name is taken as it is. Everything else
+is an error that shows its place in the text.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable
+
+import pyarrow as pa
+from sqlglot import exp
+
+from streamjoin.semantics import coercion
+from streamjoin.semantics.coercion import UNTYPED_NULL, described
+from streamjoin.semantics.errors import PredicateError
+from streamjoin.semantics.expressions import Call, Column, Expr, Literal
+from streamjoin.semantics.render import to_sql
+from streamjoin.semantics.syntax import Source
+from streamjoin.semantics.temporal import date_literal, interval_literal, timestamp_literal
+from streamjoin.semantics.types import (
+    BINARY,
+    BOOL,
+    DATE,
+    FLOAT32,
+    FLOAT64,
+    INT128_MAX,
+    INT128_MIN,
+    NULL,
+    STRING,
+    Type,
+    decimal,
+    signed,
+    timestamp,
+    unsigned,
+)
+
+MANY = 1_000_000
+# name -> fewest arguments, most arguments, what it builds
+FUNCTIONS: dict[str, tuple[int, int, Callable[..., Expr]]] = {
+    "ABS": (1, 1, coercion.absolute),
+    "LEAST": (1, MANY, lambda *args: coercion.choose("least", args)),
+    "GREATEST": (1, MANY, lambda *args: coercion.choose("greatest", args)),
+    "FLOOR": (1, 1, lambda a: coercion.rounded("floor", a)),
+    "CEIL": (1, 1, lambda a: coercion.rounded("ceil", a)),
+    "CEILING": (1, 1, lambda a: coercion.rounded("ceil", a)),
+    "SQRT": (1, 1, coercion.square_root),
+    "POWER": (2, 2, coercion.power),
+    "POW": (2, 2, coercion.power),
+    "MOD": (2, 2, lambda a, b: coercion.arithmetic("mod", a, b)),
+    "COALESCE": (1, MANY, lambda *args: coercion.choose("coalesce", args)),
+}
+_ARITHMETIC = {exp.Add: "add", exp.Sub: "sub", exp.Mul: "mul", exp.Div: "div", exp.Mod: "mod"}
+_COMPARISONS = {
+    exp.EQ: "eq", exp.NEQ: "ne", exp.LT: "lt", exp.LTE: "le", exp.GT: "gt", exp.GTE: "ge",
+    exp.NullSafeNEQ: "is_distinct",
+}  # fmt: skip
+_AGGREGATES = {"COUNT", "SUM", "AVG", "MIN", "MAX", "ANY_VALUE", "FIRST", "LAST", "STDDEV", "VARIANCE", "MEDIAN"}
+_ONE_PAIR = "a predicate sees one left and one right tuple"
+_NAMES = {exp.DPipe: "||", exp.Bracket: "a subscript", exp.IntDiv: "//", exp.ILike: "ILIKE", exp.Tuple: "a tuple"}
+_FLOAT_CASTS = {exp.DType.DOUBLE: FLOAT64, exp.DType.FLOAT: FLOAT32}
+_TIMESTAMP_CASTS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ, exp.DType.DATETIME)
+
+
+def column_type(data_type: pa.DataType) -> Type | None:
+    """The type a column of Arrow type `data_type` has in a predicate; None if it can only be payload."""
+    is_a = pa.types
+    if is_a.is_dictionary(data_type):
+        return column_type(data_type.value_type)
+    if is_a.is_integer(data_type):
+        return (signed if is_a.is_signed_integer(data_type) else unsigned)(data_type.bit_width)
+    if is_a.is_decimal(data_type):
+        fits = data_type.precision <= 38 and data_type.scale >= 0
+        return decimal(data_type.precision, data_type.scale) if fits else None
+    if is_a.is_timestamp(data_type):
+        return timestamp(data_type.unit, data_type.tz is not None)
+    kinds = (
+        (is_a.is_boolean, BOOL), (is_a.is_float32, FLOAT32), (is_a.is_float64, FLOAT64), (is_a.is_date, DATE),
+        (is_a.is_string, STRING), (is_a.is_large_string, STRING), (is_a.is_string_view, STRING),
+        (is_a.is_binary, BINARY), (is_a.is_large_binary, BINARY), (is_a.is_binary_view, BINARY),
+        (is_a.is_fixed_size_binary, BINARY),
+    )  # fmt: skip
+    return next((kind for test, kind in kinds if test(data_type)), None)
+
+
+def parse_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Expr:
+    """The typed tree (of type bool) of the SQL condition `text`; raise `PredicateError` if it has no meaning."""
+    try:
+        return _Translator(Source(text), {"left": left, "right": right}).predicate()
+    except RecursionError:
+        raise PredicateError("the predicate is nested too deeply", text, 0, len(text)) from None
+
+
+class _Translator:
+    """One predicate's syntax tree into a typed tree. Methods take a syntax node and return its expression."""
+
+    def __init__(self, source: Source, schemas: dict[str, pa.Schema]):
+        self.source, self.schemas = source, schemas
+        self.error = source.error
+
+    def predicate(self) -> Expr:
+        return self.condition(self.source.tree, "the predicate")
+
+    def translate(self, node: exp.Expression) -> Expr:
+        try:
+            return self._translate(node)
+        except PredicateError as error:
+            if error.start is not None:
+                raise
+            raise self.error(str(error), node) from None
+
+    def _translate(self, node: exp.Expression) -> Expr:
+        kind = type(node)
+        if kind in _ARITHMETIC:
+            return coercion.arithmetic(_ARITHMETIC[kind], *self.operands(node))
+        if kind in _COMPARISONS:
+            return coercion.compare(_COMPARISONS[kind], *self.operands(node))
+        handler = _HANDLERS.get(kind)
+        if handler is None:
+            raise self.unsupported(node)
+        return handler(self, node)
+
+    def operands(self, node: exp.Expression) -> tuple[Expr, Expr]:
+        return self.translate(node.this), self.translate(node.expression)
+
+    def condition(self, node: exp.Expression, where: str) -> Expr:
+        result = self.translate(node)
+        try:
+            return coercion.condition(result, where)
+        except PredicateError as error:
+            raise self.error(str(error), node) from None
+
+    # --- columns and literals
+
+    def column(self, node: exp.Column) -> Expr:
+        if isinstance(node.this, exp.Star):
+            raise self.error("* is not a column; name one", node)
+        if node.args.get("db"):
+            raise self.error("nested names are not supported; write left.column or right.column", node)
+        sides = self.sides(node)
+        name, quoted = node.name, node.this.args.get("quoted")
+        everywhere = [(side, field) for side in sides for field in self.schemas[side]]
+        found = [(side, field) for side, field in everywhere if field.name == name]
+        if not found and not quoted:
+            found = [(side, field) for side, field in everywhere if field.name.lower() == name.lower()]
+        if not found:
+            raise self.unknown_column(node, sides)
+        if len(found) > 1:
+            choices = " or ".join(to_sql(Column(side, field.name, NULL)) for side, field in found)
+            raise self.error(f"column {name!r} is ambiguous: it can be {choices}", node)
+        side, field = found[0]
+        kind = column_type(field.type)
+        if kind is None:
+            raise self.error(
+                f"{side}.{field.name} has type {field.type}, which a predicate can not use; allowed: integers, "
+                "float32, float64, bool, string, binary, date, timestamp, decimal of up to 38 digits",
+                node,
+            )
+        return Column(side, field.name, kind)
+
+    def sides(self, node: exp.Column) -> tuple[str, ...]:
+        if not node.table:
+            return ("left", "right")
+        if node.table.lower() not in self.schemas:
+            raise self.error(f"unknown table {node.table!r}; the tables are left and right", node.args["table"])
+        return (node.table.lower(),)
+
+    def unknown_column(self, node: exp.Column, sides: tuple[str, ...]) -> PredicateError:
+        names = {side: self.schemas[side].names for side in sides}
+        lowered = {name.lower(): name for side in sides for name in names[side]}
+        close = difflib.get_close_matches(node.name.lower(), lowered, n=1)
+        hint = f"; did you mean {lowered[close[0]]!r}?" if close else ""
+        where = " and ".join(f"{side} has {', '.join(names[side]) or 'no columns'}" for side in sides)
+        owner = f"table {sides[0]}" if len(sides) == 1 else "left or right"
+        return self.error(f"unknown column {node.name!r} of {owner}: {where}{hint}", node.this)
+
+    def literal(self, node: exp.Literal) -> Expr:
+        text = node.name
+        if node.is_string:
+            return Literal(text, STRING)
+        if "e" in text.lower():
+            if math.isinf(float(text)):
+                raise self.error(f"{text} exceeds the range of float64", node)
+            return Literal(float(text), FLOAT64)
+        whole, _, fraction = text.partition(".")
+        value = int(whole + fraction)
+        if not INT128_MIN <= value <= INT128_MAX:
+            raise self.error(f"{text} needs more than 128 bits; write it in floating point, as {float(text)!r}", node)
+        return Literal(value, Type("decimal" if fraction else "int", len(fraction), value, value))
+
+    def hex_literal(self, node: exp.HexString) -> Expr:
+        try:
+            return Literal(bytes.fromhex(node.name), BINARY)
+        except ValueError:
+            raise self.error(f"X'{node.name}' is not binary: write two hexadecimal digits a byte", node) from None
+
+    def interval(self, node: exp.Interval) -> Expr:
+        amount, unit = node.this, node.args.get("unit")
+        if unit is not None and not isinstance(unit, exp.Var):
+            raise self.error("an interval from one unit TO another is not supported; name one unit", node)
+        if isinstance(amount, exp.Neg):
+            return coercion.negate(self.interval(exp.Interval(this=amount.this, unit=unit)))
+        if not isinstance(amount, exp.Literal):
+            raise self.error("INTERVAL needs a literal; multiply instead, as in left.n * INTERVAL '1' MINUTE", node)
+        return interval_literal(f"{amount.name} {unit.name}" if unit is not None else amount.name)
+
+    def cast(self, node: exp.Cast) -> Expr:
+        target = node.to.this
+        if target in _FLOAT_CASTS:
+            return coercion.cast(self.translate(node.this), _FLOAT_CASTS[target])
+        of_text = isinstance(node.this, exp.Literal) and node.this.is_string
+        if of_text and target == exp.DType.DATE:
+            return date_literal(node.this.name)
+        if of_text and target in _TIMESTAMP_CASTS:
+            literal = timestamp_literal(node.this.name)
+            if target == exp.DType.TIMESTAMPTZ and not literal.type.tz:
+                raise self.error(f"{node.this.name!r} has no time zone; add an offset such as +00:00", node)
+            return literal
+        raise self.error(
+            f"CAST to {node.to.sql()} is not supported; allowed: CAST(number AS DOUBLE or REAL), DATE '...', "
+            "TIMESTAMP '...'",
+            node,
+        )
+
+    # --- functions and conditions
+
+    def function(self, node: exp.Anonymous) -> Expr:
+        name = node.name.upper()
+        if name in _AGGREGATES:
+            raise self.error(f"the aggregate {name} is not supported; {_ONE_PAIR}", node)
+        if name not in FUNCTIONS:
+            raise self.error(f"unknown function {node.name}; allowed: {', '.join(FUNCTIONS)}", node)
+        fewest, most, build = FUNCTIONS[name]
+        count = len(node.expressions)
+        if not fewest <= count <= most:
+            wanted = f"{fewest} argument{'s' * (fewest > 1)}" + (" or more" if most == MANY else "")
+            raise self.error(f"{name} takes {wanted}, {count} given", node)
+        return build(*(self.translate(arg) for arg in node.expressions))
+
+    def junction(self, node: exp.And | exp.Or) -> Expr:
+        op, kind = ("and", exp.And) if isinstance(node, exp.And) else ("or", exp.Or)
+        return _junction(op, [self.condition(part, op.upper()) for part in _spine(node, kind)])
+
+    def negation(self, node: exp.Not) -> Expr:
+        return Call("not", (self.condition(node.this, "NOT"),), BOOL)
+
+    def between(self, node: exp.Between) -> Expr:
+        if node.args.get("symmetric"):
+            raise self.error("BETWEEN SYMMETRIC is not supported; use LEAST and GREATEST for the bounds", node)
+        value = self.translate(node.this)
+        lo, hi = self.translate(node.args["low"]), self.translate(node.args["high"])
+        return _junction("and", [coercion.compare("ge", value, lo), coercion.compare("le", value, hi)])
+
+    def membership(self, node: exp.In) -> Expr:
+        if node.args.get("query"):
+            raise self.unsupported(node.args["query"])
+        if not node.expressions:
+            raise self.error("IN needs a list of at least one value in parentheses", node)
+        value = self.translate(node.this)
+        return _junction("or", [coercion.compare("eq", value, self.translate(item)) for item in node.expressions])
+
+    def like(self, node: exp.Like, escape: exp.Expression | None = None) -> Expr:
+        value, pattern = self.operands(node)
+        args = (value, pattern) if escape is None else (value, pattern, self.translate(escape))
+        for arg in args:
+            if arg.type not in (STRING, NULL):
+                raise self.error(f"LIKE compares strings, but {described(arg)}", node)
+        if not all(isinstance(arg, Literal) for arg in args[1:]):
+            raise self.error("the pattern and the escape of LIKE must be string literals", node)
+        result: Expr = Literal(None, BOOL)
+        if all(arg.type == STRING for arg in args):
+            _check_pattern(args[1:])
+            result = Call("like", args, BOOL)
+        return Call("not", (result,), BOOL) if node.args.get("negate") else result
+
+    def escaped_like(self, node: exp.Escape) -> Expr:
+        if not isinstance(node.this, exp.Like):
+            raise self.unsupported(node)
+        return self.like(node.this, node.expression)
+
+    def test(self, node: exp.Is) -> Expr:
+        value, against = self.translate(node.this), node.expression
+        if isinstance(against, exp.Null):
+            return Call("is_null", (Literal(None, BOOL) if value.type == NULL else value,), BOOL)
+        if not isinstance(against, exp.Boolean):
+            raise self.error("IS can be followed by [NOT] NULL, TRUE, FALSE or DISTINCT FROM", node)
+        value = coercion.condition(value, "IS TRUE")
+        wanted = value if against.this else Call("not", (value,), BOOL)
+        return Call("coalesce", (wanted, Literal(False, BOOL)), BOOL)
+
+    def not_distinct(self, node: exp.NullSafeEQ) -> Expr:
+        return Call("not", (coercion.compare("is_distinct", *self.operands(node)),), BOOL)
+
+    def case(self, node: exp.Case) -> Expr:
+        subject = self.translate(node.this) if node.this is not None else None
+        conditions, values = [], []
+        for branch in node.args["ifs"]:
+            if subject is None:
+                conditions.append(self.condition(branch.this, "WHEN"))
+            else:
+                conditions.append(coercion.compare("eq", subject, self.translate(branch.this)))
+            values.append(self.translate(branch.args["true"]))
+        default = node.args.get("default")
+        return coercion.case(conditions, values, UNTYPED_NULL if default is None else self.translate(default))
+
+    def unsupported(self, node: exp.Expression) -> PredicateError:
+        if isinstance(node, (exp.Query, exp.Exists, exp.Any, exp.All)):
+            return self.source.error_at_word(f"subqueries are not supported; {_ONE_PAIR}", "select")
+        if isinstance(node, exp.Window):
+            return self.error(f"window functions are not supported; {_ONE_PAIR}", node)
+        if isinstance(node, exp.Star):
+            return self.error("* is not a column; name one", node)
+        what = _NAMES.get(type(node)) or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
+        return self.error(
+            f"{what} is not supported in a predicate; allowed: + - * / %, comparisons, BETWEEN, IN, LIKE, IS, AND, "
+            f"OR, NOT, CASE, CAST and the functions {', '.join(FUNCTIONS)}",
+            node,
+        )
+
+
+def _spine(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Expression]:
+    """The operands of a left-deep chain of `kind`, in order; a loop, for chains longer than the stack."""
+    parts = []
+    while isinstance(node, kind):
+        parts.append(node.expression)
+        node = node.this
+    return [node, *reversed(parts)]
+
+
+def _junction(op: str, parts: list[Expr]) -> Expr:
+    flat: list[Expr] = []
+    for part in parts:
+        flat.extend(part.args if isinstance(part, Call) and part.op == op else (part,))
+    return flat[0] if len(flat) == 1 else Call(op, tuple(flat), BOOL)
+
+
+def _check_pattern(args: tuple[Expr, ...]) -> None:
+    pattern, *escape = (str(arg.value) for arg in args if isinstance(arg, Literal))
+    if not escape:
+        return
+    if len(escape[0]) != 1:
+        raise PredicateError(f"the escape of LIKE must be one character, {escape[0]!r} given")
+    if (len(pattern) - len(pattern.rstrip(escape[0]))) % 2:
+        raise PredicateError(f"the pattern {pattern!r} ends with its escape character {escape[0]!r}")
+
+
+_HANDLERS: dict[type[exp.Expression], Callable[[_Translator, exp.Expression], Expr]] = {
+    exp.Paren: lambda self, node: self.translate(node.this),
+    exp.Column: _Translator.column,
+    exp.Literal: _Translator.literal,
+    exp.HexString: _Translator.hex_literal,
+    exp.Boolean: lambda self, node: Literal(bool(node.this), BOOL),
+    exp.Null: lambda self, node: UNTYPED_NULL,
+    exp.Interval: _Translator.interval,
+    exp.Cast: _Translator.cast,
+    exp.Anonymous: _Translator.function,
+    exp.Neg: lambda self, node: coercion.negate(self.translate(node.this)),
+    exp.Pow: lambda self, node: coercion.power(*self.operands(node)),
+    exp.And: _Translator.junction,
+    exp.Or: _Translator.junction,
+    exp.Not: _Translator.negation,
+    exp.Between: _Translator.between,
+    exp.In: _Translator.membership,
+    exp.Like: _Translator.like,
+    exp.Escape: _Translator.escaped_like,
+    exp.Is: _Translator.test,
+    exp.NullSafeEQ: _Translator.not_distinct,
+    exp.Case: _Translator.case,
+}

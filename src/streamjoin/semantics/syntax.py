@@ -1,0 +1,121 @@
+"""The text of a predicate as sqlglot's syntax tree, with the place of every node for messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokens import Token, TokenType
+
+from streamjoin.semantics.errors import PredicateError
+
+
+class _Dialect(DuckDB):
+    """DuckDB's expressions, but every function stays a plain name, and X'..' is a binary literal."""
+
+    class Tokenizer(DuckDB.Tokenizer):
+        HEX_STRINGS = [("x'", "'"), ("X'", "'")]
+
+    class Parser(DuckDB.Parser):
+        FUNCTIONS: dict[str, Callable] = {}
+        FUNCTION_PARSERS = {"CAST": DuckDB.Parser.FUNCTION_PARSERS["CAST"]}
+        NO_PAREN_FUNCTIONS: dict = {}
+        NO_PAREN_FUNCTION_PARSERS = {"CASE": DuckDB.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+
+
+class Source:
+    """A predicate's text and its syntax tree, and where in the text each node stands."""
+
+    def __init__(self, text: str):
+        self.text, self.tree = text, _parse(text)
+
+    def error(self, message: str, node: exp.Expression) -> PredicateError:
+        return PredicateError(message, self.text, *self.span(node))
+
+    def error_at_word(self, message: str, word: str) -> PredicateError:
+        """An error at the first occurrence of a keyword (nodes of statements carry no places)."""
+        found = re.search(rf"\b{word}\b", self.text, re.IGNORECASE)
+        start, end = found.span() if found else (0, len(self.text))
+        return PredicateError(message, self.text, start, end)
+
+    def span(self, node: exp.Expression) -> tuple[int, int]:
+        """From the first to the last character of `node` whose place is known, else its parent's."""
+        places = list(self._places(node))
+        if not places:
+            return self.span(node.parent) if node.parent is not None else (0, len(self.text))
+        start, end = min(s for s, _ in places), max(e for _, e in places)
+        while self.text.count("(", start, end) > self.text.count(")", start, end):
+            closing = re.compile(r"\s*\)").match(self.text, end)
+            if not closing:
+                break
+            end = closing.end()
+        return start, end
+
+    def _places(self, node: exp.Expression) -> Iterator[tuple[int, int]]:
+        intervals = set()
+        for found in node.walk():
+            if "start" in found.meta:
+                yield found.meta["start"], found.meta["end"] + 1
+            if isinstance(found, exp.Interval):
+                intervals.add(id(found))
+        if intervals:
+            yield from self._interval_places(intervals)
+
+    def _interval_places(self, wanted: set[int]) -> Iterator[tuple[int, int]]:
+        """sqlglot does not note where intervals stand: pair them with the INTERVAL tokens in order."""
+        tokens = _Dialect().tokenize(self.text)
+        words = [i for i, token in enumerate(tokens) if token.token_type == TokenType.INTERVAL]
+        nodes = list(self.tree.find_all(exp.Interval, bfs=False))
+        if len(words) != len(nodes):
+            return
+        for word, node in zip(words, nodes, strict=True):
+            if id(node) in wanted:
+                yield tokens[word].start, _interval_end(tokens[word + 1 : word + 4], node.args.get("unit"))
+
+
+def _interval_end(tokens: list[Token], unit: exp.Expression | None) -> int:
+    """The end of the amount (a sign, a number or a string) and its unit, if that stands apart."""
+    for token in tokens:
+        if unit is None or unit.name.lower() in token.text.lower():
+            return token.end + 1
+    return tokens[0].end + 1
+
+
+def _parse(text: str) -> exp.Expression:
+    try:
+        conditions = [c for c in _Dialect().parse_into(exp.Condition, text) if c is not None]
+    except TokenError:
+        start = _open_quote(text)
+        raise PredicateError("the predicate has an unterminated quote or comment", text, start, len(text)) from None
+    except ParseError as error:
+        raise _syntax_error(text, error) from None
+    if not conditions:
+        raise PredicateError("the predicate is empty; write a condition, or TRUE to join every pair in the window")
+    if len(conditions) > 1:
+        start = next(t.start for t in _Dialect().tokenize(text) if t.token_type == TokenType.SEMICOLON)
+        raise PredicateError("the predicate has several statements; write one condition", text, start, start + 1)
+    return conditions[0]
+
+
+def _open_quote(text: str) -> int:
+    whole = r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/"
+    return next((m.start() for m in re.finditer(rf"{whole}|(['\"]|/\*|\$)", text, re.DOTALL) if m[1]), 0)
+
+
+def _syntax_error(text: str, error: ParseError) -> PredicateError:
+    detail = error.errors[0]
+    # sqlglot counts columns to the end of the token, from the start of its line.
+    line_start = sum(len(line) for line in text.splitlines(keepends=True)[: detail["line"] - 1])
+    end = min(line_start + detail["col"], len(text))
+    token = detail["highlight"] or ""
+    problem = detail["description"] or "it can not be parsed"
+    if problem.startswith("Required keyword"):
+        problem = f"something is missing at {token!r}"
+    elif problem.startswith("Invalid expression"):
+        problem = f"{token!r} is not expected here"
+    else:
+        problem = f"{problem[0].lower()}{problem[1:]} at {token!r}"
+    return PredicateError(f"the predicate is not valid SQL: {problem}", text, max(end - len(token), 0), end)

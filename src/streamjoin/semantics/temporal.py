@@ -1,0 +1,124 @@
+"""Dates, timestamps and intervals written as text, and back: proleptic Gregorian calendar, days of 86,400 seconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from fractions import Fraction
+
+from streamjoin.semantics.errors import PredicateError
+from streamjoin.semantics.expressions import Literal
+from streamjoin.semantics.types import SECONDS_PER_DAY, TIME_SCALE, Type
+
+EPOCH = date(1970, 1, 1).toordinal()
+DATE_FORM = "'YYYY-MM-DD'"
+TIMESTAMP_FORM = "'YYYY-MM-DD[ HH:MM[:SS[.fraction]]][+HH:MM]'"
+INTERVAL_UNITS = "nanosecond, microsecond, millisecond, second, minute, hour, day, week"
+
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
+_TIMESTAMP = re.compile(
+    r"(\d{4}-\d{1,2}-\d{1,2})(?:[ T](\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d+))?)?)?"
+    r"\s*(Z|UTC|[+-]\d{2}(?::?\d{2})?)?",
+    re.IGNORECASE,
+)
+_INTERVAL_PART = re.compile(r"\s*([+-]?\s*\d+(?:\.\d*)?|[+-]?\s*\.\d+)\s*([a-zµ]+)\s*", re.IGNORECASE)
+_CLOCK = re.compile(r"\s*([+-]?)(\d+):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*")
+_SECONDS = {
+    Fraction(1, 10**9): ("nanosecond", "ns"),
+    Fraction(1, 10**6): ("microsecond", "us", "µs", "usec"),
+    Fraction(1, 1000): ("millisecond", "ms", "msec"),
+    Fraction(1): ("second", "s", "sec"),
+    Fraction(60): ("minute", "m", "min"),
+    Fraction(3600): ("hour", "h", "hr"),
+    Fraction(SECONDS_PER_DAY): ("day", "d"),
+    Fraction(7 * SECONDS_PER_DAY): ("week", "w"),
+}
+_UNITS = {name + s: seconds for seconds, names in _SECONDS.items() for name in names for s in ("", "s")}
+_VARYING = re.compile(r"(mon|month|quarter|year|yr|y|decade|century|centurie|millennium|millennia)s?", re.IGNORECASE)
+
+
+def date_literal(text: str) -> Literal:
+    """A DATE literal; raise `PredicateError` if `text` is not a day of the calendar."""
+    match = _DATE.fullmatch(text.strip())
+    if not match:
+        raise PredicateError(f"{text!r} is not a date; write {DATE_FORM}")
+    try:
+        days = date(*map(int, match.groups())).toordinal() - EPOCH
+    except ValueError as error:
+        raise PredicateError(f"{text!r} is not a date: {error}") from None
+    return Literal(days, Type("date", 0, days, days))
+
+
+def timestamp_literal(text: str) -> Literal:
+    """A TIMESTAMP literal of the coarsest unit that holds it; with a time zone iff the text has an offset."""
+    match = _TIMESTAMP.fullmatch(text.strip())
+    if not match:
+        raise PredicateError(f"{text!r} is not a timestamp; write {TIMESTAMP_FORM}")
+    day, hour, minute, second, fraction, zone = match.groups()
+    clock = [int(part or 0) for part in (hour, minute, second)]
+    if clock[0] > 23 or clock[1] > 59 or clock[2] > 59:
+        raise PredicateError(f"{text!r} is not a timestamp: the time of day goes from 00:00:00 to 23:59:59")
+    seconds = int(date_literal(day).value or 0) * SECONDS_PER_DAY + clock[0] * 3600 + clock[1] * 60 + clock[2]
+    exact = seconds - _offset(zone) + Fraction(int(fraction or 0), 10 ** len(fraction or ""))
+    return _scaled(exact, "timestamp", text, tz=zone is not None)
+
+
+def interval_literal(text: str) -> Literal:
+    """An INTERVAL of constant length, as '90 minutes', '1 day 2 hours' or '01:30:00'."""
+    clock = _CLOCK.fullmatch(text)
+    if clock:
+        sign, hours, minutes, seconds = clock.groups()
+        total = int(hours) * 3600 + int(minutes) * 60 + Fraction(seconds or 0)
+        return _scaled(-total if sign == "-" else total, "interval", text)
+    total, end = Fraction(0), 0
+    while end < len(text):
+        part = _INTERVAL_PART.match(text, end)
+        if not part:
+            raise PredicateError(f"{text!r} is not an interval; write a number and one of {INTERVAL_UNITS}")
+        total += Fraction(part[1].replace(" ", "")) * _unit(part[2])
+        end = part.end()
+    return _scaled(total, "interval", text)
+
+
+def date_text(days: int) -> str | None:
+    """`YYYY-MM-DD`, or None for a day outside the years 1 to 9999."""
+    ordinal = days + EPOCH
+    return date.fromordinal(ordinal).isoformat() if 1 <= ordinal <= date.max.toordinal() else None
+
+
+def timestamp_text(value: int, scale: int, tz: bool) -> str | None:
+    """`YYYY-MM-DD HH:MM:SS[.fraction][+00:00]`, or None outside the years 1 to 9999."""
+    seconds, fraction = divmod(value, 10**scale)
+    days, clock = divmod(seconds, SECONDS_PER_DAY)
+    day = date_text(days)
+    if day is None:
+        return None
+    time = f"{clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
+    return f"{day} {time}{f'.{fraction:0{scale}}' if scale else ''}{'+00:00' if tz else ''}"
+
+
+def _unit(name: str) -> Fraction:
+    if _VARYING.fullmatch(name):
+        raise PredicateError(
+            f"an interval in {name.lower()} has no constant length (months and years differ in days); "
+            f"allowed units: {INTERVAL_UNITS}"
+        )
+    if name.lower() not in _UNITS:
+        raise PredicateError(f"unknown interval unit {name!r}; allowed units: {INTERVAL_UNITS}")
+    return _UNITS[name.lower()]
+
+
+def _offset(zone: str | None) -> int:
+    if zone is None or zone.upper() in ("Z", "UTC"):
+        return 0
+    digits = zone[1:].replace(":", "").ljust(4, "0")
+    seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+    return -seconds if zone[0] == "-" else seconds
+
+
+def _scaled(exact: Fraction, name: str, text: str, tz: bool = False) -> Literal:
+    for scale in TIME_SCALE.values():
+        if (exact * 10**scale).denominator == 1:
+            value = int(exact * 10**scale)
+            return Literal(value, Type(name, scale, value, value, tz))
+    raise PredicateError(f"{text!r} is finer than a nanosecond, the finest unit allowed")
