@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import InputError
-from streamjoin.semantics.expressions import Call, Column, Expr, Literal
+from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns
 from streamjoin.semantics.spec import JoinSpec
 from streamjoin.semantics.types import TIME_SCALE, Type
 
@@ -55,7 +55,7 @@ def pairs(left: pa.Table, right: pa.Table, spec: JoinSpec) -> list[tuple[int, in
     tables = {"left": left, "right": right}
     for side, table in tables.items():
         _check_schema(table, spec, side)
-    rows = {side: table_rows(table) for side, table in tables.items()}
+    rows = {side: _read_rows(table, spec, side) for side, table in tables.items()}
     before: dict[str, list[tuple[int, int]]] = {"left": [], "right": []}
     found = []
     for ts, side, row in _total_order(tables, spec):
@@ -81,7 +81,9 @@ def _total_order(tables: Mapping[str, pa.Table], spec: JoinSpec) -> list[tuple[i
         factor = 10 ** (TIME_SCALE[spec.time_unit] - TIME_SCALE[kind.unit]) if spec.time_unit else 1
         for row, ts in enumerate(column_values(table.column(name))):
             if ts is None:
-                raise InputError(f"{side} row {row} has NULL in its time column {name!r}: every row needs a time")
+                raise InputError(
+                    f"{side} row {row} has NULL in its time column {name!r}: every row needs a time"
+                )
             stamped.append((ts * factor, side, row))
     return sorted(stamped)
 
@@ -117,11 +119,17 @@ def _machine_row(values: Row) -> SimpleNamespace:
 # ---- Arrow columns as Python values
 
 
+def _read_rows(table: pa.Table, spec: JoinSpec, side: str) -> list[dict[str, Value]]:
+    """The columns the predicate reads; the others may be of any type."""
+    predicate = spec.predicate
+    read = predicate.columns if isinstance(predicate, CallablePredicate) else columns(predicate)
+    return table_rows(table.select([column.name for column in read if column.side == side]))
+
+
 def table_rows(table: pa.Table) -> list[dict[str, Value]]:
     """The rows of a table as `evaluate` takes them."""
-    names = table.column_names
-    columns = [column_values(column) for column in table.columns]
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+    values = {name: column_values(table.column(name)) for name in table.column_names}
+    return [{name: column[row] for name, column in values.items()} for row in range(table.num_rows)]
 
 
 def column_values(column: pa.ChunkedArray) -> list[Value]:
@@ -264,14 +272,17 @@ def _to_float(value: Value, kind: Type) -> float:
 
 def like(text: str, pattern: str, escape: str | None = None) -> bool:
     """SQL's LIKE on code points: `%` is any run of characters, `_` any one, `escape` makes the next literal."""
-    if not pattern:
-        return not text
-    head, rest = pattern[0], pattern[1:]
-    if head == escape and rest:
-        return text[:1] == rest[0] and like(text[1:], rest[1:], escape)
-    if head == "%":
-        return any(like(text[skipped:], rest, escape) for skipped in range(len(text) + 1))
-    return bool(text) and head in ("_", text[0]) and like(text[1:], rest, escape)
+    reached = {0}  # lengths of the beginnings of `text` that the pattern read so far matches
+    characters = iter(pattern)
+    for character in characters:
+        literal = next(characters, character) if character == escape else None
+        if literal is None and character == "%":
+            reached = set(range(min(reached), len(text) + 1)) if reached else set()
+        elif literal is None and character == "_":
+            reached = {at + 1 for at in reached if at < len(text)}
+        else:
+            reached = {at + 1 for at in reached if text[at : at + 1] == (literal or character)}
+    return len(text) in reached
 
 
 NULL_AWARE: dict[str, Callable[[list[Value]], Value]] = {
