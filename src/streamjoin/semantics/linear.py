@@ -157,11 +157,14 @@ def _product(term: Expr, factor: int, name: str, scale: int) -> Expr:
 
 
 def _total(terms: Mapping[Expr, int], const: int, name: str, scale: int, timed: bool) -> Expr:
-    """The sum as a tree: what is added first, then what is subtracted."""
-    parts = [(c > 0, _product(t, abs(c), name, scale)) for t, c in terms.items()]
+    """The sum as a tree: what is added, then what is subtracted, then the constant."""
+    parts = sorted(
+        ((c > 0, _product(t, abs(c), name, scale)) for t, c in terms.items()), key=lambda p: not p[0]
+    )
     if const:
-        parts.append((const > 0, _literal(abs(const), "interval" if timed else _plain(scale), scale)))
-    parts.sort(key=lambda part: not part[0])
+        literal = _literal(abs(const), "interval" if timed else _plain(scale), scale)
+        leads = const > 0 and not parts[0][0]  # 5 - a rather than -a + 5
+        parts.insert(0 if leads else len(parts), (const > 0, literal))
     positive, total = parts[0]
     if not positive:
         total = _node("neg", (total,), Type(name, scale, -total.type.hi, -total.type.lo))
