@@ -112,13 +112,14 @@ def tables(
     draw: Draw,
     schema: pa.Schema,
     time: str,
+    min_rows: int = 0,
     max_rows: int = 12,
     in_order: bool = False,
     base: int = 0,
     wild: bool = True,
 ) -> pa.Table:
     """A table of `schema`; rows by time if `in_order`. `base` is added to integer times; for `wild` see `values`."""
-    size = draw(st.integers(0, max_rows))
+    size = draw(st.integers(min_rows, max_rows))
     columns = []
     for field in schema:
         if field.name == time:
@@ -286,7 +287,7 @@ def _atom(draw: Draw, known: Operands) -> str:
         lambda: _membership(draw, family, a, b),
         lambda: _like(draw, a) if family == "string" else (a if family == "bool" else f"{a} = NULL"),
     ]
-    return draw(st.sampled_from(shapes))()
+    return str(draw(st.sampled_from(shapes))())
 
 
 def _band(draw: Draw, family: str, a: str, b: str) -> str:
@@ -384,6 +385,7 @@ def specs(
     draw: Draw,
     on: str | None = None,
     both: tuple[pa.Schema, pa.Schema] | None = None,
+    min_rows: int = 0,
     max_rows: int = 12,
     in_order: bool = False,
 ) -> tuple[JoinSpec, pa.Table, pa.Table]:
@@ -398,5 +400,5 @@ def specs(
     spec = can_be_typed(lambda: JoinSpec(left, right, text, window, "ts", "ts"))
     wide = clock == other_clock == pa.int64()
     base = draw(st.sampled_from([0, -4, INT64_MIN, INT64_MAX - 8])) if wide else 0
-    options = {"max_rows": max_rows, "in_order": in_order, "base": base}
+    options: dict[str, Any] = {"min_rows": min_rows, "max_rows": max_rows, "in_order": in_order, "base": base}
     return spec, draw(tables(left, "ts", **options)), draw(tables(right, "ts", **options))

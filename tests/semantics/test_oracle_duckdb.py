@@ -181,7 +181,7 @@ def test_conditions_on_other_types(database, on):
 # ---- random cases
 
 
-@settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(st.data())
 def test_random_joins(database, data):
     left_schema, right_schema = data.draw(schemas(SHARED))
@@ -199,7 +199,6 @@ def test_random_joins(database, data):
         assume(False)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 9), max_size=10), st.lists(st.integers(0, 9), max_size=10), windows(None)
 )  # fmt: skip

@@ -152,7 +152,8 @@ def column_values(column: pa.ChunkedArray) -> list[Value]:
 def _scaled(value: Any, scale: int) -> int:
     """The integer of units of 10**-scale; Arrow's decimals never have more digits than that."""
     sign, digits, exponent = value.as_tuple()
-    return int("".join(map(str, digits))) * 10 ** (exponent + scale) * (-1 if sign else 1)
+    unsigned = int("".join(map(str, digits))) * int(10 ** (exponent + scale))
+    return -unsigned if sign else unsigned
 
 
 # ---- the predicate interpreter
@@ -238,8 +239,7 @@ def _compare(op: str, a: Value, b: Value) -> bool:
     if _is_nan(a) or _is_nan(b):
         return False
     a, b = _by_bytes(a), _by_bytes(b)
-    outcomes = {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}
-    return outcomes[op]
+    return bool({"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}[op])
 
 
 def _modulo(a: Value, b: Value) -> Value:
@@ -311,5 +311,10 @@ STRICT: dict[str, Callable[[list[Value], Type], Value]] = {
     "cast": lambda values, kind: _to_float(values[0], kind),
     "not": lambda values, _: not values[0],
     "like": lambda values, _: like(*values),
-    **{op: lambda values, _, op=op: _compare(op, *values) for op in ("eq", "ne", "lt", "le", "gt", "ge")},
+    "eq": lambda values, _: _compare("eq", *values),
+    "ne": lambda values, _: _compare("ne", *values),
+    "lt": lambda values, _: _compare("lt", *values),
+    "le": lambda values, _: _compare("le", *values),
+    "gt": lambda values, _: _compare("gt", *values),
+    "ge": lambda values, _: _compare("ge", *values),
 }
