@@ -146,8 +146,8 @@ def choose(op: str, args: Sequence[Expr]) -> Expr:
     if kind == NULL or len(unified) == 1:
         return unified[0]
     if _are_exact_literals(unified):
-        pick = {"least": min, "greatest": max, "coalesce": lambda values, key: values[0]}[op]
-        return pick(unified, key=lambda literal: literal.value)
+        by_value = sorted(unified, key=lambda literal: literal.type.lo)
+        return {"least": by_value[0], "greatest": by_value[-1], "coalesce": unified[0]}[op]
     return Call(op, unified, kind)
 
 
@@ -160,7 +160,7 @@ def case(conditions: Sequence[Expr], values: Sequence[Expr], otherwise: Expr) ->
 
 
 def unify(args: Sequence[Expr], together: str) -> tuple[tuple[Expr, ...], Type]:
-    """`args` converted to one sort and scale, and the type that holds them all; NULL if all are bare NULLs."""
+    """`args` converted to one sort and scale, and the type that holds all; NULL if all are bare NULLs."""
     known = [arg for arg in args if arg.type != NULL]
     if not known:
         return tuple(args), NULL
@@ -257,9 +257,10 @@ def _exact(
     kind = Type(name, scale, *bounds, tz)
     result = Call(op, args, kind)
     if kind.lo < INT128_MIN or kind.hi > INT128_MAX:
+        unit = f" in units of 10^-{scale}" if scale else ""
         raise PredicateError(
-            f"{to_sql(result)} needs more than 128 bits: its values go from {kind.lo} to {kind.hi}"
-            f"{f' in units of 10^-{scale}' if scale else ''}; CAST an operand to DOUBLE to calculate in floating point"
+            f"{to_sql(result)} needs more than 128 bits: its values go from {kind.lo} to {kind.hi}{unit}; "
+            "CAST an operand to DOUBLE to calculate in floating point"
         )
     divides_by_zero = op == "mod" and isinstance(args[1], Literal) and args[1].value == 0
     return Literal(kind.lo, kind) if _are_exact_literals(args) and not divides_by_zero else result
@@ -293,8 +294,8 @@ def _as_timestamps(args: Sequence[Expr], together: str) -> Sequence[Expr]:
     local = next((arg for arg in args if not arg.type.tz), None)
     if zoned is not None and local is not None:
         raise PredicateError(
-            f"{described(zoned)} (with a time zone) and {described(local)} (without): they can not be {together}; "
-            "both need a time zone (in a literal an offset such as +00:00) or neither"
+            f"{described(zoned)} (with a time zone) and {described(local)} (without): "
+            f"they can not be {together}; both need a time zone (in a literal an offset such as +00:00) or neither"
         )
     scale = max(_least_scale(arg) for arg in moments)
     return [_midnight(arg, scale) if arg.type.name == "date" else arg for arg in args]
@@ -344,7 +345,7 @@ def _as_floats(args: Sequence[Expr]) -> list[Expr]:
 
 def _exact_value(literal: Literal) -> Fraction:
     assert isinstance(literal.value, (int, float))
-    return Fraction(literal.value) / 10**literal.type.scale
+    return Fraction(literal.value) / Fraction(10**literal.type.scale)
 
 
 def _nearest(exact: Fraction, target: Type) -> float:

@@ -16,6 +16,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
@@ -59,14 +60,18 @@ FUNCTIONS: dict[str, tuple[int, int, Callable[..., Expr]]] = {
     "MOD": (2, 2, lambda a, b: coercion.arithmetic("mod", a, b)),
     "COALESCE": (1, MANY, lambda *args: coercion.choose("coalesce", args)),
 }
-_ARITHMETIC = {exp.Add: "add", exp.Sub: "sub", exp.Mul: "mul", exp.Div: "div", exp.Mod: "mod"}
-_COMPARISONS = {
+_ARITHMETIC: dict[type[exp.Expr], str] = {
+    exp.Add: "add", exp.Sub: "sub", exp.Mul: "mul", exp.Div: "div", exp.Mod: "mod",
+}  # fmt: skip
+_COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "eq", exp.NEQ: "ne", exp.LT: "lt", exp.LTE: "le", exp.GT: "gt", exp.GTE: "ge",
     exp.NullSafeNEQ: "is_distinct",
 }  # fmt: skip
-_AGGREGATES = {"COUNT", "SUM", "AVG", "MIN", "MAX", "ANY_VALUE", "FIRST", "LAST", "STDDEV", "VARIANCE", "MEDIAN"}
+_AGGREGATES = {"COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST", "LAST", "STDDEV", "VARIANCE", "MEDIAN"}
 _ONE_PAIR = "a predicate sees one left and one right tuple"
-_NAMES = {exp.DPipe: "||", exp.Bracket: "a subscript", exp.IntDiv: "//", exp.ILike: "ILIKE", exp.Tuple: "a tuple"}
+_NAMES: dict[type[exp.Expr], str] = {
+    exp.DPipe: "||", exp.Bracket: "a subscript", exp.IntDiv: "//", exp.ILike: "ILIKE", exp.Tuple: "a tuple",
+}  # fmt: skip
 _FLOAT_CASTS = {exp.DType.DOUBLE: FLOAT64, exp.DType.FLOAT: FLOAT32}
 _TIMESTAMP_CASTS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ, exp.DType.DATETIME)
 
@@ -93,7 +98,7 @@ def column_type(data_type: pa.DataType) -> Type | None:
 
 
 def parse_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Expr:
-    """The typed tree (of type bool) of the SQL condition `text`; raise `PredicateError` if it has no meaning."""
+    """The typed tree (of type bool) of the SQL condition `text`, or a `PredicateError` at its place."""
     try:
         return _Translator(Source(text), {"left": left, "right": right}).predicate()
     except RecursionError:
@@ -110,7 +115,7 @@ class _Translator:
     def predicate(self) -> Expr:
         return self.condition(self.source.tree, "the predicate")
 
-    def translate(self, node: exp.Expression) -> Expr:
+    def translate(self, node: exp.Expr) -> Expr:
         try:
             return self._translate(node)
         except PredicateError as error:
@@ -118,7 +123,7 @@ class _Translator:
                 raise
             raise self.error(str(error), node) from None
 
-    def _translate(self, node: exp.Expression) -> Expr:
+    def _translate(self, node: exp.Expr) -> Expr:
         kind = type(node)
         if kind in _ARITHMETIC:
             return coercion.arithmetic(_ARITHMETIC[kind], *self.operands(node))
@@ -129,10 +134,10 @@ class _Translator:
             raise self.unsupported(node)
         return handler(self, node)
 
-    def operands(self, node: exp.Expression) -> tuple[Expr, Expr]:
+    def operands(self, node: exp.Expr) -> tuple[Expr, Expr]:
         return self.translate(node.this), self.translate(node.expression)
 
-    def condition(self, node: exp.Expression, where: str) -> Expr:
+    def condition(self, node: exp.Expr, where: str) -> Expr:
         result = self.translate(node)
         try:
             return coercion.condition(result, where)
@@ -161,8 +166,8 @@ class _Translator:
         kind = column_type(field.type)
         if kind is None:
             raise self.error(
-                f"{side}.{field.name} has type {field.type}, which a predicate can not use; allowed: integers, "
-                "float32, float64, bool, string, binary, date, timestamp, decimal of up to 38 digits",
+                f"{side}.{field.name} has type {field.type}, which a predicate can not use; allowed: "
+                "integers, float32, float64, bool, string, binary, date, timestamp, decimal of up to 38 digits",
                 node,
             )
         return Column(side, field.name, kind)
@@ -171,7 +176,8 @@ class _Translator:
         if not node.table:
             return ("left", "right")
         if node.table.lower() not in self.schemas:
-            raise self.error(f"unknown table {node.table!r}; the tables are left and right", node.args["table"])
+            message = f"unknown table {node.table!r}; the tables are left and right"
+            raise self.error(message, node.args["table"])
         return (node.table.lower(),)
 
     def unknown_column(self, node: exp.Column, sides: tuple[str, ...]) -> PredicateError:
@@ -194,14 +200,16 @@ class _Translator:
         whole, _, fraction = text.partition(".")
         value = int(whole + fraction)
         if not INT128_MIN <= value <= INT128_MAX:
-            raise self.error(f"{text} needs more than 128 bits; write it in floating point, as {float(text)!r}", node)
+            message = f"{text} needs more than 128 bits; write it in floating point, as {float(text)!r}"
+            raise self.error(message, node)
         return Literal(value, Type("decimal" if fraction else "int", len(fraction), value, value))
 
     def hex_literal(self, node: exp.HexString) -> Expr:
         try:
             return Literal(bytes.fromhex(node.name), BINARY)
         except ValueError:
-            raise self.error(f"X'{node.name}' is not binary: write two hexadecimal digits a byte", node) from None
+            message = f"X'{node.name}' is not binary: write two hexadecimal digits a byte"
+            raise self.error(message, node) from None
 
     def interval(self, node: exp.Interval) -> Expr:
         amount, unit = node.this, node.args.get("unit")
@@ -210,7 +218,8 @@ class _Translator:
         if isinstance(amount, exp.Neg):
             return coercion.negate(self.interval(exp.Interval(this=amount.this, unit=unit)))
         if not isinstance(amount, exp.Literal):
-            raise self.error("INTERVAL needs a literal; multiply instead, as in left.n * INTERVAL '1' MINUTE", node)
+            example = "left.n * INTERVAL '1' MINUTE"
+            raise self.error(f"INTERVAL needs a literal; multiply instead, as in {example}", node)
         return interval_literal(f"{amount.name} {unit.name}" if unit is not None else amount.name)
 
     def cast(self, node: exp.Cast) -> Expr:
@@ -255,7 +264,7 @@ class _Translator:
 
     def between(self, node: exp.Between) -> Expr:
         if node.args.get("symmetric"):
-            raise self.error("BETWEEN SYMMETRIC is not supported; use LEAST and GREATEST for the bounds", node)
+            raise self.error("BETWEEN SYMMETRIC is not supported; put the bounds in order", node)
         value = self.translate(node.this)
         lo, hi = self.translate(node.args["low"]), self.translate(node.args["high"])
         return _junction("and", [coercion.compare("ge", value, lo), coercion.compare("le", value, hi)])
@@ -266,9 +275,10 @@ class _Translator:
         if not node.expressions:
             raise self.error("IN needs a list of at least one value in parentheses", node)
         value = self.translate(node.this)
-        return _junction("or", [coercion.compare("eq", value, self.translate(item)) for item in node.expressions])
+        items = map(self.translate, node.expressions)
+        return _junction("or", [coercion.compare("eq", value, item) for item in items])
 
-    def like(self, node: exp.Like, escape: exp.Expression | None = None) -> Expr:
+    def like(self, node: exp.Like, escape: exp.Expr | None = None) -> Expr:
         value, pattern = self.operands(node)
         args = (value, pattern) if escape is None else (value, pattern, self.translate(escape))
         for arg in args:
@@ -312,7 +322,7 @@ class _Translator:
         default = node.args.get("default")
         return coercion.case(conditions, values, UNTYPED_NULL if default is None else self.translate(default))
 
-    def unsupported(self, node: exp.Expression) -> PredicateError:
+    def unsupported(self, node: exp.Expr) -> PredicateError:
         if isinstance(node, (exp.Query, exp.Exists, exp.Any, exp.All)):
             return self.source.error_at_word(f"subqueries are not supported; {_ONE_PAIR}", "select")
         if isinstance(node, exp.Window):
@@ -321,13 +331,13 @@ class _Translator:
             return self.error("* is not a column; name one", node)
         what = _NAMES.get(type(node)) or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
         return self.error(
-            f"{what} is not supported in a predicate; allowed: + - * / %, comparisons, BETWEEN, IN, LIKE, IS, AND, "
-            f"OR, NOT, CASE, CAST and the functions {', '.join(FUNCTIONS)}",
+            f"{what} is not supported in a predicate; allowed: + - * / %, comparisons, BETWEEN, IN, LIKE, "
+            f"IS, AND, OR, NOT, CASE, CAST and the functions {', '.join(FUNCTIONS)}",
             node,
         )
 
 
-def _spine(node: exp.Expression, kind: type[exp.Expression]) -> list[exp.Expression]:
+def _spine(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     """The operands of a left-deep chain of `kind`, in order; a loop, for chains longer than the stack."""
     parts = []
     while isinstance(node, kind):
@@ -353,7 +363,7 @@ def _check_pattern(args: tuple[Expr, ...]) -> None:
         raise PredicateError(f"the pattern {pattern!r} ends with its escape character {escape[0]!r}")
 
 
-_HANDLERS: dict[type[exp.Expression], Callable[[_Translator, exp.Expression], Expr]] = {
+_HANDLERS: dict[type[exp.Expr], Callable[[_Translator, Any], Expr]] = {
     exp.Paren: lambda self, node: self.translate(node.this),
     exp.Column: _Translator.column,
     exp.Literal: _Translator.literal,

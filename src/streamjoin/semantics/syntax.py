@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.tokenizer_core import Token, TokenType
 
 from streamjoin.semantics.errors import PredicateError
 
@@ -19,11 +21,11 @@ class _Dialect(DuckDB):
     class Tokenizer(DuckDB.Tokenizer):
         HEX_STRINGS = [("x'", "'"), ("X'", "'")]
 
-    class Parser(DuckDB.Parser):
-        FUNCTIONS: dict[str, Callable] = {}
-        FUNCTION_PARSERS = {"CAST": DuckDB.Parser.FUNCTION_PARSERS["CAST"]}
-        NO_PAREN_FUNCTIONS: dict = {}
-        NO_PAREN_FUNCTION_PARSERS = {"CASE": DuckDB.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+    class Parser(DuckDBParser):
+        FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {}
+        FUNCTION_PARSERS = {"CAST": DuckDBParser.FUNCTION_PARSERS["CAST"]}
+        NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
+        NO_PAREN_FUNCTION_PARSERS = {"CASE": DuckDBParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
 
 
 class Source:
@@ -32,7 +34,7 @@ class Source:
     def __init__(self, text: str):
         self.text, self.tree = text, _parse(text)
 
-    def error(self, message: str, node: exp.Expression) -> PredicateError:
+    def error(self, message: str, node: exp.Expr) -> PredicateError:
         return PredicateError(message, self.text, *self.span(node))
 
     def error_at_word(self, message: str, word: str) -> PredicateError:
@@ -41,7 +43,7 @@ class Source:
         start, end = found.span() if found else (0, len(self.text))
         return PredicateError(message, self.text, start, end)
 
-    def span(self, node: exp.Expression) -> tuple[int, int]:
+    def span(self, node: exp.Expr) -> tuple[int, int]:
         """From the first to the last character of `node` whose place is known, else its parent's."""
         places = list(self._places(node))
         if not places:
@@ -54,7 +56,7 @@ class Source:
             end = closing.end()
         return start, end
 
-    def _places(self, node: exp.Expression) -> Iterator[tuple[int, int]]:
+    def _places(self, node: exp.Expr) -> Iterator[tuple[int, int]]:
         intervals = set()
         for found in node.walk():
             if "start" in found.meta:
@@ -76,7 +78,7 @@ class Source:
                 yield tokens[word].start, _interval_end(tokens[word + 1 : word + 4], node.args.get("unit"))
 
 
-def _interval_end(tokens: list[Token], unit: exp.Expression | None) -> int:
+def _interval_end(tokens: list[Token], unit: exp.Expr | None) -> int:
     """The end of the amount (a sign, a number or a string) and its unit, if that stands apart."""
     for token in tokens:
         if unit is None or unit.name.lower() in token.text.lower():
@@ -84,19 +86,19 @@ def _interval_end(tokens: list[Token], unit: exp.Expression | None) -> int:
     return tokens[0].end + 1
 
 
-def _parse(text: str) -> exp.Expression:
+def _parse(text: str) -> exp.Expr:
     try:
         conditions = [c for c in _Dialect().parse_into(exp.Condition, text) if c is not None]
     except TokenError:
-        start = _open_quote(text)
-        raise PredicateError("the predicate has an unterminated quote or comment", text, start, len(text)) from None
+        message = "the predicate has an unterminated quote or comment"
+        raise PredicateError(message, text, _open_quote(text), len(text)) from None
     except ParseError as error:
         raise _syntax_error(text, error) from None
     if not conditions:
-        raise PredicateError("the predicate is empty; write a condition, or TRUE to join every pair in the window")
+        raise PredicateError("the predicate is empty; write a condition, or TRUE to join all that meets")
     if len(conditions) > 1:
         start = next(t.start for t in _Dialect().tokenize(text) if t.token_type == TokenType.SEMICOLON)
-        raise PredicateError("the predicate has several statements; write one condition", text, start, start + 1)
+        raise PredicateError("the predicate has several conditions; write one", text, start, start + 1)
     return conditions[0]
 
 

@@ -1,4 +1,4 @@
-"""Dates, timestamps and intervals written as text, and back: proleptic Gregorian calendar, days of 86,400 seconds."""
+"""Dates, timestamps and intervals as text: proleptic Gregorian calendar, days of 86,400 seconds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ _SECONDS = {
     Fraction(7 * SECONDS_PER_DAY): ("week", "w"),
 }
 _UNITS = {name + s: seconds for seconds, names in _SECONDS.items() for name in names for s in ("", "s")}
-_VARYING = re.compile(r"(mon|month|quarter|year|yr|y|decade|century|centurie|millennium|millennia)s?", re.IGNORECASE)
+_VARYING = re.compile(
+    r"(mon|month|quarter|year|yr|y|decade|century|centurie|millenni(um|a))s?", re.IGNORECASE
+)
 
 
 def date_literal(text: str) -> Literal:
