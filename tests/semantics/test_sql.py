@@ -257,7 +257,7 @@ def test_bad_time_literals_are_refused():
     refused("left.ts > right.ts + INTERVAL '1 foo'", "INTERVAL '1 foo'", "unknown interval unit 'FOO'")
     refused("left.ts > right.ts + INTERVAL '5'", "INTERVAL '5'", "a number and one of")
     refused("left.ts > right.ts + INTERVAL (x) HOUR", "INTERVAL (x)", "INTERVAL needs a literal")
-    refused("left.ts > right.ts + INTERVAL '1' DAY TO HOUR", "INTERVAL '1'", "TO another")
+    refused("left.ts > right.ts + INTERVAL '1' DAY TO HOUR", "INTERVAL '1' DAY", "TO another")
     refused("zoned > TIMESTAMPTZ '2020-01-01'", "'2020-01-01'", "no time zone", "+00:00")
 
 

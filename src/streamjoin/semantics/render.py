@@ -50,7 +50,8 @@ def _render(expr: Expr, bare: bool = False) -> tuple[str, int]:
 
 def _call(call: Call) -> tuple[str, int]:
     # A literal next to a float becomes one by itself; among literals alone it has to say so.
-    bare = call.op in ("div", "sqrt", "power") or any(not isinstance(arg, Literal) for arg in call.args)
+    values = (*call.args[1:-1:2], call.args[-1]) if call.op == "case" else call.args
+    bare = call.op in ("div", "sqrt", "power") or any(not isinstance(value, Literal) for value in values)
 
     def at(index: int, least: int) -> str:
         return _within(call.args[index], least, bare)
