@@ -131,12 +131,14 @@ def test_generated_streams_are_ordered_uniform_and_repeatable():
 
 
 def test_the_demo_check_sees_what_is_missing_and_what_is_wrong():
-    left, right = generate(3000, rate=100, seed=3)
-    truth = sj.oracle.join(Sample(3000).take(left, "x", "y"), Sample(3000).take(right, "a", "b"), demo_spec())
+    left, right = generate(20_000, rate=300, seed=3)
+    truth = sj.oracle.join(
+        Sample(20_000).take(left, "x", "y"), Sample(20_000).take(right, "a", "b"), demo_spec()
+    )
     assert truth.num_rows > 2
 
     def check(results: pa.Table) -> tuple[int, int, int]:
-        sample = Sample(3000)
+        sample = Sample(20_000)
         sample.keep(results)
         return sample.check(left, right, demo_spec())
 
