@@ -18,14 +18,15 @@ import numpy as np
 
 from streamjoin.kernels import source, vector
 from streamjoin.kernels.jit import jit
-from streamjoin.kernels.vector import GROUP, bit_count, trailing_zeros
+from streamjoin.kernels.vector import GROUP, trailing_zeros
 
 CHUNK_BYTES = 16384  # keys of one chunk: half of a small L1 cache, the rest is for words and pairs
 MAX_CHUNK = 2048  # window positions
-SLACK = 8  # `emit` writes pairs in fours and may overshoot
+SLACK = 16  # `emit` writes whole vectors and may overshoot
 MIN_ROOM = GROUP * MAX_CHUNK + SLACK  # what one unit may write
 CURSOR_SIZE = 3
 DONE = -1
+DENSE = 3
 DTYPES = {"i1": 1, "i2": 2, "i4": 4, "i8": 8, "f4": 4, "f8": 8}
 
 
@@ -43,6 +44,8 @@ class BandShape:
             raise ValueError(f"a band's dtype is one of {', '.join(DTYPES)}, not {self.dtype!r}")
         if not (self.lo or self.hi):
             raise ValueError("a band needs a lower or an upper bound")
+        if self.key < 0:
+            raise ValueError(f"a band's key is an index into the keys, not {self.key}")
 
 
 Clauses = tuple[tuple[BandShape, ...], ...]
@@ -71,29 +74,184 @@ def band_scan(clauses: Clauses, lanes: int | None = None) -> Callable[..., int]:
     lanes = lanes or vector.lanes()
     if lanes not in vector.LANE_COUNTS:
         raise ValueError(f"lanes is one of {vector.LANE_COUNTS}, not {lanes}")
-    return source.load(_Generator(clauses, lanes).text(), "band_scan").scan
+    _check(clauses)
+    emit = source.load(_EMIT.format(lanes=lanes, dense=DENSE if vector.has_compress() else 64), "emit")
+    return source.load(_kernel_source(clauses, lanes, emit.__name__), "band_scan").scan
 
 
-@jit
+def _check(clauses: Clauses) -> None:
+    if not all(clauses):
+        raise ValueError(f"a clause needs at least one band, but clause {[*map(bool, clauses)].index(False)} has none")
+    dtypes: dict[int, str] = {}
+    for band in _bands(clauses):
+        if dtypes.setdefault(band.key, band.dtype) != band.dtype:
+            raise ValueError(f"key {band.key} is {dtypes[band.key]} in one band and {band.dtype} in another")
+
+
+def _bands(clauses: Clauses) -> list[BandShape]:
+    return [band for clause in clauses for band in clause]
+
+
+def _kernel_source(clauses: Clauses, lanes: int, emit_module: str) -> str:
+    bands = _bands(clauses)
+    sizes = {band.key: DTYPES[band.dtype] for band in bands}
+    pointers = [f"key{key} = pointer(keys[{key}])" for key in sizes]
+    pointers += [f"all_low{b} = pointer(lows[{b}])" for b, band in enumerate(bands) if band.lo]
+    pointers += [f"all_high{b} = pointer(highs[{b}])" for b, band in enumerate(bands) if band.hi]
+    group, one = _Block(clauses, lanes, GROUP), _Block(clauses, lanes, 1)
+    return _SCAN.format(
+        lanes=lanes,
+        chunk=min(MAX_CHUNK, max(GROUP * lanes, CHUNK_BYTES // max(1, sum(sizes.values())) // 256 * 256)),
+        emit_module=emit_module,
+        pointers=_lines(4, pointers),
+        group_alive=group.alive(),
+        group_bounds=_lines(16, group.bounds()),
+        group_block=_lines(20, group.block()),
+        group_tail=_lines(20, group.tail()),
+        one_alive=one.alive(),
+        one_bounds=_lines(16, one.bounds()),
+        one_block=_lines(20, one.block()),
+        one_tail=_lines(20, one.tail()),
+    )
+
+
+def _lines(indent: int, lines: list[str]) -> str:
+    return ("\n" + " " * indent).join(lines) or "pass"
+
+
+def _nest(function: str, terms: list[str]) -> str:
+    return functools.reduce(lambda left, right: f"{function}({left}, {right})", terms)
+
+
+class _Block:
+    """Writes the comparison of a block of positions with `probes` probes: one vector with GROUP, or GROUP with one.
+
+    A *span* is a band whose two bounds make one unsigned comparison, `key - low <= high - low`. It
+    can not tell an empty band, so it serves clauses of one band, whose probe is then skipped. Floats need
+    converting to integers in the same order, which pays if GROUP probes share it and the CPU compares unsigned.
+    """
+
+    def __init__(self, clauses: Clauses, lanes: int, probes: int):
+        self.clauses, self.lanes, self.probes = clauses, lanes, probes
+        self.bands = _bands(clauses)
+        alone = [len(clause) == 1 for clause in clauses for _ in clause]
+        floats = probes > 1 and vector.has_unsigned_compare()
+        self.spans = [
+            b
+            for b, band in enumerate(self.bands)
+            if alone[b] and band.lo and band.hi and (floats or band.dtype[0] == "i")
+        ]
+
+    def alive(self) -> str:
+        """Whether no span is empty or NaN; `&`, because a branch each would cost more."""
+        at = range(self.probes)
+        tests = [f"(all_low{b}[probe + {p}] <= all_high{b}[probe + {p}])" for b in self.spans for p in at]
+        return f"({' & '.join(tests) or True})"
+
+    def bounds(self) -> list[str]:
+        """The bounds in every lane of a vector: low and high, or low and span."""
+        return [line for b in range(len(self.bands)) for p in range(self.probes) for line in self._bounds(b, p)]
+
+    def block(self) -> list[str]:
+        """`bits` of a whole block."""
+        if self.probes == GROUP:
+            masks = [f"m{p} = {self._match(p)}" for p in range(GROUP)]
+            return [*self._loads("load", "at"), *masks, "bits = word_of_four(m0, m1, m2, m3)"]
+        lines = []
+        for step in range(GROUP):
+            lines += self._loads("load", f"at + {step * self.lanes}")
+            lines.append(f"m{step} = {self._match(0)}")
+        return [*lines, "bits = word_of_four(m0, m1, m2, m3)"]
+
+    def tail(self) -> list[str]:
+        """`bits` of the positions before `end`, fewer than a vector if it is near."""
+        loads, here = self._loads("load_first", "at, end - at"), f"first(end - at, {self.lanes})"
+        masks = [f"both({self._match(p)}, {here})" for p in range(self.probes)]
+        return [*loads, f"bits = {'word' if self.probes == 1 else 'word_of_four'}({', '.join(masks)})"]
+
+    def _name(self, what: str, b: int, p: int) -> str:
+        return f"{what}{b}_of_{p}" if self.probes > 1 else f"{what}{b}"  # their types may differ
+
+    def _bounds(self, b: int, p: int) -> list[str]:
+        band = self.bands[b]
+        low, high = (f"splat({side}{b}[probe + {p}], {self.lanes})" for side in ("all_low", "all_high"))
+        low_name = self._name("low", b, p)
+        if b not in self.spans:
+            lines = [f"{low_name} = {low}"] if band.lo else []
+            return lines + ([f"{self._name('high', b, p)} = {high}"] if band.hi else [])
+        if band.dtype[0] == "f":
+            low, high = f"ordered_low({low})", f"ordered_high({high})"
+        return [f"{low_name} = {low}", f"{self._name('span', b, p)} = wrapping_sub({high}, {low_name})"]
+
+    def _loads(self, function: str, place: str) -> list[str]:
+        keys = sorted({band.key for band in self.bands})
+        lines = [f"v{key} = {function}(key{key}, {place}, {self.lanes})" for key in keys]
+        floats = sorted({self.bands[b].key for b in self.spans if self.bands[b].dtype[0] == "f"})
+        return lines + [f"o{key} = ordered(v{key})" for key in floats]
+
+    def _match(self, p: int) -> str:
+        numbers = iter(range(len(self.bands)))
+        clauses = [_nest("either", [self._test(next(numbers), p) for _ in clause]) for clause in self.clauses]
+        return _nest("both", clauses) if clauses else f"first({self.lanes}, {self.lanes})"
+
+    def _test(self, b: int, p: int) -> str:
+        band, low, high = self.bands[b], self._name("low", b, p), self._name("high", b, p)
+        if b in self.spans:
+            key = f"{'o' if band.dtype[0] == 'f' else 'v'}{band.key}"
+            return f"at_most_unsigned(wrapping_sub({key}, {low}), {self._name('span', b, p)})"
+        tests = [f"at_least(v{band.key}, {low})"] if band.lo else []
+        return _nest("both", tests + ([f"at_most(v{band.key}, {high})"] if band.hi else []))
+
+
+_EMIT = '''\
+import numpy as np
+
+from streamjoin.kernels.jit import inner
+from streamjoin.kernels.vector import bit_count, ramp, splat, store, store_compressed, trailing_zeros
+
+LANES = {lanes}
+DENSE = {dense}  # bits a word from which on packing wins
+
+
+@inner
+def emit_dense(words, places, found, shift, probe, out_probe, out_pos, count):
+    """As `emit`, by packing all lanes of a mask at once: the same time for one bit and for all."""
+    low = (1 << shift) - 1
+    for i in range(found):
+        bits, place = words[i], places[i]
+        for bit in range(0, 4 * LANES, LANES):
+            part = (bits >> np.uint64(bit)) & np.uint64((1 << LANES) - 1)
+            store(splat(np.int32(probe + (bit >> shift)), LANES), out_probe, count)
+            store_compressed(ramp(np.int32(place + (bit & low)), LANES), part, out_pos, count)
+            count += bit_count(part)
+    return count
+
+
+@inner
 def emit(words, places, found, shift, probe, out_probe, out_pos, count):
     """Write a pair for every bit: the probe is `probe + (bit >> shift)`, the position `place + (bit % 2**shift)`."""
-    low = np.int64((1 << shift) - 1)
+    total = 0
+    for i in range(found):
+        total += bit_count(words[i])
+    if total > found * DENSE:
+        return emit_dense(words, places, found, shift, probe, out_probe, out_pos, count)
+    low = (1 << shift) - 1
     for i in range(found):
         bits, place = words[i], places[i]
         end = count + bit_count(bits)
         while count < end:
+            # Four at a time whether or not there are as many: a branch for each bit would be mispredicted.
             for j in range(4):
                 bit = trailing_zeros(bits)
-                at = np.uint64(count + j)
-                out_probe[at] = np.int32(probe + (bit >> shift))
-                out_pos[at] = np.int32(place + (bit & low))
+                out_probe[count + j] = np.int32(probe + (bit >> shift))
+                out_pos[count + j] = np.int32(place + (bit & low))
                 bits &= bits - np.uint64(1)
             count += 4
         count = end
     return count
 
 
-@jit
+@inner
 def emit_within(words, places, found, shift, probe, start, stop, out_probe, out_pos, count):
     """As `emit`, for probes whose ranges differ: only pairs whose position is in the probe's range."""
     low = np.int64((1 << shift) - 1)
@@ -103,201 +261,37 @@ def emit_within(words, places, found, shift, probe, start, stop, out_probe, out_
             bit = trailing_zeros(bits)
             bits &= bits - np.uint64(1)
             which, pos = probe + (bit >> shift), place + (bit & low)
-            out_probe[np.uint64(count)] = np.int32(which)
-            out_pos[np.uint64(count)] = np.int32(pos)
-            count += np.int64(start[np.uint64(which)] <= pos) & np.int64(pos < stop[np.uint64(which)])
+            out_probe[count] = np.int32(which)
+            out_pos[count] = np.int32(pos)
+            count += np.int64(start[which] <= pos) & np.int64(pos < stop[which])
     return count
+'''
 
 
-class _Generator:
-    """Writes the source of one kernel."""
-
-    def __init__(self, clauses: Clauses, lanes: int):
-        self.clauses, self.lanes = clauses, lanes
-        self.bands = [band for clause in clauses for band in clause]
-        sizes = {band.key: DTYPES[band.dtype] for band in self.bands}
-        self.chunk = min(MAX_CHUNK, max(GROUP * lanes, CHUNK_BYTES // max(sum(sizes.values()), 1) // 256 * 256))
-        spans = {id(clause[0]) for clause in clauses if len(clause) == 1}
-        self.spans = [b for b, band in enumerate(self.bands) if id(band) in spans and self._fits_span(band)]
-
-    @staticmethod
-    def _fits_span(band: BandShape) -> bool:
-        """Whether both bounds make one unsigned comparison, `key - low <= high - low`."""
-        return band.lo and band.hi and (band.dtype[0] == "i" or vector.has_unsigned_compare())
-
-    def text(self) -> str:
-        """The module's source."""
-        return _TEMPLATE.format(
-            lanes=self.lanes,
-            chunk=self.chunk,
-            group_bounds=self._lines(4, self._bounds(4)),
-            group_block=self._lines(8, self._group(tail=False)),
-            group_tail=self._lines(8, self._group(tail=True)),
-            one_bounds=self._lines(4, self._bounds(1)),
-            one_block=self._lines(8, self._one_block()),
-            one_tail=self._lines(8, self._one_tail()),
-            alive=" and ".join(f"lows[{b}][at] <= highs[{b}][at]" for b in self.spans) or "True",
-        )
-
-    @staticmethod
-    def _lines(indent: int, lines: list[str]) -> str:
-        return ("\n" + " " * indent).join(lines) or "pass"
-
-    def _bounds(self, probes: int) -> list[str]:
-        """Bounds of each band b and probe p, in every lane: low{b}_{p} and high{b}_{p} or span{b}_{p}."""
-        lines = []
-        for b, band in enumerate(self.bands):
-            for p in range(probes):
-                low, high = (f"splat({side}[{b}][np.uint64(probe + {p})], {self.lanes})" for side in ("lows", "highs"))
-                if b in self.spans and band.dtype[0] == "f":
-                    low, high = f"ordered_low({low})", f"ordered_high({high})"
-                lines += [f"low{b}_{p} = {low}"] if band.lo else []
-                if b in self.spans:
-                    lines.append(f"span{b}_{p} = wrapping_sub({high}, low{b}_{p})")
-                elif band.hi:
-                    lines.append(f"high{b}_{p} = {high}")
-        return lines
-
-    def _loads(self, at: str, tail: bool = False, suffix: str = "") -> list[str]:
-        """Keys at `at` as v{key}, and as ordered integers o{key} where a band needs them."""
-        lines = []
-        for key in sorted({band.key for band in self.bands}):
-            rest = f"load_first(keys[{key}], {at}, end - at, {self.lanes})"
-            lines.append(f"v{key}{suffix} = " + (rest if tail else f"load(keys[{key}], {at}, {self.lanes})"))
-        for key in sorted({self.bands[b].key for b in self.spans if self.bands[b].dtype[0] == "f"}):
-            lines.append(f"o{key}{suffix} = ordered(v{key}{suffix})")
-        return lines
-
-    def _test(self, b: int, p: int, suffix: str) -> str:
-        band = self.bands[b]
-        if b in self.spans:
-            name = f"{'o' if band.dtype[0] == 'f' else 'v'}{band.key}{suffix}"
-            return f"at_most_unsigned(wrapping_sub({name}, low{b}_{p}), span{b}_{p})"
-        key = f"v{band.key}{suffix}"
-        tests = [f"at_least({key}, low{b}_{p})"] if band.lo else []
-        tests += [f"at_most({key}, high{b}_{p})"] if band.hi else []
-        return _nest("both", tests)
-
-    def _match(self, p: int, tail: bool = False, suffix: str = "") -> str:
-        numbers = iter(range(len(self.bands)))
-        clauses = [_nest("either", [self._test(next(numbers), p, suffix) for _ in clause]) for clause in self.clauses]
-        return _nest("both", clauses + ([f"first(end - at, {self.lanes})"] if tail or not clauses else []))
-
-    def _group(self, tail: bool) -> list[str]:
-        masks = [f"m{p} = {self._match(p, tail)}" for p in range(GROUP)]
-        return [*self._loads("at", tail), *masks, "bits = word_of_four(m0, m1, m2, m3)"]
-
-    def _one_block(self) -> list[str]:
-        lines = []
-        for step in range(GROUP):
-            lines += self._loads(f"at + {step * self.lanes}", suffix=f"_{step}")
-            lines.append(f"m{step} = {self._match(0, suffix=f'_{step}')}")
-        return [*lines, "bits = word_of_four(m0, m1, m2, m3)"]
-
-    def _one_tail(self) -> list[str]:
-        return [*self._loads("at", tail=True), f"bits = word({self._match(0, tail=True)})"]
-
-
-def _nest(function: str, terms: list[str]) -> str:
-    return functools.reduce(lambda left, right: f"{function}({left}, {right})", terms)
-
-
-_TEMPLATE = '''\
+_SCAN = '''\
 import numpy as np
 
 from streamjoin.kernels.jit import jit
-from streamjoin.kernels.scan import DONE, MIN_ROOM, emit, emit_within
+from streamjoin.kernels.scan import DONE, MIN_ROOM
 from streamjoin.kernels.vector import (
     at_least, at_most, at_most_unsigned, both, either, first, load, load_first, ordered, ordered_high,
-    ordered_low, splat, word, word_of_four, wrapping_sub,
+    ordered_low, pointer, splat, stack_array, word, word_of_four, wrapping_sub,
 )
+from {emit_module} import emit, emit_within
 
 LANES = {lanes}
 CHUNK = {chunk}
+WORDS = CHUNK // LANES + 4  # of one unit, with room for tails
 GROUP_SHIFT = LANES.bit_length() - 1  # a word of a group: LANES positions of each of four probes
 ONE_SHIFT = 6  # a word of one probe: consecutive positions
 
 
 @jit
-def collect_group(at, end, probe, keys, lows, highs, words, places):
-    """Words of match bits of four probes and positions at..end-1; only the non-zero ones are kept."""
-    {group_bounds}
-    found = np.uint64(0)
-    while at + LANES <= end:
-        {group_block}
-        words[found] = bits
-        places[found] = at
-        found += np.uint64(bits != 0)
-        at += LANES
-    if at < end:
-        {group_tail}
-        words[found] = bits
-        places[found] = at
-        found += np.uint64(bits != 0)
-    return np.int64(found)
-
-
-@jit
-def collect_one(at, end, probe, keys, lows, highs, words, places):
-    """As `collect_group` for one probe, four blocks a word."""
-    {one_bounds}
-    found = np.uint64(0)
-    while at + 4 * LANES <= end:
-        {one_block}
-        words[found] = bits
-        places[found] = at
-        found += np.uint64(bits != 0)
-        at += 4 * LANES
-    while at < end:
-        {one_tail}
-        words[found] = bits
-        places[found] = at
-        found += np.uint64(bits != 0)
-        at += LANES
-    return np.int64(found)
-
-
-@jit
-def alive(probe, lows, highs):
-    """Whether no band that must hold is empty; the unsigned comparison can not see that."""
-    at = np.uint64(probe)
-    return {alive}
-
-
-@jit
-def meet_one(probe, lo, hi, start, stop, keys, lows, highs, words, places, out_probe, out_pos, count):
-    at, end = max(lo, start[np.uint64(probe)]), min(hi, stop[np.uint64(probe)])
-    if at < end and alive(probe, lows, highs):
-        found = collect_one(at, end, probe, keys, lows, highs, words, places)
-        count = emit(words, places, found, ONE_SHIFT, probe, out_probe, out_pos, count)
-    return count
-
-
-@jit
-def meet_group(probe, lo, hi, start, stop, keys, lows, highs, words, places, out_probe, out_pos, count):
-    final = probe + 3
-    at, end = max(lo, start[np.uint64(probe)]), min(hi, stop[np.uint64(final)])
-    if at >= end:
-        return count
-    living = True
-    for one in range(probe, probe + 4):
-        living &= alive(one, lows, highs)
-    if not living or 2 * (start[np.uint64(final)] - at) > end - at:  # ranges that hardly overlap
-        for one in range(probe, probe + 4):
-            count = meet_one(one, lo, hi, start, stop, keys, lows, highs, words, places, out_probe, out_pos, count)
-        return count
-    found = collect_group(at, end, probe, keys, lows, highs, words, places)
-    if start[np.uint64(final)] <= at and end <= stop[np.uint64(probe)]:
-        return emit(words, places, found, GROUP_SHIFT, probe, out_probe, out_pos, count)
-    return emit_within(words, places, found, GROUP_SHIFT, probe, start, stop, out_probe, out_pos, count)
-
-
-@jit
-def scan(start, stop, keys, lows, highs, cursor, out_probe, out_pos, count):
-    n = len(start)
-    words = np.empty(CHUNK // LANES + 2, np.uint64)
-    places = np.empty(CHUNK // LANES + 2, np.int64)
-    room = min(len(out_probe), len(out_pos))
+def scan(starts, stops, keys, lows, highs, cursor, out_probes, out_positions, count):
+    n, room = len(starts), min(len(out_probes), len(out_positions))
+    start, stop, out_probe, out_pos = pointer(starts), pointer(stops), pointer(out_probes), pointer(out_positions)
+    {pointers}
+    words, places = stack_array(np.uint64(0), WORDS), stack_array(np.int64(0), WORDS)
     # Ranges never fall, so the probes that meet a chunk are consecutive: from `live` on.
     chunk, live, probe = cursor[0], cursor[1], cursor[2]
     while chunk != DONE:
@@ -306,16 +300,52 @@ def scan(start, stop, keys, lows, highs, cursor, out_probe, out_pos, count):
             if room - count < MIN_ROOM:
                 cursor[0], cursor[1], cursor[2] = chunk, live, probe
                 return count
-            if probe + 4 <= n:
-                count = meet_group(
-                    probe, lo, hi, start, stop, keys, lows, highs, words, places, out_probe, out_pos, count)
-            else:
-                for one in range(probe, n):
-                    count = meet_one(
-                        one, lo, hi, start, stop, keys, lows, highs, words, places, out_probe, out_pos, count)
-            probe += 4
-        while live < n and stop[min(live + 3, n - 1)] <= hi:
-            live += 4
+            at, end, final, grouped = max(lo, start[probe]), hi, probe + 3, False
+            found = 0
+            if final < n:
+                end = min(hi, stop[final])
+                # Four together unless their ranges hardly overlap, or a band is empty: `span` can not tell.
+                grouped = (at < end) & (2 * (start[final] - at) <= end - at) & {group_alive}
+            if grouped:
+                same = start[final] <= at and end <= stop[probe]
+                {group_bounds}
+                while at + LANES <= end:
+                    {group_block}
+                    words[found] = bits
+                    places[found] = at
+                    found += np.int64(bits != 0)
+                    at += LANES
+                if at < end:
+                    {group_tail}
+                    words[found] = bits
+                    places[found] = at
+                    found += np.int64(bits != 0)
+                if same:
+                    count = emit(words, places, found, GROUP_SHIFT, probe, out_probe, out_pos, count)
+                else:
+                    count = emit_within(
+                        words, places, found, GROUP_SHIFT, probe, start, stop, out_probe, out_pos, count)
+                probe += 4
+                continue
+            end = min(hi, stop[probe])
+            if at < end and {one_alive}:
+                {one_bounds}
+                while at + 4 * LANES <= end:
+                    {one_block}
+                    words[found] = bits
+                    places[found] = at
+                    found += np.int64(bits != 0)
+                    at += 4 * LANES
+                while at < end:
+                    {one_tail}
+                    words[found] = bits
+                    places[found] = at
+                    found += np.int64(bits != 0)
+                    at += LANES
+                count = emit(words, places, found, ONE_SHIFT, probe, out_probe, out_pos, count)
+            probe += 1
+        while live < n and stop[live] <= hi:
+            live += 1
         probe = live
         chunk = max(chunk + 1, start[live] // CHUNK) if live < n else DONE
     cursor[0] = DONE
