@@ -1,12 +1,18 @@
 """What SQL predicates mean: typed trees by eye, and every refusal with its place."""
 
+import itertools
 import math
 import re
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import strategies
+from streamjoin.semantics import oracle
 from streamjoin.semantics.errors import PredicateError, SpecError
 from streamjoin.semantics.expressions import Call, Column, Literal, walk
 from streamjoin.semantics.render import to_sql
@@ -594,3 +600,60 @@ def test_float_literals_are_finite():
     ):
         literals = [node.value for node in walk(parse(text)) if isinstance(node, Literal)]
         assert all(isinstance(value, float) and math.isfinite(value) for value in literals)
+
+
+# --- properties
+
+
+def sort_of(kind):
+    """Arguments of one operation agree in this."""
+    return ("exact", kind.scale) if kind.is_exact else kind.name
+
+
+def keeps_the_contract(call):
+    """Whether the arguments of a call are as `streamjoin.semantics.expressions` promises."""
+    sorts = [sort_of(arg.type) for arg in call.args]
+    if call.op == "mul" and call.type.is_exact:
+        return call.type.scale == sum(arg.type.scale for arg in call.args)
+    if call.op in ("add", "sub", "mul", "mod", "div", "neg", "abs", "least", "greatest", "coalesce"):
+        return set(sorts) == {sort_of(call.type)} and (call.op != "div" or call.type.is_float)
+    if call.op in ("floor", "ceil"):
+        return call.type.name == ("int" if call.args[0].type.is_exact else sorts[0])
+    if call.op in ("sqrt", "power"):
+        return {*sorts, call.type.name} == {"float64"}
+    if call.op == "cast":
+        return call.type.is_float and call.args[0].type.is_number
+    if call.op == "case":
+        return {*sorts[1::2], sorts[-1]} == {sort_of(call.type)} and set(sorts[:-1:2]) <= {"bool"}
+    if call.op in ("and", "or", "not"):
+        return set(sorts) == {"bool"}
+    return call.type == BOOL and "null" not in sorts and len(set(sorts)) == 1
+
+
+@given(strategies.specs(min_rows=1, max_rows=3))
+def test_trees_keep_their_contract_and_their_ranges(join):
+    spec, left, right = join
+    for node in walk(spec.predicate):
+        assert not isinstance(node, Call) or keeps_the_contract(node), to_sql(node)
+        for l, r in itertools.product(oracle.table_rows(left), oracle.table_rows(right)):
+            value = oracle.evaluate(node, l, r)
+            if node.type.is_exact and value is not None:
+                assert node.type.lo <= value <= node.type.hi, to_sql(node)
+
+
+@given(st.integers(-(10**30), 10**30), st.integers(0, 12))
+def test_decimal_literals_round_once(value, scale):
+    digits = f"{abs(value):0{scale + 1}}"
+    text = (
+        ("-" if value < 0 else "") + digits[: len(digits) - scale] + ("." + digits[-scale:] if scale else "")
+    )
+    assert compared(f"f = {text}")[1].value == float(text)
+    near = compared(f"y = {text}")[1].value
+    distances = [
+        abs(Fraction(float(candidate)) - Fraction(text))
+        for candidate in (
+            np.float32(near),
+            *(np.nextafter(np.float32(near), np.float32(to)) for to in (-np.inf, np.inf)),
+        )
+    ]
+    assert distances[0] == min(distances)
