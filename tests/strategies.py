@@ -27,8 +27,9 @@ Draw = Callable[..., Any]
 INTEGERS = [pa.int64(), pa.int32(), pa.int16(), pa.int8(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 FLOATS = [pa.float64(), pa.float32()]
 DECIMALS = [pa.decimal128(9, 2), pa.decimal128(18, 0), pa.decimal128(5, 5)]
-STRINGS = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
-BINARIES = [pa.binary(), pa.large_binary()]
+STRINGS = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.string_view()]
+BINARIES = [pa.binary(), pa.large_binary(), pa.binary(1)]
+DICTIONARIES = [pa.dictionary(pa.int8(), pa.int32())]
 DATES = [pa.date32(), pa.date64()]
 TIMESTAMPS = [pa.timestamp(unit) for unit in ("us", "s", "ms", "ns")]
 ZONED = [pa.timestamp(unit, "UTC") for unit in ("us", "s", "ns")]
@@ -36,7 +37,7 @@ ZONED = [pa.timestamp(unit, "UTC") for unit in ("us", "s", "ns")]
 # Columns of one family can be compared with each other.
 FAMILIES: dict[str, list[pa.DataType]] = {
     "integer": INTEGERS,
-    "number": INTEGERS + FLOATS + DECIMALS,
+    "number": INTEGERS + FLOATS + DECIMALS + DICTIONARIES,
     "float": FLOATS,
     "string": STRINGS,
     "bool": [pa.bool_()],
@@ -90,6 +91,8 @@ def _pools(kind: pa.DataType) -> tuple[list[Any], list[Any]]:
     if pa.types.is_boolean(kind):
         return [False, True], []
     words, odd = ["a", "", "ab", "abc", "b"], ["aXb", "a%b", "a_b", "é", "\U0001f600"]
+    if pa.types.is_fixed_size_binary(kind):
+        return [b"a", b"b"], [b"\xff", b"\x00"]
     if kind in BINARIES:
         return [word.encode() for word in words], [b"\xff", b"\x00", b"a\x00"]
     return words, odd

@@ -145,6 +145,16 @@ def test_null_times_and_other_schemas_are_refused():
         oracle.pairs(pa.table({"ts": pa.array([1], pa.int32())}), good, spec)
 
 
+def test_tables_may_have_another_column_order_and_layout():
+    schema = pa.schema({"ts": pa.int64(), "name": pa.string_view()})
+    spec = JoinSpec(schema, schema, "left.name = right.name", TimeWindow(0), "ts", "ts")
+    left = pa.table({"name": pa.array(["a"]).dictionary_encode(), "ts": [1]})
+    right = pa.table({"name": pa.array(["b", "a"], pa.large_string()), "ts": [1, 1]})
+    result = oracle.join(left, right, spec)
+    assert result.to_pylist() == [{"ts": 1, "name": "a", "ts_right": 1, "name_right": "a"}]
+    assert result.schema == spec.schema
+
+
 def test_columns_the_predicate_does_not_read_may_have_any_type():
     schema = pa.schema({"ts": pa.int64(), "payload": pa.list_(pa.duration("ns"))})
     spec = JoinSpec(schema, TIMES, "TRUE", TimeWindow(0), "ts", "ts")

@@ -41,9 +41,11 @@ def join(left: pa.Table, right: pa.Table, spec: JoinSpec) -> pa.Table:
     [{'ts': 0, 'x': 7, 'ts_right': 2, 'x_right': 7}]
     """
     found = pairs(left, right, spec)
-    left_part = left.take(pa.array([row for row, _ in found], pa.int64()))
-    right_part = right.take(pa.array([row for _, row in found], pa.int64()))
-    return pa.Table.from_arrays(left_part.columns + right_part.columns, schema=spec.schema)
+    left_rows = pa.array([row for row, _ in found], pa.int64())
+    right_rows = pa.array([row for _, row in found], pa.int64())
+    left_part = [_take(column, left_rows) for column in _declared(left, spec, "left").columns]
+    right_part = [_take(column, right_rows) for column in _declared(right, spec, "right").columns]
+    return pa.Table.from_arrays(left_part + right_part, schema=spec.schema)
 
 
 def pairs(left: pa.Table, right: pa.Table, spec: JoinSpec) -> list[tuple[int, int]]:
@@ -52,9 +54,7 @@ def pairs(left: pa.Table, right: pa.Table, spec: JoinSpec) -> list[tuple[int, in
     A tuple meets every tuple of the other side that is before it in the total order, and pairs with
     those that are still in their side's window and satisfy the predicate.
     """
-    tables = {"left": left, "right": right}
-    for side, table in tables.items():
-        _check_schema(table, spec, side)
+    tables = {"left": _declared(left, spec, "left"), "right": _declared(right, spec, "right")}
     rows = {side: _read_rows(table, spec, side) for side, table in tables.items()}
     before: dict[str, list[tuple[int, int]]] = {"left": [], "right": []}
     found = []
@@ -88,13 +88,6 @@ def _total_order(tables: Mapping[str, pa.Table], spec: JoinSpec) -> list[tuple[i
     return sorted(stamped)
 
 
-def _check_schema(table: pa.Table, spec: JoinSpec, side: str) -> None:
-    given = [(field.name, field.type) for field in table.schema]
-    declared = [(field.name, field.type) for field in spec.side_schema(side)]
-    if given != declared:
-        raise InputError(f"the {side} table has the columns {given}, but the spec declares {declared}")
-
-
 def _holds(predicate: Expr | CallablePredicate, left: Row, right: Row) -> bool:
     """Whether the predicate is true: neither false nor NULL."""
     if isinstance(predicate, CallablePredicate):
@@ -117,6 +110,34 @@ def _machine_row(values: Row) -> SimpleNamespace:
 
 
 # ---- Arrow columns as Python values
+
+
+def _declared(table: pa.Table, spec: JoinSpec, side: str) -> pa.Table:
+    """The table as the spec declares it: the same columns, in whatever order and layout of their type."""
+    schema = spec.side_schema(side)
+    given = {field.name: _without_layout(field.type) for field in table.schema}
+    declared = {field.name: _without_layout(field.type) for field in schema}
+    if given != declared or len(table.column_names) != len(given):
+        raise InputError(f"the {side} table has the columns {given}, but the spec declares {declared}")
+    columns = [table.column(name) for name in schema.names]
+    for at, field in enumerate(schema):
+        if columns[at].type != field.type:
+            columns[at] = columns[at].cast(declared[field.name]).cast(field.type)
+    return pa.Table.from_arrays(columns, names=schema.names)
+
+
+def _without_layout(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _without_layout(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) else kind
+
+
+def _take(column: pa.ChunkedArray, rows: pa.Array) -> pa.ChunkedArray:
+    if column.type in (pa.string_view(), pa.binary_view()):  # which Arrow can not take from
+        return _take(column.cast(_without_layout(column.type)), rows).cast(column.type)
+    return column.take(rows)
 
 
 def _read_rows(table: pa.Table, spec: JoinSpec, side: str) -> list[dict[str, Value]]:
