@@ -329,10 +329,12 @@ def word_of_four(typing_context, m0, m1, m2, m3):
     """Four masks of up to 16 lanes side by side in one uint64, the first in the low bits."""
 
     def generate(context, builder, signature, arguments):
-        shift = ir.IntType(64)(m0.count)
-        whole = _word(builder, arguments[3])
-        for mask in arguments[2::-1]:
-            whole = builder.or_(builder.shl(whole, shift), _word(builder, mask))
+        # In this order because LLVM joins neighbours in mask registers, which are scarce, instead of integer ones.
+        words = [_word(builder, mask) for mask in arguments]
+        near, far = ir.IntType(64)(m0.count), ir.IntType(64)(2 * m0.count)
+        even = builder.or_(words[0], builder.shl(words[2], far))
+        odd = builder.or_(words[1], builder.shl(words[3], far))
+        whole = builder.or_(even, builder.shl(odd, near))
         return whole
 
     return types.uint64(m0, m1, m2, m3), generate

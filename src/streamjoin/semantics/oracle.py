@@ -119,11 +119,11 @@ def _declared(table: pa.Table, spec: JoinSpec, side: str) -> pa.Table:
     declared = {field.name: _without_layout(field.type) for field in schema}
     if given != declared or len(table.column_names) != len(given):
         raise InputError(f"the {side} table has the columns {given}, but the spec declares {declared}")
-    columns = [table.column(name) for name in schema.names]
+    arrays = [table.column(name) for name in schema.names]
     for at, field in enumerate(schema):
-        if columns[at].type != field.type:
-            columns[at] = columns[at].cast(declared[field.name]).cast(field.type)
-    return pa.Table.from_arrays(columns, names=schema.names)
+        if arrays[at].type != field.type:
+            arrays[at] = arrays[at].cast(declared[field.name]).cast(field.type)
+    return pa.Table.from_arrays(arrays, names=schema.names)
 
 
 def _without_layout(kind: pa.DataType) -> pa.DataType:

@@ -1,0 +1,45 @@
+"""Sliding-window joins over two unbounded streams, for any predicate."""
+
+from streamjoin.engine import Join, explain, join_tables, open_join, punctuation
+from streamjoin.kernels.source import StreamJoinWarning
+from streamjoin.semantics import oracle
+from streamjoin.semantics.errors import (
+    Backpressure,
+    ClosedError,
+    IndexNotApplicableError,
+    InputError,
+    PredicateError,
+    SpecError,
+    StreamJoinError,
+    WindowError,
+)
+from streamjoin.semantics.spec import JoinSpec
+from streamjoin.semantics.windows import RowWindow, TimeWindow
+from streamjoin.stats import LatencyHistogram, Stats
+from streamjoin.streams import Source
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Backpressure",
+    "ClosedError",
+    "IndexNotApplicableError",
+    "InputError",
+    "Join",
+    "JoinSpec",
+    "LatencyHistogram",
+    "PredicateError",
+    "RowWindow",
+    "Source",
+    "SpecError",
+    "Stats",
+    "StreamJoinError",
+    "StreamJoinWarning",
+    "TimeWindow",
+    "WindowError",
+    "explain",
+    "join_tables",
+    "open_join",
+    "oracle",
+    "punctuation",
+]

@@ -1,0 +1,167 @@
+"""The scan for any condition: evaluated on blocks of the window into a row of flags, which LLVM
+vectorises, then collected. Callables go the same way, compiled as they are."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+from numba.core.errors import NumbaError
+
+from streamjoin.codegen.columns import parameters
+from streamjoin.codegen.expressions import HEADER, Emitter
+from streamjoin.kernels import source
+from streamjoin.kernels.jit import jit
+from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM
+from streamjoin.semantics.callables import CallablePredicate
+from streamjoin.semantics.errors import PredicateError
+from streamjoin.semantics.expressions import Call, Column, Expr, columns, sides
+
+BLOCK = 512
+assert BLOCK <= MIN_ROOM and CURSOR_SIZE >= 2
+
+_TEMPLATE = """{header}
+
+@jit{options}
+def scan({parameters}):
+    hits = np.empty({block}, np.uint8)
+    probe, at = cursor[0], cursor[1]
+    while probe < len(start):
+        i = np.uint64(probe)
+        at = max(at, start[i])
+{outer}
+        while at < stop[i]:
+            if len(out_probe) - count < {room}:
+                cursor[0], cursor[1] = probe, at
+                return count
+            size = min(stop[i] - at, {block})
+{slices}
+            total = 0
+            for k in range(size):
+{inner}
+                hits[k] = {hit}
+                total += hits[k]
+            if total:
+                for k in range(size):
+                    out_probe[count] = probe
+                    out_pos[count] = at + k
+                    count += hits[k]
+            at += size
+        probe, at = probe + 1, 0
+    cursor[0] = {done}
+    return count
+"""
+
+
+def _place(stored: str) -> Callable[[Column], tuple[str, str]]:
+    return lambda column: ("_block", "k") if column.side == stored else ("", "i")
+
+
+def _source(emitter: Emitter, inner_from: int, hit: str, read: tuple[Column, ...], stored: str, **parts: str) -> str:
+    arrays = [
+        name
+        for number, column in enumerate(read)
+        if column.side == stored
+        for name in ([f"c{number}", f"c{number}_valid"] if emitter.nullable else [f"c{number}"])
+    ]
+    names = ["start", "stop", *parameters(read, emitter.nullable), "cursor", "out_probe", "out_pos", "count"]
+    return _TEMPLATE.format(
+        parameters=", ".join(names),
+        outer="\n".join(emitter.lines[:inner_from]),
+        inner="\n".join(emitter.lines[inner_from:]),
+        slices="\n".join(f"            {name}_block = {name}[at : at + size]" for name in arrays),
+        hit=hit,
+        block=BLOCK,
+        room=MIN_ROOM,
+        done=DONE,
+        **parts,
+    )
+
+
+@functools.cache
+def block_scan(condition: Expr, stored: str, nullable: bool) -> Callable[..., int]:
+    """The kernel for a condition over numbers, by the protocol of `kernels.scan`:
+
+    `scan(start, stop, *columns, cursor, out_probe, out_pos, count) -> count`, columns in the order of
+    `columns(condition)`, each followed by its validity if `nullable`. Pairs come probe by probe.
+    """
+    read = columns(condition)
+    emitter = Emitter(read, nullable, _place(stored))
+    emitter.indent = 2
+    for part in _probe_only(condition, stored):
+        emitter.emit(part)
+    inner_from = len(emitter.lines)
+    emitter.indent = 4
+    hit = emitter.emit(condition).code
+    return source.load(_source(emitter, inner_from, hit, read, stored, header=HEADER, options=""), "block_scan").scan
+
+
+def _probe_only(expr: Expr, stored: str) -> list[Expr]:
+    """The largest subtrees that do not read the window: computed once a probe."""
+    if stored not in sides(expr):
+        return [expr]
+    return [part for arg in expr.args for part in _probe_only(arg, stored)] if isinstance(expr, Call) else []
+
+
+
+@functools.cache
+def callable_scan(predicate: CallablePredicate, stored: str, nullable: bool) -> Callable[..., int]:
+    """As `block_scan`, for a Python callable. A function object has no content to hash: it is compiled in memory."""
+    read = predicate.columns
+    emitter = Emitter(read, nullable, _place(stored))
+    emitter.indent = 4
+    values = {column: emitter.emit(column) for column in read}
+    rows = [
+        f"{side}_row({', '.join(_as_row_value(values[c].code, c) for c in chosen)})"
+        for side, chosen in (("left", predicate.left), ("right", predicate.right))
+    ]
+    nulls = emitter.any_of([value.null for value in values.values()])
+    call = f"predicate({', '.join(rows)})"
+    hit = f"1 if {call} else 0"
+    if nulls != "False":
+        hit = f"0 if {nulls} else ({hit})"
+    text = _source(emitter, 0, hit, read, stored, header=HEADER, options="")
+    space: dict[str, Any] = {"predicate": _compiled(predicate)}
+    for side, chosen in (("left", predicate.left), ("right", predicate.right)):
+        space[f"{side}_row"] = namedtuple(f"{side}_row", [c.name for c in chosen])  # type: ignore[misc]
+    exec(compile(text, "<streamjoin callable scan>", "exec"), space)
+    return _explaining(space["scan"], predicate)
+
+
+def _as_row_value(code: str, column: Column) -> str:
+    if column.type.name == "bool":
+        return code
+    return f"np.float64({code})" if column.type.is_float else f"np.int64({code})"
+
+
+def _compiled(predicate: CallablePredicate) -> Any:
+    function = predicate.function
+    return function if hasattr(function, "py_func") else jit(function)
+
+
+def _explaining(scan: Callable[..., int], predicate: CallablePredicate) -> Callable[..., int]:
+    """Turn Numba's compile errors into a `PredicateError` with the reason and the line."""
+    name = getattr(predicate.function, "__name__", "callable")
+
+    def call(*args: Any) -> int:
+        try:
+            return scan(*args)
+        except NumbaError as error:
+            raise PredicateError(f"the predicate {name} can not be compiled: {_reason(error, predicate)}") from error
+
+    return call
+
+
+def _reason(error: NumbaError, predicate: CallablePredicate) -> str:
+    """The first sentence of Numba's message and the last place in the user's file that it names."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    file = predicate.function.__code__.co_filename
+    lines = re.findall(rf'File "[^"]*{re.escape(file.rsplit("/", 1)[-1])}", line (\d+)', plain)
+    sentences = [line.strip() for line in plain.splitlines() if line.strip()]
+    telling = [s for s in sentences if re.match(r"(- )?(Unknown|No implementation|Untyped|NameError|Cannot|Invalid|Use of)", s)]
+    what = (telling or sentences or ["unknown reason"])[0]
+    line = lines[-1] if lines else predicate.function.__code__.co_firstlineno
+    return f"{what} ({file}, line {line})"

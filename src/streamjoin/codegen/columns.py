@@ -1,0 +1,125 @@
+"""Arrow columns as the arrays that kernels read, without a copy wherever the layout allows.
+
+Integers, floats, dates and timestamps keep their Arrow buffer. Booleans become bytes, decimals of
+up to 18 digits int64, wider ones two limbs, strings and binaries 64-bit offsets and bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.types import Type
+
+Arrays = tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class ColumnData:
+    """`parts`: (values,), or (offsets, bytes) for text. `valid`: False where NULL; None if nothing is."""
+
+    parts: Arrays
+    valid: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.parts[0]) - (len(self.parts) == 2)
+
+
+class _BufferView:
+    """An Arrow buffer as NumPy sees a writable one: kernels have one compiled form instead of one for
+    read-only arrays too. They never write to their inputs."""
+
+    def __init__(self, buffer: pa.Buffer, dtype: np.dtype, offset: int, count: int):
+        self.buffer = buffer  # keeps the memory alive
+        address = buffer.address + offset * dtype.itemsize
+        self.__array_interface__ = {
+            "shape": (count,), "typestr": dtype.str, "data": (address, False), "version": 3,
+        }  # fmt: skip
+
+
+def _view(buffer: pa.Buffer | None, dtype: np.dtype, offset: int, count: int) -> np.ndarray:
+    if buffer is None or count == 0:
+        return np.empty(count, dtype)
+    return np.asarray(_BufferView(buffer, dtype, offset, count))
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A single chunk, dictionaries decoded."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):  # combine_chunks keeps what exceeds 32-bit offsets in chunks
+            column = pa.concat_arrays([chunk.cast(_large(chunk.type)) for chunk in column.chunks])
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _large(kind: pa.DataType) -> pa.DataType:
+    return pa.large_string() if pa.types.is_string(kind) else pa.large_binary()
+
+
+def to_column_data(column: pa.Array | pa.ChunkedArray, kind: Type) -> ColumnData:
+    """The arrays of one column; NULL slots hold arbitrary values, `valid` tells."""
+    array = one_array(column)
+    valid = None if array.null_count == 0 else np.asarray(array.is_valid())
+    return ColumnData(_parts(array, kind), valid)
+
+
+def _parts(array: pa.Array, kind: Type) -> Arrays:
+    count, offset = len(array), array.offset
+    if kind.name == "bool":
+        return (pc.fill_null(array, False).to_numpy(zero_copy_only=False).astype(np.uint8),)
+    if kind.name in ("string", "binary"):
+        return _text_parts(array)
+    if kind.name == "decimal":
+        array = array.cast(pa.decimal128(38, array.type.scale)) if array.type.bit_width != 128 else array
+        limbs = _view(array.buffers()[1], np.dtype(np.int64), 2 * array.offset, 2 * count).reshape(-1, 2)
+        return (limbs if kind.bits > 64 else np.ascontiguousarray(limbs[:, 0]),)
+    if kind.name == "date" and array.type == pa.date64():
+        return (np.floor_divide(_view(array.buffers()[1], np.dtype(np.int64), offset, count), 86_400_000),)
+    dtype = np.dtype(np.int64 if kind.name == "timestamp" else array.type.to_pandas_dtype())
+    if kind.name == "date":
+        dtype = np.dtype(np.int32)
+    return (_view(array.buffers()[1], dtype, offset, count),)
+
+
+def _text_parts(array: pa.Array) -> Arrays:
+    kind = array.type
+    if pa.types.is_fixed_size_binary(kind):
+        offsets = np.arange(array.offset, array.offset + len(array) + 1, dtype=np.int64) * kind.byte_width
+        return offsets, _bytes(array.buffers()[1])
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        array = array.cast(pa.large_binary())
+    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    offsets = _view(array.buffers()[1], np.dtype(np.int64 if wide else np.int32), array.offset, len(array) + 1)
+    if array.buffers()[1] is None or len(array) == 0:
+        offsets = np.zeros(len(array) + 1, np.int64)
+    return offsets.astype(np.int64, copy=False), _bytes(array.buffers()[2])
+
+
+def _bytes(buffer: pa.Buffer | None) -> np.ndarray:
+    return _view(buffer, np.dtype(np.uint8), 0, 0 if buffer is None else buffer.size)
+
+
+def arguments(data: Sequence[ColumnData], nullable: bool) -> list[np.ndarray]:
+    """The arrays in the order generated functions take them: parts, then validity if `nullable`."""
+    flat: list[np.ndarray] = []
+    for column in data:
+        flat.extend(column.parts)
+        if nullable:
+            flat.append(np.ones(len(column), np.bool_) if column.valid is None else column.valid)
+    return flat
+
+
+def parameters(columns: Sequence[Column], nullable: bool) -> list[str]:
+    """The parameter names that match `arguments`."""
+    names: list[str] = []
+    for number, column in enumerate(columns):
+        text = column.type.name in ("string", "binary")
+        names += [f"c{number}_offsets", f"c{number}_bytes"] if text else [f"c{number}"]
+        if nullable:
+            names.append(f"c{number}_valid")
+    return names

@@ -1,0 +1,435 @@
+"""Expression trees as straight-line Numba source: one statement an operation, no branches, so that
+LLVM can vectorise the loop around it.
+
+Each node becomes a `Value`: a variable and the name of its null flag ("False" where it can not be
+NULL). A boolean is True only if it is true and not NULL. Exact values are computed in 32, 64 or 128
+bits, whichever the range of operands and result needs: that is why nothing ever wraps.
+Source depends on the shape of the tree alone, never on column names, so equal shapes share code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve
+from streamjoin.semantics.types import Type
+
+HEADER = """\
+import math
+
+import numpy as np
+
+from streamjoin.kernels import exact, floats, text, wide
+from streamjoin.kernels.jit import jit
+"""
+
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+INT64 = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True)
+class Value:
+    """`sort`: 32, 64, 128 (exact bits), "float32", "float64", "bool" or "text"."""
+
+    code: str
+    null: str
+    sort: int | str
+
+
+def literal_bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+class Emitter:
+    """Writes the statements that compute expressions at one tuple (or pair of tuples).
+
+    `place(column)` gives (suffix, index): the column's arrays are `c<k><suffix>` read at `[index]`.
+    Text literals are collected in `literals`, which generated functions take as an argument.
+    """
+
+    def __init__(self, columns: Sequence[Column], nullable: bool, place: Callable[[Column], tuple[str, str]]):
+        self.columns, self.nullable, self.place = list(columns), nullable, place
+        self.lines: list[str] = []
+        self.literals = bytearray()
+        self.indent = 1
+        self._known: dict[Expr, Value] = {}
+        self._names = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.indent + text)
+
+    def name(self) -> str:
+        self._names += 1
+        return f"v{self._names}"
+
+    def let(self, code: str) -> str:
+        name = self.name()
+        self.line(f"{name} = {code}")
+        return name
+
+    def any_of(self, flags: Sequence[str]) -> str:
+        """One flag that is set if any of them is."""
+        real = [flag for flag in dict.fromkeys(flags) if flag != "False"]
+        if len(real) < 2:
+            return real[0] if real else "False"
+        return self.let(" | ".join(real))
+
+    def emit(self, expr: Expr) -> Value:
+        if expr not in self._known:
+            self._known[expr] = self._emit(expr)
+        return self._known[expr]
+
+    def _emit(self, expr: Expr) -> Value:
+        match expr:
+            case Column():
+                return self._column(expr)
+            case Literal():
+                return self._literal(expr)
+            case Solve():
+                return self._solve(expr)
+            case Call():
+                return getattr(self, f"_{expr.op}")(expr, [self.emit(arg) for arg in expr.args])
+
+    # Leaves
+
+    def _column(self, column: Column) -> Value:
+        number = self.columns.index(column)
+        suffix, index = self.place(column)
+        array, sort = f"c{number}{suffix}", sort_of(column.type)
+        if sort == "text":
+            start = self.let(f"c{number}_offsets{suffix}[{index}]")
+            code = f"(c{number}_bytes{suffix}, {start}, c{number}_offsets{suffix}[{index} + 1] - {start})"
+        elif sort == "bool":
+            code = f"{array}[{index}] != 0"
+        elif sort == 128:
+            limbs = f"{array}[{index}, 0], {array}[{index}, 1]"
+            code = f"wide.from_limbs({limbs})" if column.type.name == "decimal" else f"wide.widen({array}[{index}])"
+        else:
+            code = f"np.{sort if isinstance(sort, str) else f'int{sort}'}({array}[{index}])"
+        null = self.let(f"not c{number}_valid{suffix}[{index}]") if self.nullable else "False"
+        if sort == "bool" and self.nullable:
+            code = f"({code}) & (not {null})"
+        return Value(self.let(code), null, sort)
+
+    def _literal(self, literal: Literal) -> Value:
+        value, sort = literal.value, sort_of(literal.type)
+        if value is None:
+            return Value(self._blank(sort), "True", sort)
+        if sort == "text":
+            content = literal_bytes(value)  # type: ignore[arg-type]
+            start = len(self.literals)
+            self.literals.extend(content)
+            return Value(self.let(f"(literals, np.int64({start}), np.int64({len(content)}))"), "False", sort)
+        if sort == "bool":
+            return Value(str(bool(value)), "False", sort)
+        if isinstance(sort, str):
+            return Value(float_code(float(value), sort), "False", sort)
+        return Value(self.constant(int(value), sort), "False", sort)
+
+    def _blank(self, sort: int | str) -> str:
+        """Some value of a sort, for a NULL literal."""
+        if sort == "text":
+            return self.let("(literals, np.int64(0), np.int64(0))")
+        return {"bool": "False", 128: "wide.widen(0)"}.get(sort) or (
+            f"np.{sort}(0.0)" if isinstance(sort, str) else f"np.int{sort}(0)"
+        )
+
+    @staticmethod
+    def constant(value: int, sort: int) -> str:
+        if sort < 128:
+            return f"np.int{sort}({value})"
+        if value in INT64:
+            return f"wide.widen(np.int64({value}))"
+        low = value & (2**64 - 1)
+        low -= 2**64 if low >= 2**63 else 0
+        return f"wide.from_limbs(np.int64({low}), np.int64({value >> 64}))"
+
+    # Exact and float arithmetic
+
+    def widen(self, value: Value, sort: int | str) -> str:
+        """The code of `value` in another sort; a wide value is cut to 64 bits, where its range says it fits."""
+        if value.sort == sort or isinstance(value.sort, str):
+            return value.code
+        if sort == 128:
+            return f"wide.widen({value.code})"
+        return f"np.int{sort}({f'wide.low_limb({value.code})' if value.sort == 128 else value.code})"
+
+    def common(self, values: Sequence[Value], kind: Type | None = None) -> int | str:
+        """The sort in which values, and a result of type `kind`, can be computed together."""
+        sorts = [value.sort for value in values] + ([sort_of(kind)] if kind else [])
+        return max(sorts, key=lambda sort: sort if isinstance(sort, int) else 0)
+
+    def result(self, code: str, values: Sequence[Value], sort: int | str, kind: Type, *nulls: str) -> Value:
+        """Bind a computed value, narrowed to what its type needs."""
+        value = Value(self.let(code), self.any_of([*(v.null for v in values), *nulls]), sort)
+        wanted = sort_of(kind)
+        return value if wanted == sort else Value(self.let(self.widen(value, wanted)), value.null, wanted)
+
+    def _arithmetic(self, call: Call, values: list[Value], operator: str, function: str) -> Value:
+        sort = self.common(values, call.type)
+        codes = [self.widen(value, sort) for value in values]
+        if sort == 128:
+            code = f"wide.{function}({', '.join(codes)})"
+        elif isinstance(sort, str):
+            code = operator.format(*codes)
+        else:
+            code = f"np.int{sort}({operator.format(*codes)})"
+        return self.result(code, values, sort, call.type)
+
+    def _add(self, call: Call, values: list[Value]) -> Value:
+        return self._arithmetic(call, values, "{} + {}", "add")
+
+    def _sub(self, call: Call, values: list[Value]) -> Value:
+        return self._arithmetic(call, values, "{} - {}", "sub")
+
+    def _mul(self, call: Call, values: list[Value]) -> Value:
+        return self._arithmetic(call, values, "{} * {}", "mul")
+
+    def _neg(self, call: Call, values: list[Value]) -> Value:
+        return self._arithmetic(call, values, "-{}", "neg")
+
+    def _abs(self, call: Call, values: list[Value]) -> Value:
+        return self._arithmetic(call, values, "abs({})", "absolute")
+
+    def _mod(self, call: Call, values: list[Value]) -> Value:
+        sort = self.common(values, call.type)
+        a, b = (self.widen(value, sort) for value in values)
+        zero = self._blank(sort)
+        null = self.let(f"wide.eq({b}, {zero})" if sort == 128 else f"{b} == {zero}")
+        if isinstance(sort, str):
+            return self.result(f"np.{sort}(math.fmod({a}, {b}))", values, sort, call.type, null)
+        one = self.constant(1, sort)
+        code = f"{'wide' if sort == 128 else 'exact'}.remainder({a}, {one} if {null} else {b})"
+        return self.result(code if sort == 128 else f"np.int{sort}({code})", values, sort, call.type, null)
+
+    def _div(self, call: Call, values: list[Value]) -> Value:
+        null = self.let(f"{values[1].code} == 0")
+        return self.result(f"{values[0].code} / {values[1].code}", values, values[0].sort, call.type, null)
+
+    def _divide(self, call: Call, value: Value, divisor: int, up: bool) -> Value:
+        sort = self.common([value], Type("int", 0, -divisor, divisor))
+        a, b = self.widen(value, sort), self.constant(divisor, int(sort))
+        if sort == 128:
+            code = f"wide.floor_divide({a}, {b})"
+            code = f"wide.neg(wide.floor_divide(wide.neg({a}), {b}))" if up else code
+        else:
+            code = f"np.int{sort}({a} // {b}{f' + ({a} % {b} != 0)' if up else ''})"
+        return self.result(code, [value], sort, call.type)
+
+    def _floordiv(self, call: Call, values: list[Value]) -> Value:
+        return self._divide(call, values[0], call.args[1].value, up=False)  # type: ignore[union-attr, arg-type]
+
+    def _ceildiv(self, call: Call, values: list[Value]) -> Value:
+        return self._divide(call, values[0], call.args[1].value, up=True)  # type: ignore[union-attr, arg-type]
+
+    def _floor(self, call: Call, values: list[Value]) -> Value:
+        if isinstance(values[0].sort, str):
+            return self.result(f"np.floor({values[0].code})", values, values[0].sort, call.type)
+        return self._divide(call, values[0], 10 ** call.args[0].type.scale, up=False)
+
+    def _ceil(self, call: Call, values: list[Value]) -> Value:
+        if isinstance(values[0].sort, str):
+            return self.result(f"np.ceil({values[0].code})", values, values[0].sort, call.type)
+        return self._divide(call, values[0], 10 ** call.args[0].type.scale, up=True)
+
+    def _sqrt(self, call: Call, values: list[Value]) -> Value:
+        return self.result(f"np.sqrt({values[0].code})", values, "float64", call.type)
+
+    def _power(self, call: Call, values: list[Value]) -> Value:
+        return self.result(f"math.pow({values[0].code}, {values[1].code})", values, "float64", call.type)
+
+    def _cast(self, call: Call, values: list[Value]) -> Value:
+        value, kind = values[0], call.args[0].type
+        code = f"wide.to_float({value.code})" if value.sort == 128 else f"np.float64({value.code})"
+        if kind.is_exact and kind.scale:
+            code = f"{code} / {float(10**kind.scale)!r}"
+        sort = sort_of(call.type)
+        return Value(self.let(f"np.{sort}({code})"), value.null, sort)
+
+    # Choosing among values
+
+    def less(self, a: str, b: str, sort: int | str, operator: str = "<") -> str:
+        """Source of a comparison of two codes of one sort."""
+        if sort == "text":
+            return f"(text.equal({a}, {b}))" if operator == "==" else f"(text.compare({a}, {b}) {operator} 0)"
+        if sort == 128:
+            swapped = {">": ("lt", b, a), ">=": ("le", b, a)}
+            function, x, y = swapped.get(operator) or ({"<": "lt", "<=": "le", "==": "eq"}[operator], a, b)
+            return f"wide.{function}({x}, {y})"
+        if sort == "bool":
+            return f"(np.int32({a}) {operator} np.int32({b}))"
+        return f"({a} {operator} {b})"
+
+    def _extreme(self, call: Call, values: list[Value], operator: str) -> Value:
+        """LEAST and GREATEST: NULLs are skipped, NaN counts as the largest."""
+        sort = self.common(values, call.type)
+        best, null = self.widen(values[0], sort), values[0].null
+        for value in values[1:]:
+            code = self.widen(value, sort)
+            better = self.less(code, best, sort, operator)
+            if call.type.is_float:
+                nan = best if operator == "<" else code
+                better = f"({better} | ({nan} != {nan}))"
+            if null != "False":
+                better = f"({null} | {better})"
+            if value.null != "False":
+                better = f"((not {value.null}) & {better})"
+            best = self.let(f"{code} if {better} else {best}")
+            null = "False" if "False" in (null, value.null) else self.let(f"{null} & {value.null}")
+        return Value(best, null, sort)
+
+    def _least(self, call: Call, values: list[Value]) -> Value:
+        return self._extreme(call, values, "<")
+
+    def _greatest(self, call: Call, values: list[Value]) -> Value:
+        return self._extreme(call, values, ">")
+
+    def _strict_extreme(self, call: Call, values: list[Value], operator: str) -> Value:
+        sort = self.common(values, call.type)
+        best = self.widen(values[0], sort)
+        for value in values[1:]:
+            code = self.widen(value, sort)
+            keep = self.less(best, code, sort, operator)
+            if isinstance(sort, str):
+                keep = f"({keep} | ({best} != {best}))"
+            best = self.let(f"{best} if {keep} else {code}")
+        return self.result(best, values, sort, call.type)
+
+    def _max(self, call: Call, values: list[Value]) -> Value:
+        return self._strict_extreme(call, values, ">")
+
+    def _min(self, call: Call, values: list[Value]) -> Value:
+        return self._strict_extreme(call, values, "<")
+
+    def _coalesce(self, call: Call, values: list[Value]) -> Value:
+        sort = self.common(values, call.type)
+        code, null = self.widen(values[-1], sort), values[-1].null
+        for value in reversed(values[:-1]):
+            if value.null != "False":
+                code = self.let(f"{code} if {value.null} else {self.widen(value, sort)}")
+                null = "False" if null == "False" else self.let(f"{value.null} & {null}")
+            else:
+                code, null = self.widen(value, sort), "False"
+        return Value(code, null, sort)
+
+    def _case(self, call: Call, values: list[Value]) -> Value:
+        sort = self.common([*values[1::2], values[-1]], call.type)
+        code, null = self.widen(values[-1], sort), values[-1].null
+        for condition, value in reversed(list(zip(values[:-1:2], values[1:-1:2], strict=True))):
+            code = self.let(f"{self.widen(value, sort)} if {condition.code} else {code}")
+            if (value.null, null) != ("False", "False"):
+                null = self.let(f"{value.null} if {condition.code} else {null}")
+        return Value(code, null, sort)
+
+    def _nan_to(self, call: Call, values: list[Value]) -> Value:
+        code = values[0].code
+        return self.result(f"{values[1].code} if {code} != {code} else {code}", values, values[0].sort, call.type)
+
+    def _next_up(self, call: Call, values: list[Value]) -> Value:
+        return self.result(f"floats.next_up{_bits(call.type)}({values[0].code})", values, values[0].sort, call.type)
+
+    def _next_down(self, call: Call, values: list[Value]) -> Value:
+        return self.result(f"floats.next_down{_bits(call.type)}({values[0].code})", values, values[0].sort, call.type)
+
+    def _hash64(self, call: Call, values: list[Value]) -> Value:
+        return self.result(f"text.hash64({values[0].code})", values, 64, call.type)
+
+    def _solve(self, solve: Solve) -> Value:
+        """Bisection over the ranks of all floats: exact whatever the rounding, as the condition is monotone."""
+        bits, sort = _bits(solve.type), sort_of(solve.type)
+        low, high, found, middle, variable = (self.name() for _ in range(5))
+        # What does not depend on the variable is computed once, before the loop.
+        free = [node for node in _without(solve.condition, solve.variable)]
+        nulls = self.any_of([self.emit(node).null for node in free])
+        self.line(f"{low}, {high}, {found} = -floats.MAX_RANK{bits} - 1, floats.MAX_RANK{bits}, np.{sort}(np.nan)")
+        self.line(f"while {low} <= {high}:")
+        outer, self._known = self._known, dict(self._known)
+        self.indent += 1
+        self.line(f"{middle} = ({low} >> 1) + ({high} >> 1) + ({low} & {high} & 1)")
+        self.line(f"{variable} = floats.float{bits}_at({middle})")
+        self._known[solve.variable] = Value(variable, "False", sort)
+        condition = self.emit(solve.condition)
+        forward, back = f"{low} = {middle} + 1", f"{high} = {middle} - 1"
+        self.line(f"if {condition.code}:")
+        self.line(f"    {found} = {variable}")
+        self.line(f"    {forward if solve.side == 'hi' else back}")
+        self.line("else:")
+        self.line(f"    {back if solve.side == 'hi' else forward}")
+        self.indent -= 1
+        self._known = outer
+        return Value(found, nulls, sort)
+
+    # Logic
+
+    def truth(self, code: str, nulls: Sequence[str]) -> Value:
+        null = self.any_of(nulls)
+        return Value(self.let(code if null == "False" else f"({code}) & (not {null})"), null, "bool")
+
+    def _compare(self, call: Call, values: list[Value]) -> Value:
+        sort = self.common(values)
+        a, b = (self.widen(value, sort) for value in values)
+        if call.op != "ne":
+            code = self.less(a, b, sort, COMPARISONS[call.op])
+        elif isinstance(sort, str) and sort.startswith("float"):
+            code = f"({a} < {b}) | ({a} > {b})"  # false if either is NaN
+        else:
+            code = f"not {self.less(a, b, sort, '==')}"
+        return self.truth(code, [value.null for value in values])
+
+    _eq = _ne = _lt = _le = _gt = _ge = _compare
+
+    def _and(self, call: Call, values: list[Value]) -> Value:
+        code = self.let(" & ".join(value.code for value in values))
+        if all(value.null == "False" for value in values):
+            return Value(code, "False", "bool")
+        open_ = [v.code if v.null == "False" else f"({v.code} | {v.null})" for v in values]
+        return Value(code, self.let(f"{' & '.join(open_)} & (not {code})"), "bool")
+
+    def _or(self, call: Call, values: list[Value]) -> Value:
+        code = self.let(" | ".join(value.code for value in values))
+        null = self.any_of([value.null for value in values])
+        return Value(code, null if null == "False" else self.let(f"{null} & (not {code})"), "bool")
+
+    def _not(self, call: Call, values: list[Value]) -> Value:
+        return self.truth(f"not {values[0].code}", [values[0].null])
+
+    def _is_null(self, call: Call, values: list[Value]) -> Value:
+        return Value(values[0].null, "False", "bool")
+
+    def _is_distinct(self, call: Call, values: list[Value]) -> Value:
+        sort = self.common(values)
+        equal = self.less(*(self.widen(value, sort) for value in values), sort, "==")
+        a, b = values[0].null, values[1].null
+        code = self.let(f"({a} != {b}) | ((not {a}) & (not {b}) & (not {equal}))")
+        return Value(code, "False", "bool")
+
+    def _like(self, call: Call, values: list[Value]) -> Value:
+        escape = call.args[2].value if len(call.args) > 2 else None  # type: ignore[union-attr]
+        code = -1 if escape is None else ord(str(escape))
+        return self.truth(f"text.like({values[0].code}, {values[1].code}, {code})", [values[0].null, values[1].null])
+
+
+def sort_of(kind: Type) -> int | str:
+    if kind.is_exact:
+        return kind.bits
+    return "text" if kind.name in ("string", "binary") else kind.name
+
+
+def float_code(value: float, sort: str) -> str:
+    text = repr(value) if math.isfinite(value) else f"np.{'nan' if value != value else 'inf'}"
+    return f"np.{sort}({'-' if value == -math.inf else ''}{text})"
+
+
+def _bits(kind: Type) -> int:
+    return 32 if kind.name == "float32" else 64
+
+
+def _without(expr: Expr, variable: Column) -> list[Expr]:
+    """The largest subtrees that do not read `variable`."""
+    if isinstance(expr, Call):
+        parts = [_without(arg, variable) for arg in expr.args]
+        whole = all(part == [arg] for part, arg in zip(parts, expr.args, strict=True))
+        return [expr] if whole else [node for part in parts for node in part]
+    return [] if expr == variable else [expr]

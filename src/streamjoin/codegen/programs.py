@@ -1,0 +1,238 @@
+"""A predicate compiled for one window: how stored tuples and probes are prepared, and the scan that joins them.
+
+Three ways, chosen by what the predicate offers:
+- *bands*: interval conditions as vector masks; the residual is checked on the pairs that pass;
+- *blocks*: any other condition over numbers, evaluated on blocks of the window;
+- all pairs, where every condition needs strings: the residual decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin.codegen.blocks import block_scan, callable_scan
+from streamjoin.codegen.columns import ColumnData, arguments
+from streamjoin.codegen.evaluate import Bounds, Columns, Filter, Keys, key_dtype
+from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.semantics.analysis import AccessPath, Band, Clause
+from streamjoin.semantics.callables import CallablePredicate
+from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns
+from streamjoin.semantics.types import BOOL, Type
+
+Table = Mapping[str, np.ndarray]
+
+
+class WindowProgram:
+    """The join predicate, for a window that stores tuples of `stored` and is probed by the other side.
+
+    `prepare_stored` and `prepare_probe` turn columns into fixed-width arrays, once per tuple;
+    `scan` needs only those. `residual`, if not None, must be checked on every pair that comes out.
+    """
+
+    def __init__(self, predicate: Expr | CallablePredicate, path: AccessPath | None, stored: str):
+        self.stored = stored
+        self.clauses: tuple[Clause, ...] = ()
+        self.block: Expr | CallablePredicate | None = None
+        self.residual: Expr | None = None
+        if isinstance(predicate, CallablePredicate) or path is None:
+            self.block = predicate
+        else:
+            self._choose(predicate, path)
+        self.bounds = Bounds(self.clauses)
+        self.keys = Keys(tuple(dict.fromkeys(band.key for band in self.bounds.bands)))
+
+    def _choose(self, predicate: Expr, path: AccessPath) -> None:
+        kept = [clause for clause in path.clauses if len({band.key for band in clause.bands}) == 1]
+        others = [_as_condition(clause) for clause in path.clauses if clause not in kept]
+        residual = _all([*others, *([path.residual] if path.residual is not None else [])])
+        two_sided = any(c.bands[0].lo is not None and c.bands[0].hi is not None for c in kept if len(c.bands) == 1)
+        if kept and (residual is None or two_sided):
+            self.clauses, self.residual = tuple(_scannable(clause) for clause in kept), residual
+            return
+        conjuncts = predicate.args if isinstance(predicate, Call) and predicate.op == "and" else (predicate,)
+        numeric = [part for part in conjuncts if not reads_text(part)]
+        self.block = _all(numeric)
+        self.residual = _all([part for part in conjuncts if part not in numeric])
+
+    @cached_property
+    def block_columns(self) -> tuple[Column, ...]:
+        if isinstance(self.block, CallablePredicate):
+            return self.block.columns
+        return columns(self.block) if self.block is not None else ()
+
+    @property
+    def method(self) -> str:
+        """How pairs are found, in words."""
+        if isinstance(self.block, CallablePredicate):
+            return "scan, compiled callable"
+        if self.block is not None:
+            return "scan, compiled expression"
+        return f"scan, {len(self.bounds.bands)} vector band(s)" if self.clauses else "all pairs"
+
+    @cached_property
+    def stored_columns(self) -> tuple[Column, ...]:
+        """The columns `prepare_stored` reads."""
+        return tuple(c for c in dict.fromkeys([*self.keys.columns, *self.block_columns]) if c.side == self.stored)
+
+    @cached_property
+    def probe_columns(self) -> tuple[Column, ...]:
+        """The columns `prepare_probe` reads."""
+        return tuple(c for c in dict.fromkeys([*self.bounds.columns, *self.block_columns]) if c.side != self.stored)
+
+    def prepare_stored(self, data: Columns, count: int) -> dict[str, np.ndarray]:
+        if self.block is not None:
+            return self._raw(data, self.stored_columns, "stored")
+        keys, ok = self.keys(data, count)
+        return {**{f"key{k}": key for k, key in enumerate(keys)}, "key_ok": ok}
+
+    def prepare_probe(self, data: Columns, count: int) -> dict[str, np.ndarray]:
+        if self.block is not None:
+            raw = self._raw(data, self.probe_columns, "probe")
+            return {**raw, "probe_ok": np.ones(count, np.bool_)}
+        lows, highs, ok = self.bounds(data, count)
+        prepared = {"probe_ok": ok}
+        for number, (low, high) in enumerate(zip(lows, highs, strict=True)):
+            prepared |= {f"low{number}": low} if len(low) == count else {}
+            prepared |= {f"high{number}": high} if len(high) == count else {}
+        return prepared
+
+    def _raw(self, data: Columns, chosen: tuple[Column, ...], role: str) -> dict[str, np.ndarray]:
+        raw = {}
+        for column in chosen:
+            number = self.block_columns.index(column)
+            values, valid = data[column].parts[0], data[column].valid
+            raw[f"{role}{number}"] = values
+            raw[f"{role}{number}_valid"] = np.ones(len(values), np.bool_) if valid is None else valid
+        return raw
+
+    def scanner(self, window: Table, probes: Table, nulls: bool) -> Callable[..., int]:
+        """The scan bound to a window's and the probes' arrays: `f(start, stop, cursor, pairs)` appends pairs
+        until done or out of room, by the protocol of `kernels.scan`."""
+        if self.block is not None:
+            return self._block_scanner(window, probes, nulls)
+        keys = tuple(window[f"key{k}"] for k in range(len(self.keys.keys)))
+        none = [np.empty(0, key_dtype(band.key.type)) for band in self.bounds.bands]
+        lows = tuple(probes.get(f"low{b}", empty) for b, empty in enumerate(none))
+        highs = tuple(probes.get(f"high{b}", empty) for b, empty in enumerate(none))
+
+        def scan(start: np.ndarray, stop: np.ndarray, cursor: np.ndarray, pairs: PairBuffer) -> int:
+            return self._band_kernel(start, stop, keys, lows, highs, cursor, pairs.probe, pairs.pos, pairs.count)
+
+        return scan
+
+    @cached_property
+    def _band_kernel(self) -> Callable[..., int]:
+        numbers = {key: number for number, key in enumerate(self.keys.keys)}
+        shapes = tuple(
+            tuple(
+                BandShape(numbers[b.key], key_dtype(b.key.type).str[1:], b.lo is not None, b.hi is not None)
+                for b in clause.bands
+            )
+            for clause in self.clauses
+        )
+        return band_scan(shapes)
+
+    def _block_scanner(self, window: Table, probes: Table, nulls: bool) -> Callable[..., int]:
+        data = []
+        for number, column in enumerate(self.block_columns):
+            table, role = (window, "stored") if column.side == self.stored else (probes, "probe")
+            data.append(ColumnData((table[f"{role}{number}"],), table[f"{role}{number}_valid"]))
+        if isinstance(self.block, CallablePredicate):
+            kernel = callable_scan(self.block, self.stored, nulls)
+        else:
+            assert self.block is not None
+            kernel = block_scan(self.block, self.stored, nulls)
+        flat = arguments(data, nulls)
+
+        def scan(start: np.ndarray, stop: np.ndarray, cursor: np.ndarray, pairs: PairBuffer) -> int:
+            return kernel(start, stop, *flat, cursor, pairs.probe, pairs.pos, pairs.count)
+
+        return scan
+
+    def compile(self, schema: Mapping[str, pa.Schema]) -> None:
+        """Compile everything now, on empty columns, so that errors come early and the first tuple is fast."""
+        from streamjoin.codegen.columns import to_column_data
+
+        def empty(chosen: tuple[Column, ...]) -> dict[Column, ColumnData]:
+            return {c: to_column_data(pa.array([], schema[c.side].field(c.name).type), c.type) for c in chosen}
+
+        window = self.prepare_stored(empty(self.stored_columns), 0)
+        probes = self.prepare_probe(empty(self.probe_columns), 0)
+        none = np.empty(0, np.int64)
+        scan = self.scanner(window, probes, nulls=isinstance(self.block, CallablePredicate))
+        scan(none, none, new_cursor(), PairBuffer(MIN_ROOM))
+
+
+def new_cursor() -> np.ndarray:
+    return np.zeros(CURSOR_SIZE, np.int64)
+
+
+def is_done(cursor: np.ndarray) -> bool:
+    return bool(cursor[0] == DONE)
+
+
+def residual_filter(residual: Expr | None) -> Filter | None:
+    return None if residual is None else Filter(residual)
+
+
+def reads_text(expr: Expr) -> bool:
+    return any(column.type.name in ("string", "binary") for column in columns(expr))
+
+
+def _all(conditions: list[Expr]) -> Expr | None:
+    if len(conditions) < 2:
+        return conditions[0] if conditions else None
+    return Call("and", tuple(conditions), BOOL)
+
+
+def _as_condition(clause: Clause) -> Expr:
+    """A clause as an expression again: its keys differ, so one validity flag per tuple would not do."""
+    bands = []
+    for band in clause.bands:
+        tests = [Call("ge", (band.key, band.lo), BOOL)] if band.lo is not None else []
+        tests += [Call("le", (band.key, band.hi), BOOL)] if band.hi is not None else []
+        bands.append(_all(list(tests)))
+    return Call("or", tuple(band for band in bands if band is not None), BOOL)
+
+
+def _scannable(clause: Clause) -> Clause:
+    """The clause with keys that fit an array: keys in 64 bits, and both bounds where an empty band must show."""
+    bands = [_biased(band) for band in clause.bands]
+    if len(bands) > 1 and bands[0].key.type.is_exact:
+        bands = [_closed(band) for band in bands]
+    return Clause(tuple(bands))
+
+
+def _biased(band: Band) -> Band:
+    """Shift an exact key whose range is narrow but off 64 bits (uint64) into them, and its bounds with it."""
+    kind = band.key.type
+    if not kind.is_exact or kind.bits <= 64:
+        return band
+    bias = kind.lo + 2**63
+    literal = Literal(bias, replace(kind, lo=bias, hi=bias))
+
+    def shift(expr: Expr | None) -> Expr | None:
+        if expr is None:
+            return None
+        lo, hi = expr.type.lo - bias, expr.type.hi - bias
+        return Call("sub", (expr, literal), replace(expr.type, lo=lo, hi=hi))
+
+    key = shift(band.key)
+    assert key is not None
+    return Band(key, shift(band.lo), shift(band.hi))
+
+
+def _closed(band: Band) -> Band:
+    kind = band.key.type
+    least, most = -(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1
+
+    def literal(value: int) -> Literal:
+        return Literal(value, Type(kind.name, kind.scale, value, value))
+
+    return Band(band.key, band.lo or literal(least), band.hi or literal(most))

@@ -1,0 +1,1 @@
+"""Window contents: where stored tuples live and how probes find partners among them."""

@@ -1,0 +1,70 @@
+"""What a running join tells of itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+BUCKETS = 48  # bucket b holds latencies below 2**b microseconds
+
+
+@dataclass(frozen=True)
+class LatencyHistogram:
+    """Time from the push that completed a pair to its result being ready. `counts[b]` results took less than
+    2**b microseconds (and at least half of that). Steps with many results are sampled and weighted."""
+
+    counts: tuple[int, ...]
+
+    def quantile(self, q: float) -> float:
+        """An upper bound of the q-quantile in seconds, NaN without results."""
+        total = sum(self.counts)
+        if not total:
+            return math.nan
+        bucket = int(np.searchsorted(np.cumsum(self.counts), q * total))
+        return 2.0**bucket * 1e-6
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Counts since the join was opened, and sizes now. Windows and buffers are in tuples or rows."""
+
+    left_tuples: int
+    right_tuples: int
+    left_late: int
+    right_late: int
+    left_window: int
+    right_window: int
+    comparisons: int
+    matches: int
+    buffered_results: int
+    payload_rows: int
+    window_bytes: int
+    worker_comparisons: tuple[int, ...]
+    latency: LatencyHistogram = field(repr=False)
+
+    @property
+    def tuples(self) -> int:
+        return self.left_tuples + self.right_tuples
+
+    @property
+    def late(self) -> int:
+        return self.left_late + self.right_late
+
+
+class LatencyRecorder:
+    """Counts latencies given in seconds, each with a weight."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(BUCKETS, np.int64)
+
+    def add(self, seconds: np.ndarray, results: int) -> None:
+        """Record samples that stand for `results` results."""
+        buckets = np.clip(np.frexp(seconds * 1e6)[1], 0, BUCKETS - 1)
+        weights = np.full(len(seconds), results // len(seconds))
+        weights[: results % len(seconds)] += 1
+        self._counts += np.bincount(buckets, weights, BUCKETS).astype(np.int64)
+
+    def histogram(self) -> LatencyHistogram:
+        return LatencyHistogram(tuple(int(count) for count in self._counts))

@@ -1,0 +1,1 @@
+"""How the work of a join spreads over cores: one procedure, one file."""
