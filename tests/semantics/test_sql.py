@@ -125,6 +125,9 @@ def test_unresolved_columns_are_refused_with_what_there_is():
     refused("left.x.y = 1", "left.x.y", "nested names")
     refused("ok AND tags IS NULL", "tags", "left.tags", "list<item: int8>", "allowed: integers")
     refused("current_date = day", "current_date", "unknown column")
+    wide = pa.schema({f"c{i}": pa.int8() for i in range(100)})
+    with pytest.raises(PredicateError, match=r"c0, c1, .*, c29 and 70 more"):
+        parse_predicate("left.zzz = 1", wide, wide)
 
 
 @pytest.mark.parametrize(
@@ -324,7 +327,8 @@ def test_floats_meet_at_float64_unless_both_are_float32():
     assert sql("x / a = 2") == f"{wide} / CAST(right.a AS DOUBLE) = 2.0"
     assert compared("f < 1 / 3")[1] == Call("div", (Literal(1.0, FLOAT64), Literal(3.0, FLOAT64)), FLOAT64)
     assert compared("f % 2 = 1")[0] == Call("mod", (F, Literal(2.0, FLOAT64)), FLOAT64)
-    assert compared("CAST(x AS REAL) = y") == (Call("cast", (X,), FLOAT32), Y)
+    assert compared("CAST(x AS REAL) = y") == (Call("cast", (Call("cast", (X,), FLOAT64),), FLOAT32), Y)
+    assert compared("CAST(f AS REAL) = y") == (Call("cast", (F,), FLOAT32), Y)
     assert compared("x::double = CAST(NULL AS FLOAT)")[1] == Literal(None, FLOAT64)
     assert compared("CAST(f AS DOUBLE) = 1")[0] == F
 
