@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import doctest
 import math
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +34,13 @@ def joined_times(
     spec = JoinSpec(TIMES, TIMES, "1 = 1", window, "ts", "ts")
     result = oracle.join(pa.table({"ts": left}, TIMES), pa.table({"ts": right}, TIMES), spec)
     return list(zip(result["ts"].to_pylist(), result["ts_right"].to_pylist(), strict=True))
+
+
+def test_examples_of_the_docstrings_and_of_the_documentation():
+    page = Path(__file__).parents[2] / "docs" / "semantics.md"
+    for failed, attempted in (doctest.testmod(oracle), doctest.testfile(str(page), module_relative=False)):
+        assert attempted > 0
+        assert failed == 0
 
 
 # ---- windows
@@ -364,6 +373,43 @@ def test_null_matches_nothing_even_negated():
         assert matches(f"x {op} y", [None], [None, 1], pa.int32()) == []
         assert matches(f"NOT (x {op} y)", [None], [None, 1], pa.int32()) == []
     assert matches("x IS NOT DISTINCT FROM y", [None, 1], [None, 1], pa.int32()) == [(None, None), (1, 1)]
+
+
+ONE_ROW = pa.table({
+    "ts": pa.array([0], pa.int64()),
+    "f32": pa.array([0.1], pa.float32()),
+    "nan": pa.array([NAN]),
+    "none": pa.array([None], pa.int32()),
+    "top": pa.array([2**63 - 1], pa.int64()),
+    "seven": pa.array([-7], pa.int8()),
+    "cents": pa.array([Decimal("-1.50")], pa.decimal128(5, 2)),
+    "day": pa.array([datetime.date(2024, 2, 29)]),
+    "at": pa.array([datetime.datetime(2024, 2, 29, 12)], pa.timestamp("s")),
+    "zoned": pa.array([0], pa.timestamp("ms", "Europe/Berlin")),
+    "word": pa.array(["Ab"]),
+})  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", [
+    "f32 = 0.1", "f32 <> CAST(0.1 AS DOUBLE)", "f32 + f32 = 0.2", "f32 < 1e300",
+    "NOT (nan <> 1)", "NOT (nan = nan)", "nan IS DISTINCT FROM nan", "LEAST(nan, 1) = 1", "NOT (GREATEST(nan, 1) >= 1)",
+    "(none = none) IS NULL", "none IS NOT DISTINCT FROM NULL", "COALESCE(none, 3) = 3", "LEAST(none, 3) = 3",
+    "(none > 0 AND seven > 0) IS FALSE", "(none > 0 OR seven < 0) IS TRUE", "(seven NOT IN (1, none)) IS NULL",
+    "top + 10 = 9223372036854775817", "top + 10 > top", "top = 9.223372036854775807e18", "-top - 2 < -top",
+    "top = CAST(top AS DOUBLE)", "top - 1 = CAST(top AS DOUBLE)",
+    "seven % 3 = -1", "MOD(-seven, -3) = 1", "seven / 2 = -3.5", "(seven / 0) IS NULL", "(seven % 0) IS NULL",
+    "cents * 2 = -3", "cents * cents = 2.25", "FLOOR(cents) = -2", "CEIL(cents) = -1", "cents < seven + 6",
+    "SQRT(ABS(cents) + 7.5) = 3", "POWER(seven, 2) = 49", "POWER(10, 400) > 1e308", "NOT (SQRT(seven) = SQRT(seven))",
+    "at - day = INTERVAL '12' HOUR", "day + 1 = DATE '2024-03-01'", "day - DATE '2024-02-01' = 28", "at > day",
+    "day + INTERVAL '43200' SECOND = at", "at + INTERVAL '1' MILLISECOND > at", "at = '2024-02-29 12:00'",
+    "at - at = 0 * INTERVAL '1' DAY", "ABS(day - at) = INTERVAL '0.5' DAY", "day = '2024-02-29'",
+    "zoned = TIMESTAMP '1970-01-01 01:00:00+01:00'",
+    "word LIKE 'A_'", "word NOT LIKE 'a_'", "word < 'a'", "CASE WHEN none > 0 THEN FALSE WHEN seven < 0 THEN TRUE END",
+    "CASE seven WHEN 1 THEN 'x' WHEN -7 THEN 'y' END = 'y'", "(seven = 1) IS NOT TRUE",
+])  # fmt: skip
+def test_documented_rules_hold(rule):
+    spec = JoinSpec(ONE_ROW.schema, TIMES, rule, TimeWindow(0), "ts", "ts")
+    assert oracle.pairs(ONE_ROW, pa.table({"ts": [0]}, TIMES), spec) == [(0, 0)]
 
 
 def test_callables_see_machine_numbers_and_never_null():
