@@ -120,39 +120,40 @@ static int64_t emit(const uint64_t *words, const int64_t *places, int64_t found,
     return count;
 }
 
-/* Probes probe..probe+3 (the last one repeated beyond n) against positions at..end-1. */
+static inline __attribute__((always_inline)) int64_t collect(int probes, int64_t at, int64_t end, const int32_t *x,
+                                                             const float *y, const Bounds *b, uint64_t *words,
+                                                             int64_t *places) {
+    int64_t found = 0;
+    for (; at < end; at += LANES) {
+        Keys kx = load_x(x + at), ky = load_y(y + at);
+        uint64_t word = 0;
+        for (int p = 0; p < probes; p++) word |= match(kx, ky, b + p) << p * LANES;
+        words[found] = word;
+        places[found] = at;
+        found += word != 0;
+    }
+    return found;
+}
+
+/* Probes probe..probe+3 (fewer at the end) against positions at..end-1. */
 static int64_t unit(int64_t at, int64_t end, int64_t probe, int64_t n, const int32_t *x, const float *y,
                     const int32_t *low_x, const int32_t *high_x, const float *low_y, const float *high_y,
                     int32_t *out_probe, int32_t *out_pos, int64_t count) {
     uint64_t words[CHUNK / LANES + 1];
-    int64_t places[CHUNK / LANES + 1], found = 0;
+    int64_t places[CHUNK / LANES + 1], found;
     int probes = n - probe < 4 ? (int)(n - probe) : 4;
     Bounds b[4];
-    for (int p = 0; p < 4; p++) {
-        int64_t q = probe + (p < probes ? p : probes - 1);
-        b[p] = bounds(low_x[q], high_x[q], low_y[q], high_y[q]);
-    }
-    if (probes == 4) {
-        for (; at + LANES <= end; at += LANES) {
-            Keys kx = load_x(x + at), ky = load_y(y + at);
-            uint64_t word = match(kx, ky, b) | match(kx, ky, b + 1) << LANES | match(kx, ky, b + 2) << 2 * LANES |
-                            match(kx, ky, b + 3) << 3 * LANES;
-            words[found] = word;
-            places[found] = at;
-            found += word != 0;
-        }
-    } else {
-        for (; at + LANES <= end; at += LANES) {
-            Keys kx = load_x(x + at), ky = load_y(y + at);
-            uint64_t word = 0;
-            for (int p = 0; p < probes; p++) word |= match(kx, ky, b + p) << p * LANES;
-            words[found] = word;
-            places[found] = at;
-            found += word != 0;
-        }
+    for (int p = 0; p < probes; p++)
+        b[p] = bounds(low_x[probe + p], high_x[probe + p], low_y[probe + p], high_y[probe + p]);
+    int64_t whole = at + (end - at) / LANES * LANES;
+    switch (probes) { /* constants, so that the inner loop is unrolled */
+    case 1: found = collect(1, at, whole, x, y, b, words, places); break;
+    case 2: found = collect(2, at, whole, x, y, b, words, places); break;
+    case 3: found = collect(3, at, whole, x, y, b, words, places); break;
+    default: found = collect(4, at, whole, x, y, b, words, places);
     }
     count = emit(words, places, found, probe, out_probe, out_pos, count);
-    for (; at < end; at++)
+    for (at = whole; at < end; at++)
         for (int64_t q = probe; q < probe + probes; q++)
             if (x[at] >= low_x[q] && x[at] <= high_x[q] && y[at] >= low_y[q] && y[at] <= high_y[q]) {
                 out_probe[count] = (int32_t)q;

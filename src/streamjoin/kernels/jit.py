@@ -22,13 +22,16 @@ from numba.core.dispatcher import Dispatcher
 from streamjoin.kernels import source
 
 
-def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Compile `function` on its first call, without the GIL; `options` go to `numba.njit`."""
+def jit(function: Callable[..., Any] | None = None, cached: bool = True, **options: Any) -> Any:
+    """Compile `function` on its first call, without the GIL; `options` go to `numba.njit`.
+
+    `cached=False` is for functions of users: what they close over is not part of any digest.
+    """
     if function is None:
-        return lambda decorated: jit(decorated, **options)
+        return lambda decorated: jit(decorated, cached, **options)
     compiled = numba.njit(nogil=True, fastmath=False, error_model="numpy", boundscheck=False, **options)(function)
     # With NUMBA_DISABLE_JIT=1 `njit` hands the plain function back; generated code may have no file.
-    if isinstance(compiled, Dispatcher) and os.path.exists(function.__code__.co_filename):
+    if cached and isinstance(compiled, Dispatcher) and os.path.exists(function.__code__.co_filename):
         if source.usable_folder() is not None:
             compiled._cache = _Cache(function)
     return compiled

@@ -12,13 +12,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from streamjoin.kernels import source, vector
-from streamjoin.kernels.jit import jit
-from streamjoin.kernels.vector import GROUP, trailing_zeros
+from streamjoin.kernels.vector import GROUP
 
 CHUNK_BYTES = 16384  # keys of one chunk: half of a small L1 cache, the rest is for words and pairs
 MAX_CHUNK = 2048  # window positions
