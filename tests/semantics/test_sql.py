@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from datetime import UTC, datetime, timedelta, timezone
 from fractions import Fraction
 
 import numpy as np
@@ -267,6 +268,7 @@ def test_bad_time_literals_are_refused():
     refused("left.ts > right.ts + INTERVAL '5'", "INTERVAL '5'", "a number and one of")
     refused("left.ts > right.ts + INTERVAL (x) HOUR", "INTERVAL (x)", "INTERVAL needs a literal")
     refused("left.ts > right.ts + INTERVAL '1' DAY TO HOUR", "INTERVAL '1' DAY", "TO another")
+    refused("zoned > '2020-01-01+24:00'", "zoned > '2020-01-01+24:00'", "'+24:00'", "-23:59 to +23:59")
     refused("zoned > TIMESTAMPTZ '2020-01-01'", "'2020-01-01'", "no time zone", "+00:00")
 
 
@@ -661,3 +663,16 @@ def test_decimal_literals_round_once(value, scale):
         )
     ]
     assert distances[0] == min(distances)
+
+
+@given(
+    st.datetimes(timezones=st.none() | st.integers(-1439, 1439).map(lambda m: timezone(timedelta(minutes=m))))
+)
+def test_timestamps_mean_what_datetime_says(moment):
+    column = "left.ts" if moment.tzinfo is None else "zoned"
+    literal = compared(f"{column} = '{moment.isoformat(sep=' ')}'")[1]
+    since_epoch = moment - datetime(1970, 1, 1, tzinfo=moment.tzinfo and UTC)
+    assert Fraction(literal.value, 10**literal.type.scale) == Fraction(
+        since_epoch // timedelta(microseconds=1), 10**6
+    )
+    assert literal.type.tz == (moment.tzinfo is not None)

@@ -12,7 +12,6 @@ is an error that shows its place in the text.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable
@@ -23,16 +22,15 @@ from sqlglot import exp
 
 from streamjoin.semantics import operations
 from streamjoin.semantics.coercion import described
+from streamjoin.semantics.columns import column_type, resolve
 from streamjoin.semantics.errors import PredicateError
-from streamjoin.semantics.expressions import Call, Column, Expr, Literal
+from streamjoin.semantics.expressions import Call, Expr, Literal
 from streamjoin.semantics.operations import UNTYPED_NULL
-from streamjoin.semantics.render import to_sql
 from streamjoin.semantics.syntax import Source
 from streamjoin.semantics.temporal import date_literal, interval_literal, timestamp_literal
 from streamjoin.semantics.types import (
     BINARY,
     BOOL,
-    DATE,
     FLOAT32,
     FLOAT64,
     INT128_MAX,
@@ -40,11 +38,9 @@ from streamjoin.semantics.types import (
     NULL,
     STRING,
     Type,
-    decimal,
-    signed,
-    timestamp,
-    unsigned,
 )
+
+__all__ = ["FUNCTIONS", "column_type", "parse_predicate"]
 
 MANY = 1_000_000
 # name -> fewest arguments, most arguments, what it builds
@@ -75,27 +71,6 @@ _NAMES: dict[type[exp.Expr], str] = {
 }  # fmt: skip
 _FLOAT_CASTS = {exp.DType.DOUBLE: FLOAT64, exp.DType.FLOAT: FLOAT32}
 _TIMESTAMP_CASTS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ, exp.DType.DATETIME)
-
-
-def column_type(data_type: pa.DataType) -> Type | None:
-    """The type a column of Arrow type `data_type` has in a predicate; None if it can only be payload."""
-    is_a = pa.types
-    if is_a.is_dictionary(data_type):
-        return column_type(data_type.value_type)
-    if is_a.is_integer(data_type):
-        return (signed if is_a.is_signed_integer(data_type) else unsigned)(data_type.bit_width)
-    if is_a.is_decimal(data_type):
-        fits = data_type.precision <= 38 and data_type.scale >= 0
-        return decimal(data_type.precision, data_type.scale) if fits else None
-    if is_a.is_timestamp(data_type):
-        return timestamp(data_type.unit, data_type.tz is not None)
-    kinds = (
-        (is_a.is_boolean, BOOL), (is_a.is_float32, FLOAT32), (is_a.is_float64, FLOAT64), (is_a.is_date, DATE),
-        (is_a.is_string, STRING), (is_a.is_large_string, STRING), (is_a.is_string_view, STRING),
-        (is_a.is_binary, BINARY), (is_a.is_large_binary, BINARY), (is_a.is_binary_view, BINARY),
-        (is_a.is_fixed_size_binary, BINARY),
-    )  # fmt: skip
-    return next((kind for test, kind in kinds if test(data_type)), None)
 
 
 def parse_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Expr:
@@ -145,50 +120,7 @@ class _Translator:
         except PredicateError as error:
             raise self.error(str(error), node) from None
 
-    # --- columns and literals
-
-    def column(self, node: exp.Column) -> Expr:
-        if isinstance(node.this, exp.Star):
-            raise self.error("* is not a column; name one", node)
-        if node.args.get("db"):
-            raise self.error("nested names are not supported; write left.column or right.column", node)
-        sides = self.sides(node)
-        name, quoted = node.name, node.this.args.get("quoted")
-        everywhere = [(side, field) for side in sides for field in self.schemas[side]]
-        found = [(side, field) for side, field in everywhere if field.name == name]
-        if not found and not quoted:
-            found = [(side, field) for side, field in everywhere if field.name.lower() == name.lower()]
-        if not found:
-            raise self.unknown_column(node, sides)
-        if len(found) > 1:
-            choices = " or ".join(to_sql(Column(side, field.name, NULL)) for side, field in found)
-            raise self.error(f"column {name!r} is ambiguous: it can be {choices}", node)
-        side, field = found[0]
-        kind = column_type(field.type)
-        if kind is None:
-            raise self.error(
-                f"{side}.{field.name} has type {field.type}, which a predicate can not use; allowed: "
-                "integers, float32, float64, bool, string, binary, date, timestamp, decimal of up to 38 digits",
-                node,
-            )
-        return Column(side, field.name, kind)
-
-    def sides(self, node: exp.Column) -> tuple[str, ...]:
-        if not node.table:
-            return ("left", "right")
-        if node.table.lower() not in self.schemas:
-            message = f"unknown table {node.table!r}; the tables are left and right"
-            raise self.error(message, node.args["table"])
-        return (node.table.lower(),)
-
-    def unknown_column(self, node: exp.Column, sides: tuple[str, ...]) -> PredicateError:
-        names = {side: self.schemas[side].names for side in sides}
-        lowered = {name.lower(): name for side in sides for name in names[side]}
-        close = difflib.get_close_matches(node.name.lower(), lowered, n=1)
-        hint = f"; did you mean {lowered[close[0]]!r}?" if close else ""
-        where = " and ".join(f"{side} has {_listing(names[side])}" for side in sides)
-        owner = f"table {sides[0]}" if len(sides) == 1 else "left or right"
-        return self.error(f"unknown column {node.name!r} of {owner}: {where}{hint}", node.this)
+    # --- literals
 
     def literal(self, node: exp.Literal) -> Expr:
         text = node.name
@@ -340,11 +272,6 @@ class _Translator:
         )
 
 
-def _listing(names: list[str], most: int = 30) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more if names else "no columns"
-
-
 def _spine(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     """The operands of a left-deep chain of `kind`, in order; a loop, for chains longer than the stack."""
     parts = []
@@ -373,7 +300,7 @@ def _check_pattern(args: tuple[Expr, ...]) -> None:
 
 _HANDLERS: dict[type[exp.Expr], Callable[[_Translator, Any], Expr]] = {
     exp.Paren: lambda self, node: self.translate(node.this),
-    exp.Column: _Translator.column,
+    exp.Column: lambda self, node: resolve(self.source, node, self.schemas),
     exp.Literal: _Translator.literal,
     exp.HexString: _Translator.hex_literal,
     exp.Boolean: lambda self, node: Literal(bool(node.this), BOOL),

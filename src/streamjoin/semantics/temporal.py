@@ -114,7 +114,10 @@ def _offset(zone: str | None) -> int:
     if zone is None or zone.upper() in ("Z", "UTC"):
         return 0
     digits = zone[1:].replace(":", "").ljust(4, "0")
-    seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
+    hours, minutes = int(digits[:2]), int(digits[2:])
+    if hours > 23 or minutes > 59:
+        raise PredicateError(f"{zone!r} is not a time zone offset; allowed: -23:59 to +23:59")
+    seconds = hours * 3600 + minutes * 60
     return -seconds if zone[0] == "-" else seconds
 
 
