@@ -278,7 +278,7 @@ def _split_form(form: Linear, stored: str, depth: int = 0) -> _Split:
     if term is None:
         return _solved(form, stored, equality=False)
     factor, inner = form.terms[term], linear_form(term.args[0])
-    if inner is None or factor == 0 or depth == _MOST_ABS:
+    if inner is None or depth == _MOST_ABS:
         return _NOTHING
     rest = form.without(term)
     halves = [_split_form(rest.plus(inner, f), stored, depth + 1) for f in (factor, -factor)]
