@@ -3,7 +3,7 @@
 What is allowed: columns, literals (`5`, `0.5` exact; `1e3` float64; strings; X'ff' binary; TRUE, FALSE,
 NULL; DATE '...', TIMESTAMP '...', INTERVAL '...'), `+ - * / %`, the functions of `FUNCTIONS`, CASE,
 CAST to DOUBLE or REAL, comparisons, BETWEEN, IN (list), LIKE, IS NULL / TRUE / FALSE / DISTINCT FROM,
-AND, OR, NOT. What they mean for each type is `operations`' business.
+AND, OR, NOT. What they mean for each type is `coercion`'s business.
 
 A column is `left.name`, `right.name`, or `name` where only one side has it: spelled as in the schema,
 or in another case if that is not ambiguous; a "quoted" name is taken as it is. Everything else
@@ -20,12 +20,12 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from streamjoin.semantics import operations
-from streamjoin.semantics.coercion import described
+from streamjoin.semantics import coercion
+from streamjoin.semantics.coercion import UNTYPED_NULL
 from streamjoin.semantics.columns import column_type, resolve
+from streamjoin.semantics.conversion import described
 from streamjoin.semantics.errors import PredicateError
 from streamjoin.semantics.expressions import Call, Expr, Literal
-from streamjoin.semantics.operations import UNTYPED_NULL
 from streamjoin.semantics.syntax import Source
 from streamjoin.semantics.temporal import date_literal, interval_literal, timestamp_literal
 from streamjoin.semantics.types import (
@@ -45,17 +45,17 @@ __all__ = ["FUNCTIONS", "column_type", "parse_predicate"]
 MANY = 1_000_000
 # name -> fewest arguments, most arguments, what it builds
 FUNCTIONS: dict[str, tuple[int, int, Callable[..., Expr]]] = {
-    "ABS": (1, 1, operations.absolute),
-    "LEAST": (1, MANY, lambda *args: operations.choose("least", args)),
-    "GREATEST": (1, MANY, lambda *args: operations.choose("greatest", args)),
-    "FLOOR": (1, 1, lambda a: operations.rounded("floor", a)),
-    "CEIL": (1, 1, lambda a: operations.rounded("ceil", a)),
-    "CEILING": (1, 1, lambda a: operations.rounded("ceil", a)),
-    "SQRT": (1, 1, operations.square_root),
-    "POWER": (2, 2, operations.power),
-    "POW": (2, 2, operations.power),
-    "MOD": (2, 2, lambda a, b: operations.arithmetic("mod", a, b)),
-    "COALESCE": (1, MANY, lambda *args: operations.choose("coalesce", args)),
+    "ABS": (1, 1, coercion.absolute),
+    "LEAST": (1, MANY, lambda *args: coercion.choose("least", args)),
+    "GREATEST": (1, MANY, lambda *args: coercion.choose("greatest", args)),
+    "FLOOR": (1, 1, lambda a: coercion.rounded("floor", a)),
+    "CEIL": (1, 1, lambda a: coercion.rounded("ceil", a)),
+    "CEILING": (1, 1, lambda a: coercion.rounded("ceil", a)),
+    "SQRT": (1, 1, coercion.square_root),
+    "POWER": (2, 2, coercion.power),
+    "POW": (2, 2, coercion.power),
+    "MOD": (2, 2, lambda a, b: coercion.arithmetic("mod", a, b)),
+    "COALESCE": (1, MANY, lambda *args: coercion.choose("coalesce", args)),
 }
 _ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Add: "add", exp.Sub: "sub", exp.Mul: "mul", exp.Div: "div", exp.Mod: "mod",
@@ -102,9 +102,9 @@ class _Translator:
     def _translate(self, node: exp.Expr) -> Expr:
         kind = type(node)
         if kind in _ARITHMETIC:
-            return operations.arithmetic(_ARITHMETIC[kind], *self.operands(node))
+            return coercion.arithmetic(_ARITHMETIC[kind], *self.operands(node))
         if kind in _COMPARISONS:
-            return operations.compare(_COMPARISONS[kind], *self.operands(node))
+            return coercion.compare(_COMPARISONS[kind], *self.operands(node))
         handler = _HANDLERS.get(kind)
         if handler is None:
             raise self.unsupported(node)
@@ -116,7 +116,7 @@ class _Translator:
     def condition(self, node: exp.Expr, where: str) -> Expr:
         result = self.translate(node)
         try:
-            return operations.condition(result, where)
+            return coercion.condition(result, where)
         except PredicateError as error:
             raise self.error(str(error), node) from None
 
@@ -149,7 +149,7 @@ class _Translator:
         if unit is not None and not isinstance(unit, exp.Var):
             raise self.error("an interval from one unit TO another is not supported; name one unit", node)
         if isinstance(amount, exp.Neg):
-            return operations.negate(self.interval(exp.Interval(this=amount.this, unit=unit)))
+            return coercion.negate(self.interval(exp.Interval(this=amount.this, unit=unit)))
         if not isinstance(amount, exp.Literal):
             example = "left.n * INTERVAL '1' MINUTE"
             raise self.error(f"INTERVAL needs a literal; multiply instead, as in {example}", node)
@@ -158,7 +158,7 @@ class _Translator:
     def cast(self, node: exp.Cast) -> Expr:
         target = node.to.this
         if target in _FLOAT_CASTS:
-            return operations.cast(self.translate(node.this), _FLOAT_CASTS[target])
+            return coercion.cast(self.translate(node.this), _FLOAT_CASTS[target])
         of_text = isinstance(node.this, exp.Literal) and node.this.is_string
         if of_text and target == exp.DType.DATE:
             return date_literal(node.this.name)
@@ -200,7 +200,7 @@ class _Translator:
             raise self.error("BETWEEN SYMMETRIC is not supported; put the bounds in order", node)
         value = self.translate(node.this)
         lo, hi = self.translate(node.args["low"]), self.translate(node.args["high"])
-        return _junction("and", [operations.compare("ge", value, lo), operations.compare("le", value, hi)])
+        return _junction("and", [coercion.compare("ge", value, lo), coercion.compare("le", value, hi)])
 
     def membership(self, node: exp.In) -> Expr:
         if node.args.get("query"):
@@ -209,7 +209,7 @@ class _Translator:
             raise self.error("IN needs a list of at least one value in parentheses", node)
         value = self.translate(node.this)
         items = map(self.translate, node.expressions)
-        return _junction("or", [operations.compare("eq", value, item) for item in items])
+        return _junction("or", [coercion.compare("eq", value, item) for item in items])
 
     def like(self, node: exp.Like, escape: exp.Expr | None = None) -> Expr:
         value, pattern = self.operands(node)
@@ -236,12 +236,12 @@ class _Translator:
             return Call("is_null", (Literal(None, BOOL) if value.type == NULL else value,), BOOL)
         if not isinstance(against, exp.Boolean):
             raise self.error("IS can be followed by [NOT] NULL, TRUE, FALSE or DISTINCT FROM", node)
-        value = operations.condition(value, "IS TRUE")
+        value = coercion.condition(value, "IS TRUE")
         wanted = value if against.this else Call("not", (value,), BOOL)
         return Call("coalesce", (wanted, Literal(False, BOOL)), BOOL)
 
     def not_distinct(self, node: exp.NullSafeEQ) -> Expr:
-        return Call("not", (operations.compare("is_distinct", *self.operands(node)),), BOOL)
+        return Call("not", (coercion.compare("is_distinct", *self.operands(node)),), BOOL)
 
     def case(self, node: exp.Case) -> Expr:
         subject = self.translate(node.this) if node.this is not None else None
@@ -250,12 +250,10 @@ class _Translator:
             if subject is None:
                 conditions.append(self.condition(branch.this, "WHEN"))
             else:
-                conditions.append(operations.compare("eq", subject, self.translate(branch.this)))
+                conditions.append(coercion.compare("eq", subject, self.translate(branch.this)))
             values.append(self.translate(branch.args["true"]))
         default = node.args.get("default")
-        return operations.case(
-            conditions, values, UNTYPED_NULL if default is None else self.translate(default)
-        )
+        return coercion.case(conditions, values, UNTYPED_NULL if default is None else self.translate(default))
 
     def unsupported(self, node: exp.Expr) -> PredicateError:
         if isinstance(node, (exp.Query, exp.Exists, exp.Any, exp.All)):
@@ -308,8 +306,8 @@ _HANDLERS: dict[type[exp.Expr], Callable[[_Translator, Any], Expr]] = {
     exp.Interval: _Translator.interval,
     exp.Cast: _Translator.cast,
     exp.Anonymous: _Translator.function,
-    exp.Neg: lambda self, node: operations.negate(self.translate(node.this)),
-    exp.Pow: lambda self, node: operations.power(*self.operands(node)),
+    exp.Neg: lambda self, node: coercion.negate(self.translate(node.this)),
+    exp.Pow: lambda self, node: coercion.power(*self.operands(node)),
     exp.And: _Translator.junction,
     exp.Or: _Translator.junction,
     exp.Not: _Translator.negation,
