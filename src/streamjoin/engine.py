@@ -83,18 +83,18 @@ class Join:
         self._payload = {side: PayloadStore() for side in SIDES}
         self._sources: dict[str, dict[str, Source]] = {side: {} for side in SIDES}
         self._ended: set[str] = set()
-        self._low: dict[str, float] = {side: -math.inf for side in SIDES}  # announced to the topology
+        self._low: dict[str, float] = dict.fromkeys(SIDES, -math.inf)  # announced to the topology
         self._bound: tuple[float, int, int] = (-math.inf, 0, -1)  # likewise; (ts, side, source number)
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
         self._late: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
-        self._late_count = {side: 0 for side in SIDES}
+        self._late_count = dict.fromkeys(SIDES, 0)
         self._expired_since_release = 0
         self._work = threading.RLock()
         self._ready = threading.Condition()
         # Guarded by _ready:
         self._results: list[Matches] = []
         self._result_rows = 0
-        self._least_id = {side: math.inf for side in SIDES}  # in waiting results: their payload must stay
+        self._least_id = dict.fromkeys(SIDES, math.inf)  # in waiting results: their payload must stay
         self._punctuation: float = -math.inf
         self._told_punctuation: float = -math.inf
         self._matches = 0
@@ -354,7 +354,7 @@ class Join:
     def _drain(self) -> Iterator[pa.RecordBatch]:
         with self._ready:
             results, self._results, self._result_rows = self._results, [], 0
-            self._least_id = {side: math.inf for side in SIDES}
+            self._least_id = dict.fromkeys(SIDES, math.inf)
             views = {side: self._payload[side].view() for side in SIDES}
             punctuation, told = self._punctuation, self._told_punctuation
             self._told_punctuation = punctuation
@@ -490,7 +490,7 @@ def join_tables(
 ) -> pa.Table:
     """Join two whole tables, in any row order (each is sorted by its time first, stably)."""
     tables = {"left": left, "right": right}
-    batches, times, at = {}, {}, {side: 0 for side in SIDES}
+    batches, times, at = {}, {}, dict.fromkeys(SIDES, 0)
     for side in SIDES:
         batch = as_batch(tables[side], spec.side_schema(side), side)
         ts = event_times(batch, spec, side)

@@ -114,9 +114,10 @@ class Rates:
     def line(self) -> str:
         """One line for the progress bar."""
         left, right = self.windows
+        billions = self.comparisons / self.seconds / 1e9
         return (
-            f"{self.rows / self.seconds:,.0f} rows/s a stream, {self.comparisons / self.seconds / 1e9:.2f} G "
-            f"comparisons/s, {self.matches:,} matches, windows {left:,} + {right:,}"
+            f"{self.rows / self.seconds:,.0f} rows/s, {billions:.1f} G comparisons/s, "
+            f"{self.matches:,} matches, windows {left:,} and {right:,}"
         )
 
     def table(self) -> Table:
@@ -143,7 +144,11 @@ def run(
     console: Console,
 ) -> Rates:
     """Push both tables in turns of `batch` rows, for at most `limit` seconds; keep the sample's results."""
-    columns = (BarColumn(bar_width=16), TextColumn("{task.percentage:>3.0f}% {task.fields[line]}"))
+    columns = (
+        TextColumn("{task.percentage:>3.0f}%"),
+        BarColumn(bar_width=12),
+        TextColumn("{task.fields[line]}"),
+    )
     with sj.open_join(spec) as join, Progress(*columns, console=console) as progress:
         bar = progress.add_task("join", total=left.num_rows, line="compiling the predicate")
         started = shown = time.perf_counter()
@@ -158,8 +163,8 @@ def run(
             if time.perf_counter() - shown > REFRESH_SECONDS:
                 shown = time.perf_counter()
                 progress.update(bar, completed=at, line=Rates.of(join, at, matches, started).line())
+        # The last windows are worth showing; after the end they are empty.
+        progress.update(bar, completed=at, line=Rates.of(join, at, matches, started).line())
         rest = join.finish()
         sample.keep(rest)
-        rates = Rates.of(join, at, matches + rest.num_rows, started)
-        progress.update(bar, completed=at, line=rates.line())
-    return rates
+        return Rates.of(join, at, matches + rest.num_rows, started)

@@ -139,7 +139,7 @@ def _as_row_value(code: str, column: Column) -> str:
 
 def _compiled(predicate: CallablePredicate) -> Any:
     function = predicate.function
-    return function if hasattr(function, "py_func") else jit(function)
+    return function if hasattr(function, "py_func") else jit(function, cached=False)
 
 
 def _explaining(scan: Callable[..., int], predicate: CallablePredicate) -> Callable[..., int]:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve
+from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve, walk
 from streamjoin.semantics.types import Type
 
 HEADER = """\
@@ -337,17 +337,25 @@ class Emitter:
         return self.result(f"text.hash64({values[0].code})", values, 64, call.type)
 
     def _solve(self, solve: Solve) -> Value:
-        """Bisection over the ranks of all floats: exact whatever the rounding, as the condition is monotone."""
+        """Bisection over the ranks of all floats: exact whatever the rounding, as the condition is monotone.
+
+        The first two steps look just below and above the answer that unrounded algebra gives, which
+        nearly always leaves a handful of floats.
+        """
         bits, sort = _bits(solve.type), sort_of(solve.type)
-        low, high, found, middle, variable = (self.name() for _ in range(5))
+        low, high, found, middle, variable, step, guess = (self.name() for _ in range(7))
         # What does not depend on the variable is computed once, before the loop.
-        free = [node for node in _without(solve.condition, solve.variable)]
-        nulls = self.any_of([self.emit(node).null for node in free])
+        nulls = self.any_of([self.emit(node).null for node in _without(solve.condition, solve.variable)])
         self.line(f"{low}, {high}, {found} = -floats.MAX_RANK{bits} - 1, floats.MAX_RANK{bits}, np.{sort}(np.nan)")
+        self.line(f"{guess} = floats.rank{bits}(np.{sort}({self._inverse(solve)}))")
+        self.line(f"{step} = 0")
         self.line(f"while {low} <= {high}:")
         outer, self._known = self._known, dict(self._known)
         self.indent += 1
         self.line(f"{middle} = ({low} >> 1) + ({high} >> 1) + ({low} & {high} & 1)")
+        self.line(f"if {step} < 2:")
+        self.line(f"    {middle} = min(max({guess} - 3 + 6 * {step}, {low}), {high})")
+        self.line(f"{step} += 1")
         self.line(f"{variable} = floats.float{bits}_at({middle})")
         self._known[solve.variable] = Value(variable, "False", sort)
         condition = self.emit(solve.condition)
@@ -360,6 +368,35 @@ class Emitter:
         self.indent -= 1
         self._known = outer
         return Value(found, nulls, sort)
+
+    def _inverse(self, solve: Solve) -> str:
+        """About where the condition changes: the arithmetic between variable and comparison, undone step by step."""
+        atom = solve.condition
+        while isinstance(atom, Call) and atom.op == "not":
+            atom = atom.args[0]
+        assert isinstance(atom, Call)
+        reads = [solve.variable in walk(arg) for arg in atom.args]
+        expr, target = atom.args[reads.index(True)], self.emit(atom.args[reads.index(False)]).code
+        while isinstance(expr, Call):
+            inside = [solve.variable in walk(arg) for arg in expr.args].index(True)
+            known = [self.emit(arg).code for number, arg in enumerate(expr.args) if number != inside]
+            match expr.op, inside:
+                case "add", _:
+                    target = f"({target} - {known[0]})"
+                case "sub", 0:
+                    target = f"({target} + {known[0]})"
+                case "sub", 1:
+                    target = f"({known[0]} - {target})"
+                case "neg", _:
+                    target = f"(-{target})"
+                case "mul", _:
+                    target = f"({target} / {known[0]})"
+                case "div", 0:
+                    target = f"({target} * {known[0]})"
+                case _:  # a cast, or nothing we can undo: then the guess is just a start
+                    pass
+            expr = expr.args[inside]
+        return target
 
     # Logic
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 from streamjoin.codegen.blocks import block_scan, callable_scan
 from streamjoin.codegen.columns import ColumnData, arguments
 from streamjoin.codegen.evaluate import Bounds, Columns, Filter, Keys, key_dtype
-from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
 from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
 from streamjoin.semantics.analysis import AccessPath, Band, Clause
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns

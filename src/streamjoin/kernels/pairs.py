@@ -1,4 +1,4 @@
-"""The growable output of a scan: (probe, position) pairs, owned by whoever calls the kernel."""
+"""The growable buffer that kernels write pairs into; it belongs to the caller, so that no match can be lost."""
 
 from __future__ import annotations
 
@@ -6,26 +6,41 @@ import numpy as np
 
 
 class PairBuffer:
-    """`count` pairs in `probe[:count]` and `pos[:count]`; beyond that is free room. Doubles when it must grow."""
+    """Pairs of int32 (probe, position): `probe[:count]` and `pos[:count]` are filled, the rest is room.
 
-    def __init__(self, capacity: int):
-        self.probe = np.empty(capacity, np.int32)
-        self.pos = np.empty(capacity, np.int32)
+    A kernel gets both arrays and `count`, writes from `count` on and returns the new count.
+    """
+
+    def __init__(self, room: int = 16384):
+        self.probe = np.empty(room, np.int32)
+        self.pos = np.empty(room, np.int32)
         self.count = 0
 
+    @property
+    def room(self) -> int:
+        """Places after `count`."""
+        return len(self.probe) - self.count
+
     def reserve(self, room: int) -> None:
-        """Make sure that `room` more pairs fit; what is there stays."""
-        if self.count + room > len(self.probe):
-            capacity = max(2 * len(self.probe), self.count + room)
-            for name in ("probe", "pos"):
-                grown = np.empty(capacity, np.int32)
-                grown[: self.count] = getattr(self, name)[: self.count]
-                setattr(self, name, grown)
+        """Make at least `room` places free; the content stays. Doubles, so filling costs O(1) a pair."""
+        if self.room < room:
+            size = max(2 * len(self.probe), self.count + room)
+            self.probe, self.pos = self._grown(self.probe, size), self._grown(self.pos, size)
+
+    def _grown(self, array: np.ndarray, size: int) -> np.ndarray:
+        grown = np.empty(size, np.int32)
+        grown[: self.count] = array[: self.count]
+        return grown
 
     def keep(self, first: int, mask: np.ndarray) -> None:
         """Of the pairs from `first` on, keep those for which `mask` is true."""
         kept = np.flatnonzero(mask) + first
-        end = first + len(kept)
-        self.probe[first:end] = self.probe[kept]
-        self.pos[first:end] = self.pos[kept]
-        self.count = end
+        self.count = first + len(kept)
+        self.probe[first : self.count] = self.probe[kept]
+        self.pos[first : self.count] = self.pos[kept]
+
+    def take(self) -> tuple[np.ndarray, np.ndarray]:
+        """Copies of the filled parts; the buffer is empty afterwards and keeps its room."""
+        filled = self.probe[: self.count].copy(), self.pos[: self.count].copy()
+        self.count = 0
+        return filled

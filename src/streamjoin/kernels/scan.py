@@ -248,19 +248,16 @@ def emit(words, places, found, shift, probe, out_probe, out_pos, count):
 
 
 @inner
-def emit_within(words, places, found, shift, probe, start, stop, out_probe, out_pos, count):
-    """As `emit`, for probes whose ranges differ: only pairs whose position is in the probe's range."""
-    low = np.int64((1 << shift) - 1)
+def clip(words, places, found, probe, start, stop):
+    """Clear the bits of a group's words that are outside their probe's range."""
     for i in range(found):
-        bits, place = words[i], places[i]
-        while bits != 0:
-            bit = trailing_zeros(bits)
-            bits &= bits - np.uint64(1)
-            which, pos = probe + (bit >> shift), place + (bit & low)
-            out_probe[count] = np.int32(which)
-            out_pos[count] = np.int32(pos)
-            count += np.int64(start[which] <= pos) & np.int64(pos < stop[which])
-    return count
+        keep = np.uint64(0)
+        for p in range(4):
+            before = min(max(start[probe + p] - places[i], 0), LANES)
+            until = min(max(stop[probe + p] - places[i], 0), LANES)
+            lanes = ((np.uint64(1) << np.uint64(until)) - np.uint64(1)) >> np.uint64(before) << np.uint64(before)
+            keep |= lanes << np.uint64(p * LANES)
+        words[i] &= keep
 '''
 
 
@@ -273,7 +270,7 @@ from streamjoin.kernels.vector import (
     at_least, at_most, at_most_unsigned, both, either, first, load, load_first, ordered, ordered_high,
     ordered_low, pointer, splat, stack_array, word, word_of_four, wrapping_sub,
 )
-from {emit_module} import emit, emit_within
+from {emit_module} import clip, emit
 
 LANES = {lanes}
 CHUNK = {chunk}
@@ -316,11 +313,9 @@ def scan(starts, stops, keys, lows, highs, cursor, out_probes, out_positions, co
                     words[found] = bits
                     places[found] = at
                     found += np.int64(bits != 0)
-                if same:
-                    count = emit(words, places, found, GROUP_SHIFT, probe, out_probe, out_pos, count)
-                else:
-                    count = emit_within(
-                        words, places, found, GROUP_SHIFT, probe, start, stop, out_probe, out_pos, count)
+                if not same:
+                    clip(words, places, found, probe, start, stop)
+                count = emit(words, places, found, GROUP_SHIFT, probe, out_probe, out_pos, count)
                 probe += 4
                 continue
             end = min(hi, stop[probe])

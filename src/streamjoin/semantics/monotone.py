@@ -54,11 +54,11 @@ def solve_float(op: str, a: Expr, b: Expr, stored: str, or_nan: bool = False) ->
     if or_nan and op in ("lt", "gt"):
         # NaN < inf has to hold, but no infinity put in NaN's place is below inf: allow equality.
         op, exact = {"lt": "le", "gt": "ge"}[op], False
-    if sides(a) == {stored}:
-        return (_separated_or_nan if or_nan else _separated)(op, a, b), exact
     path = _path(a, stored)
     if path is None or not all(_is_strict(e) for e in (*path.operands, b)):
-        return None
+        return ((_separated_or_nan if or_nan else _separated)(op, a, b), exact) if sides(a) == {stored} else None
+    if path.stem == a:
+        return (_separated_or_nan if or_nan else _separated)(op, a, b), exact
     exact = exact and (or_nan or op in ("lt", "gt") or _is_finite(b) or all(map(_is_finite, path.operands)))
     parts = ("le", "ge") if op == "eq" else (op,)
     found = dict(_bound(part, a, b, path, stored, loose=or_nan or not exact) for part in parts)
@@ -81,7 +81,10 @@ def _separated_or_nan(op: str, a: Expr, b: Expr) -> Bounds:
 
 @dataclass(frozen=True)
 class _Path:
-    """The way down to `stem`, the only part that reads the stored side, through monotone operations."""
+    """The way down to `stem`, the only part that reads the stored side, through monotone operations.
+
+    It goes on below operations with constants: then `b - 10 <= y` and `b + 10 >= y` share the key `b`.
+    """
 
     stem: Expr
     increasing: bool
@@ -89,13 +92,12 @@ class _Path:
 
 
 def _path(expr: Expr, stored: str) -> _Path | None:
-    if sides(expr) == {stored}:
-        return _Path(expr, True, ())
+    alone = _Path(expr, True, ()) if sides(expr) == {stored} else None
     if not isinstance(expr, Call) or not expr.args[0].type.is_float:
-        return None
+        return alone
     reading = [i for i, arg in enumerate(expr.args) if stored in sides(arg)]
-    if len(reading) != 1:
-        return None
+    if len(reading) != 1 or (alone and not all(map(_is_finite, expr.args[: reading[0]] + expr.args[reading[0] + 1 :]))):
+        return alone
     at, others = reading[0], tuple(arg for i, arg in enumerate(expr.args) if i != reading[0])
     match expr.op:
         case "add" | "floor" | "ceil" | "cast":
@@ -107,10 +109,10 @@ def _path(expr: Expr, stored: str) -> _Path | None:
         case "mul" | "div" if expr.op == "mul" or at == 0:
             factor = _constant(others[0])
             if not factor or not isfinite(factor):
-                return None
+                return alone
             turns, others = factor < 0, ()
         case _:
-            return None
+            return alone
     inner = _path(expr.args[at], stored)
     return inner and _Path(inner.stem, inner.increasing != turns, inner.operands + others)
 

@@ -18,7 +18,15 @@ from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.semantics.expressions import Expr
 from streamjoin.semantics.sql import parse_predicate
 from streamjoin.semantics.types import TIME_SCALE
-from streamjoin.semantics.windows import Duration, RowWindow, SideWindow, TimeWindow, Window, side_window, ticks
+from streamjoin.semantics.windows import (
+    Duration,
+    RowWindow,
+    SideWindow,
+    TimeWindow,
+    Window,
+    side_window,
+    ticks,
+)
 
 SIDES = ("left", "right")
 HOW = ("inner",)

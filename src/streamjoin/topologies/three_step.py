@@ -65,11 +65,11 @@ class ThreeStep:
         self.comparisons = 0
         self.ranks = {side: np.zeros(0, np.int32) for side in SIDES}  # order of the sources, by number
         self._residuals = {s: None if (r := programs[s].residual) is None else Filter(r) for s in SIDES}
-        self._frontier = Frontier((-math.inf, 0, 0), {side: -math.inf for side in SIDES})
+        self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
         self._arrived: deque[tuple[str, Tuples]] = deque()
         self._offset = 0  # probes of the first arrival that are done
-        self._probed = {side: 0 for side in SIDES}
-        self._settled = {side: 0 for side in SIDES}
+        self._probed = dict.fromkeys(SIDES, 0)
+        self._settled = dict.fromkeys(SIDES, 0)
         self._step = LARGEST_STEP
         self._pairs = PairBuffer(65_536)
 
@@ -209,7 +209,7 @@ class ThreeStep:
         self.comparisons += int((stop - start).sum())
         if pairs.count < most // 4:
             self._step = min(2 * self._step, LARGEST_STEP)
-        return pairs.probe[: pairs.count].copy(), pairs.pos[: pairs.count].copy()
+        return pairs.take()
 
     def _check_residual(self, stored: str, probes: Tuples, pairs: PairBuffer, before: int) -> None:
         residual = self._residuals[stored]
