@@ -8,6 +8,7 @@ Numbers
   POWER(u, 2) is u * u in float64. FLOOR and CEIL give an int of an exact number, else the same float.
 - Exact with float becomes float64, and so does float32 with float64. A literal takes the float type
   of what it meets, rounded once (float64 if it exceeds float32).
+- CAST of an exact number to REAL goes by way of DOUBLE.
 Time
 - date - date is an int of days, date +- int a date, date +- interval a timestamp. A date that meets a
   timestamp becomes midnight of that day. timestamp - timestamp is an interval; timestamp +- interval a
