@@ -85,7 +85,7 @@ def test_explain_prints_the_plan(monkeypatch, capsys):
 
 def test_explain_takes_row_windows(monkeypatch, capsys):
     assert call(monkeypatch, *EXPLAIN, "--rows", "1000") == 0
-    assert "1000" in capsys.readouterr().out
+    assert "1,000 rows" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
