@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -126,16 +127,15 @@ def best_of_turns(runs: int, *measures: Callable[[], float]) -> list[float]:
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per batch size. Summary: the smallest ratio, and the best rates."""
     pin()
-    rate = 50 if quick else 500
+    rate = 200 if quick else 1000
     window = rate * WINDOW_SECONDS
     engine, kernel = Engine(rate), Kernel(window)
     rows = []
     for batch in BATCHES:
         # About 10 G comparisons a run, so that it takes the better part of a second.
-        count = max(2, round((1e9 if quick else 1e10) / (2 * batch * window)))
-        ours, bare = best_of_turns(
-            RUNS, lambda b=batch, c=count: engine.measure(c, b), lambda b=batch, c=count: kernel.measure(c, b)
-        )  # fmt: skip
+        count = max(2, round((2e9 if quick else 1e10) / (2 * batch * window)))
+        measures = (partial(engine.measure, count, batch), partial(kernel.measure, count, batch))
+        ours, bare = best_of_turns(RUNS, *measures)
         comparisons = 2 * count * batch * window
         rows.append(
             {

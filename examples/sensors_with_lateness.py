@@ -17,14 +17,14 @@ ALARMS = pa.schema({"ts": pa.int64(), "threshold": pa.float64()})
 STATIONS, SECONDS = 3, 60
 
 
-def readings(station: int) -> list[dict[str, object]]:
+def readings(station: int) -> list[dict[str, float]]:
     """One reading a second, in milliseconds, delivered with a jitter of up to two seconds."""
     noise = random.Random(station)
     rows = [
         {"ts": 1000 * second + station, "station": station, "celsius": 20.0 + noise.uniform(-5, 5)}
         for second in range(SECONDS)
     ]
-    return sorted(rows, key=lambda row: int(str(row["ts"])) + noise.randrange(2000))
+    return sorted(rows, key=lambda row: row["ts"] + noise.randrange(2000))
 
 
 def main() -> None:

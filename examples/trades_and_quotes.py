@@ -6,6 +6,7 @@ A band join: no equality is needed for the price, so a database's hash join woul
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -60,7 +61,7 @@ def main() -> None:
     assert prices == [("10.01", "10.00"), ("10.03", "10.00"), ("10.03", "10.02")], prices
 
 
-def batch(schema: pa.Schema, rows: list[tuple[object, ...]]) -> pa.RecordBatch:
+def batch(schema: pa.Schema, rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
     """Rows as Arrow data; prices are written as text and cast, so that they stay exact."""
     columns = zip(*rows, strict=True)
     return pa.record_batch(
