@@ -124,7 +124,9 @@ def best_times(calls: list[Callable[[], int]], runs: int, seconds: float) -> lis
     return best
 
 
-def measure(c_scan: Callable[..., int], window: int, batch: int, half_width: int, quick: bool) -> dict[str, Any]:
+def measure(
+    c_scan: Callable[..., int], window: int, batch: int, half_width: int, quick: bool
+) -> dict[str, Any]:
     """One row: both kernels on the same work, after a check that they find as many pairs."""
     work = make_work(window, batch, half_width)
     calls = [kernel_caller(work), c_caller(c_scan, work)]
@@ -182,12 +184,18 @@ def run(quick: bool = False) -> dict[str, Any]:
 
 def main() -> None:
     result = run()
-    print(f"{'window':>9} {'batch':>6} {'1 match in':>11} {'kernel G/s':>11} {'C G/s':>7} {'ratio':>6} {'ns/pair':>9}")
+    columns = (
+        "window",
+        "batch",
+        "comparisons_per_pair",
+        "kernel_gcps",
+        "c_gcps",
+        "ratio",
+        "kernel_ns_per_pair",
+    )
+    print(" ".join(f"{column:>20}" for column in columns))
     for row in result["rows"]:
-        print(
-            f"{row['window']:>9,} {row['batch']:>6,} {row['comparisons_per_pair'] or 0:>11,.1f} {row['kernel_gcps']:>11.2f} "
-            f"{row['c_gcps']:>7.2f} {row['ratio']:>6.2f} {row['kernel_ns_per_pair'] or 0:>9.2f}"
-        )
+        print(" ".join(f"{row[column] or 0:>20,.10g}"[:20] for column in columns))
     for name, value in result["summary"].items():
         print(f"{name}: {value}")
 

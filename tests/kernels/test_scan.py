@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, Clauses, band_scan
 
 Arrays = tuple[np.ndarray, ...]
+Range = tuple[np.ndarray, np.ndarray]
 
 BAND_2D: Clauses = ((BandShape(0, "i4"),), (BandShape(1, "f4"),))
 SHARED_OR: Clauses = ((BandShape(0, "f8"), BandShape(1, "i8", hi=False)), (BandShape(1, "i8"),))
@@ -24,7 +26,11 @@ SHAPES: dict[str, Clauses] = {
     "two bands": BAND_2D,
     "OR, shared key": SHARED_OR,
     "64-bit bands": ((BandShape(0, "i8"),), (BandShape(1, "f8"),)),
-    "one-sided": ((BandShape(0, "f4", hi=False),), (BandShape(0, "f4", lo=False),), (BandShape(1, "i4", lo=False),)),
+    "one-sided": (
+        (BandShape(0, "f4", hi=False),),
+        (BandShape(0, "f4", lo=False),),
+        (BandShape(1, "i4", lo=False),),
+    ),
     "not equal, validity": (
         (BandShape(0, "f4", lo=False), BandShape(0, "f4", hi=False)),
         (BandShape(1, "i1"),),
@@ -46,41 +52,52 @@ def bands_of(clauses: Clauses) -> list[BandShape]:
     return [band for clause in clauses for band in clause]
 
 
-def brute_force(
-    clauses: Clauses, size: int, start: np.ndarray, stop: np.ndarray, keys: Arrays, lows: Arrays, highs: Arrays
-) -> list[tuple[int, int]]:
+@dataclass(frozen=True)
+class Work:
+    """What a kernel is asked: a window of `size` positions, and probes with ranges and bounds."""
+
+    size: int
+    start: np.ndarray
+    stop: np.ndarray
+    keys: Arrays
+    lows: Arrays
+    highs: Arrays
+
+
+def brute_force(clauses: Clauses, work: Work) -> list[tuple[int, int]]:
     """The definition: a matrix of all probes and positions."""
-    positions = np.arange(size)
-    matches = (start[:, None] <= positions) & (positions < stop[:, None])
+    positions = np.arange(work.size)
+    matches = (work.start[:, None] <= positions) & (positions < work.stop[:, None])
     numbers = iter(range(len(bands_of(clauses))))
     for clause in clauses:
         any_band = np.zeros_like(matches)
         for band, b in [(band, next(numbers)) for band in clause]:
-            low = keys[band.key] >= lows[b][:, None] if band.lo else True
-            high = keys[band.key] <= highs[b][:, None] if band.hi else True
+            low = work.keys[band.key] >= work.lows[b][:, None] if band.lo else True
+            high = work.keys[band.key] <= work.highs[b][:, None] if band.hi else True
             any_band |= low & high
         matches &= any_band
     return [(int(probe), int(pos)) for probe, pos in np.argwhere(matches)]
 
 
-def run(
-    clauses: Clauses, start: np.ndarray, stop: np.ndarray, keys: Arrays, lows: Arrays, highs: Arrays, lanes: int | None = None
-) -> Iterator[list[tuple[int, int]]]:
+def run(clauses: Clauses, work: Work, lanes: int | None = None) -> Iterator[list[tuple[int, int]]]:
     """The pairs of each call, with a buffer as small as is allowed."""
     scan, cursor = band_scan(clauses, lanes), np.zeros(CURSOR_SIZE, np.int64)
     out_probe, out_pos = np.empty(MIN_ROOM, np.int32), np.empty(MIN_ROOM, np.int32)
     while cursor[0] != DONE:
-        count = scan(start, stop, keys, lows, highs, cursor, out_probe, out_pos, 0)
+        count = scan(work.start, work.stop, work.keys, work.lows, work.highs, cursor, out_probe, out_pos, 0)
         yield list(zip(out_probe[:count].tolist(), out_pos[:count].tolist(), strict=True))
 
 
-def check(clauses: Clauses, size: int, start, stop, keys, lows, highs, lanes: int | None = None) -> int:
-    got = [pair for call in run(clauses, start, stop, keys, lows, highs, lanes) for pair in call]
-    assert sorted(got) == brute_force(clauses, size, start, stop, keys, lows, highs)
+def check(clauses: Clauses, work: Work, lanes: int | None = None) -> int:
+    """Compare with the definition; the number of pairs."""
+    got = [pair for call in run(clauses, work, lanes) for pair in call]
+    assert sorted(got) == brute_force(clauses, work)
     return len(got)
 
 
-def random_work(clauses: Clauses, size: int, probes: int, random: np.random.Generator, extreme: bool = False):
+def random_work(
+    clauses: Clauses, size: int, probes: int, kind: str, random: np.random.Generator, extreme: bool = False
+) -> Work:
     """Keys and bounds of -50..50, or of extreme values; some bands are empty."""
 
     def numbers(dtype: str, count: int) -> np.ndarray:
@@ -92,13 +109,13 @@ def random_work(clauses: Clauses, size: int, probes: int, random: np.random.Gene
     keys = tuple(numbers(dtypes[key], size) for key in sorted(dtypes))
     lows = tuple(numbers(band.dtype, probes if band.lo else 0) for band in bands_of(clauses))
     highs = tuple(numbers(band.dtype, probes if band.hi else 0) for band in bands_of(clauses))
-    return keys, lows, highs
+    return Work(size, *random_ranges(kind, size, probes, random), keys, lows, highs)
 
 
-def random_ranges(kind: str, size: int, probes: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def random_ranges(kind: str, size: int, probes: int, random: np.random.Generator) -> Range:
     start = np.sort(random.integers(0, size + 1, probes))
     if kind == "whole":
-        return np.zeros(probes, np.int64), np.full(probes, size)
+        return whole_window(size, probes)
     if kind == "short":
         return start, np.minimum(start + 100, size)
     if kind == "staggered":
@@ -106,12 +123,16 @@ def random_ranges(kind: str, size: int, probes: int, random: np.random.Generator
     return start, np.sort(random.integers(0, size + 1, probes))
 
 
+def whole_window(size: int, probes: int) -> Range:
+    return np.zeros(probes, np.int64), np.full(probes, size)
+
+
 def test_four_positions_by_eye():
     x, y = np.array([1, 5, 9, 5], np.int32), np.array([0.5, 1.5, 2.5, 9.5], np.float32)
     lows = np.array([4, 0], np.int32), np.array([1.0, 0.5], np.float32)
     highs = np.array([6, 9], np.int32), np.array([9.5, 2.5], np.float32)
-    start, stop = np.array([0, 0]), np.array([4, 3])
-    pairs = [pair for call in run(BAND_2D, start, stop, (x, y), lows, highs) for pair in call]
+    work = Work(4, np.array([0, 0]), np.array([4, 3]), (x, y), lows, highs)
+    pairs = [pair for call in run(BAND_2D, work) for pair in call]
     assert sorted(pairs) == [(0, 1), (0, 3), (1, 0), (1, 1), (1, 2)]
 
 
@@ -122,8 +143,7 @@ def test_all_lane_counts_agree_with_the_definition(clauses, lanes):
     found = 0
     for size, probes in [(0, 3), (1, 1), (15, 2), (17, 3), (64, 4), (1000, 7), (5000, 21)]:
         for kind in ["whole", "short", "staggered", "any"]:
-            work = random_work(clauses, size, probes, random)
-            found += check(clauses, size, *random_ranges(kind, size, probes, random), *work, lanes)
+            found += check(clauses, random_work(clauses, size, probes, kind, random), lanes)
     assert found > 1000
 
 
@@ -133,8 +153,7 @@ def test_all_lane_counts_agree_with_the_definition(clauses, lanes):
 def test_every_shape_agrees_with_the_definition(shape, seed, size, probes, extreme):
     random = np.random.default_rng(seed)
     kind = random.choice(["whole", "short", "staggered", "any"])
-    work = random_work(SHAPES[shape], size, probes, random, extreme)
-    check(SHAPES[shape], size, *random_ranges(kind, size, probes, random), *work)
+    check(SHAPES[shape], random_work(SHAPES[shape], size, probes, kind, random, extreme))
 
 
 @pytest.mark.parametrize("dtype", ["i4", "i8", "f4", "f8"])
@@ -146,11 +165,12 @@ def test_extreme_bounds_neither_wrap_nor_match_nan(dtype):
     low, high = (side.ravel() for side in np.meshgrid(values, values))
     zeros = np.zeros(len(low), other.dtype)
 
-    def in_order(first, second):
+    def in_order(first: np.ndarray, second: np.ndarray) -> Arrays:
         return (first, second) if key == 0 else (second, first)
 
-    start, stop = np.zeros(len(low), np.int64), np.full(len(low), len(values))
-    check(clauses, len(values), start, stop, in_order(values, other), in_order(low, zeros), in_order(high, zeros))
+    ranges = whole_window(len(values), len(low))
+    bounds = in_order(low, zeros), in_order(high, zeros)
+    check(clauses, Work(len(values), *ranges, in_order(values, other), *bounds))
 
 
 def test_code_for_cpus_without_unsigned_compare_or_compress_is_right(monkeypatch):
@@ -160,8 +180,7 @@ def test_code_for_cpus_without_unsigned_compare_or_compress_is_right(monkeypatch
     random = np.random.default_rng(5)
     try:
         for extreme in (False, True):
-            work = random_work(BAND_2D, 3000, 14, random, extreme)
-            assert check(BAND_2D, 3000, *random_ranges("staggered", 3000, 14, random), *work) > 100
+            assert check(BAND_2D, random_work(BAND_2D, 3000, 14, "staggered", random, extreme)) > 100
     finally:
         band_scan.cache_clear()
 
@@ -171,11 +190,11 @@ def test_high_hit_rates_resume_without_loss(one_in):
     size, probes = 7000, 10
     x = (np.arange(size) % one_in).astype(np.int32)
     y = np.zeros(size, np.float32)
-    zeros, zeros_y = np.zeros(probes, np.int32), np.zeros(probes, np.float32)
-    start, stop = np.arange(probes), np.full(probes, size)
-    calls = list(run(BAND_2D, start, stop, (x, y), (zeros, zeros_y), (zeros, zeros_y)))
+    zeros = np.zeros(probes, np.int32), np.zeros(probes, np.float32)
+    work = Work(size, np.arange(probes), np.full(probes, size), (x, y), zeros, zeros)
+    calls = list(run(BAND_2D, work))
     pairs = [pair for call in calls for pair in call]
-    assert sorted(pairs) == brute_force(BAND_2D, size, start, stop, (x, y), (zeros, zeros_y), (zeros, zeros_y))
+    assert sorted(pairs) == brute_force(BAND_2D, work)
     assert len(calls) > len(pairs) // MIN_ROOM
     chunks = [pos // scan_module.MAX_CHUNK for _, pos in pairs]
     assert chunks == sorted(chunks)
@@ -186,7 +205,7 @@ def test_output_is_appended_and_nothing_beyond_the_room_is_touched():
     whole = np.full((2, MIN_ROOM + 100), -7, np.int32)
     whole[:, :50] = 42
     out_probe, out_pos = whole[0, : MIN_ROOM + 50], whole[1, : MIN_ROOM + 50]
-    start, stop, cursor = np.zeros(probes, np.int64), np.full(probes, size), np.zeros(CURSOR_SIZE, np.int64)
+    (start, stop), cursor = whole_window(size, probes), np.zeros(CURSOR_SIZE, np.int64)
     count = band_scan(())(start, stop, (), (), (), cursor, out_probe, out_pos, 50)
     assert 50 < count <= MIN_ROOM + 50 and cursor[0] != DONE
     assert (whole[:, :50] == 42).all() and (whole[:, MIN_ROOM + 50 :] == -7).all()
@@ -197,7 +216,7 @@ def test_output_is_appended_and_nothing_beyond_the_room_is_touched():
 
 def test_a_pair_buffer_that_grows_takes_everything():
     size, probes, buffer = 5000, 6, PairBuffer(room=10)
-    start, stop, cursor = np.zeros(probes, np.int64), np.full(probes, size), np.zeros(CURSOR_SIZE, np.int64)
+    (start, stop), cursor = whole_window(size, probes), np.zeros(CURSOR_SIZE, np.int64)
     while cursor[0] != DONE:
         buffer.reserve(MIN_ROOM)
         buffer.count = band_scan(())(start, stop, (), (), (), cursor, buffer.probe, buffer.pos, buffer.count)

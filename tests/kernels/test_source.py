@@ -8,7 +8,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import llvmlite.binding
+import numba
 import numpy as np
 import pytest
 
@@ -49,16 +53,24 @@ print(json.dumps({
 
 def start(folder: Path, text: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "STREAMJOIN_CACHE_DIR": str(folder)}
-    return subprocess.Popen([sys.executable, "-c", PROBE, text], env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", PROBE, text], env=environment, stdout=subprocess.PIPE, text=True
+    )
 
 
-def outcome(process: subprocess.Popen[str]) -> dict:
+def outcome(process: subprocess.Popen[str]) -> dict[str, Any]:
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0
-    return json.loads(output)
+    found: dict[str, Any] = json.loads(output)
+    return found
 
 
-def load_in_fresh_process(folder: Path, offset: int = 0) -> dict:
+def file_of(module: ModuleType) -> Path:
+    assert module.__file__ is not None
+    return Path(module.__file__)
+
+
+def load_in_fresh_process(folder: Path, offset: int = 0) -> dict[str, Any]:
     return outcome(start(folder, DOUBLE.format(offset=offset)))
 
 
@@ -101,8 +113,8 @@ def test_another_fingerprint_gives_another_file(tmp_path, monkeypatch):
     first = source.load(text, "value")
     monkeypatch.setattr(source, "fingerprint", lambda: "another Numba")
     second = source.load(text, "value")
-    assert first.__file__ != second.__file__
-    assert Path(first.__file__).read_text() == Path(second.__file__).read_text() == text
+    assert file_of(first) != file_of(second)
+    assert file_of(first).read_text() == file_of(second).read_text() == text
 
 
 def test_the_fingerprint_knows_versions_cpu_and_kernel_sources(monkeypatch):
@@ -111,9 +123,9 @@ def test_the_fingerprint_knows_versions_cpu_and_kernel_sources(monkeypatch):
         return source.fingerprint()
 
     found = {fresh()}
-    monkeypatch.setattr(source.numba, "__version__", "0.0")
+    monkeypatch.setattr(numba, "__version__", "0.0")
     found.add(fresh())
-    monkeypatch.setattr(source.llvmlite.binding, "get_host_cpu_name", lambda: "another")
+    monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: "another")
     found.add(fresh())
     monkeypatch.setattr(Path, "read_bytes", lambda self: b"edited")
     found.add(fresh())
@@ -150,7 +162,7 @@ def test_clear_empties_the_folder_and_old_files_are_forgotten(tmp_path, monkeypa
     monkeypatch.setattr(source, "MAX_FILES", 4)
     files = []
     for number in range(5):
-        files.append(Path(source.load(f"VALUE = {number}", "counted").__file__))
+        files.append(file_of(source.load(f"VALUE = {number}", "counted")))
         os.utime(files[-1], (number, number))
     assert [file.exists() for file in files] == [False, False, False, True, True]
     assert source.folder() == tmp_path

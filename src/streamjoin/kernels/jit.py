@@ -29,7 +29,8 @@ def jit(function: Callable[..., Any] | None = None, cached: bool = True, **optio
     """
     if function is None:
         return lambda decorated: jit(decorated, cached, **options)
-    compiled = numba.njit(nogil=True, fastmath=False, error_model="numpy", boundscheck=False, **options)(function)
+    options = {"nogil": True, "fastmath": False, "error_model": "numpy", "boundscheck": False, **options}
+    compiled = numba.njit(**options)(function)
     # With NUMBA_DISABLE_JIT=1 `njit` hands the plain function back; generated code may have no file.
     if cached and isinstance(compiled, Dispatcher) and os.path.exists(function.__code__.co_filename):
         if source.usable_folder() is not None:
@@ -38,7 +39,7 @@ def jit(function: Callable[..., Any] | None = None, cached: bool = True, **optio
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    """As `jit`, for functions that only compiled code calls: no wrapper for Python is made, which saves compile time."""
+    """As `jit`, for functions that only compiled code calls: without a wrapper for Python they compile sooner."""
     return jit(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
@@ -64,7 +65,8 @@ class _Entries:
         self.folder, self.base, self.stamp = Path(folder), base, stamp
 
     def _path(self, key: object) -> Path:
-        return self.folder / f"{self.base}.{hashlib.sha256(repr((self.stamp, key)).encode()).hexdigest()[:24]}.nbc"
+        digest = hashlib.sha256(repr((self.stamp, key)).encode()).hexdigest()[:24]
+        return self.folder / f"{self.base}.{digest}.nbc"
 
     def load(self, key: object) -> Any:
         """The entry, or None if it is missing or damaged."""

@@ -76,8 +76,8 @@ def band_scan(clauses: Clauses, lanes: int | None = None) -> Callable[..., int]:
 
 
 def _check(clauses: Clauses) -> None:
-    if not all(clauses):
-        raise ValueError(f"a clause needs at least one band, but clause {[*map(bool, clauses)].index(False)} has none")
+    if () in clauses:
+        raise ValueError(f"a clause needs at least one band, but clause {clauses.index(())} has none")
     dtypes: dict[int, str] = {}
     for band in _bands(clauses):
         if dtypes.setdefault(band.key, band.dtype) != band.dtype:
@@ -146,7 +146,8 @@ class _Block:
 
     def bounds(self) -> list[str]:
         """The bounds in every lane of a vector: low and high, or low and span."""
-        return [line for b in range(len(self.bands)) for p in range(self.probes) for line in self._bounds(b, p)]
+        probes = range(self.probes)
+        return [line for b in range(len(self.bands)) for p in probes for line in self._bounds(b, p)]
 
     def block(self) -> list[str]:
         """`bits` of a whole block."""
@@ -261,7 +262,7 @@ def clip(words, places, found, probe, start, stop):
 '''
 
 
-_SCAN = '''\
+_SCAN = """\
 import numpy as np
 
 from streamjoin.kernels.jit import jit
@@ -341,4 +342,4 @@ def scan(starts, stops, keys, lows, highs, cursor, out_probes, out_positions, co
         chunk = max(chunk + 1, start[live] // CHUNK) if live < n else DONE
     cursor[0] = DONE
     return count
-'''
+"""

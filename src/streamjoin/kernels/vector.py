@@ -11,7 +11,7 @@ import functools
 
 import llvmlite.binding
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, config, types
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
@@ -19,27 +19,33 @@ GROUP = 4  # masks in a word
 LANE_COUNTS = (4, 8, 16)
 
 
+def _features() -> set[str]:
+    """What Numba compiles for: the host, unless NUMBA_CPU_NAME or NUMBA_CPU_FEATURES say otherwise."""
+    if config.CPU_FEATURES is not None:
+        return {feature[1:] for feature in config.CPU_FEATURES.split(",") if feature.startswith("+")}
+    return {name for name, present in llvmlite.binding.get_host_cpu_features().items() if present}
+
+
 @functools.cache
 def lanes() -> int:
-    """The lane count that suits this CPU: numbers of 32 bits in its widest register, 8 where that is 128 bits.
+    """The lane count that suits this CPU: one AVX-512 or AVX2 register of 32-bit numbers.
 
-    (Two registers a vector hide the cost of turning a mask into an integer where there are no mask registers.)
+    Elsewhere 16 as well: the comparisons of four 128-bit registers are packed into one, then made an integer.
     """
-    features = llvmlite.binding.get_host_cpu_features()
-    return 16 if features.get("avx512bw") and features.get("avx512vl") else 8
+    features = _features()
+    return 8 if "avx2" in features and not {"avx512bw", "avx512vl"} <= features else 16
 
 
 @functools.cache
 def has_unsigned_compare() -> bool:
     """Whether `a <=u b` on 32-bit lanes is one instruction: AVX-512 and ARM, not SSE or AVX2."""
-    features = llvmlite.binding.get_host_cpu_features()
-    return bool(features.get("avx512vl") or features.get("neon") or features.get("asimd"))
+    return not _features().isdisjoint({"avx512vl", "neon", "asimd"})
 
 
 @functools.cache
 def has_compress() -> bool:
     """Whether `store_compressed` of 32-bit lanes is a few instructions: AVX-512 only."""
-    return bool(llvmlite.binding.get_host_cpu_features().get("avx512vl"))
+    return "avx512vl" in _features()
 
 
 class Vector(types.Type):
@@ -76,7 +82,8 @@ def _constant(vector: ir.VectorType, value: int | float) -> ir.Constant:
 
 
 def _splat(builder, scalar, count: int):
-    one = builder.insert_element(ir.Constant(ir.VectorType(scalar.type, count), ir.Undefined), scalar, ir.IntType(32)(0))
+    undefined = ir.Constant(ir.VectorType(scalar.type, count), ir.Undefined)
+    one = builder.insert_element(undefined, scalar, ir.IntType(32)(0))
     return builder.shuffle_vector(one, one, _constant(ir.VectorType(ir.IntType(32), count), 0))
 
 
@@ -102,7 +109,7 @@ def pointer(typing_context, array):
 
 @intrinsic(prefer_literal=True)
 def stack_array(typing_context, example, size):
-    """A pointer to `size` (a literal) uninitialised numbers of the type of `example`, valid until the caller returns."""
+    """A pointer to `size` (a literal) numbers of the type of `example`, undefined, until the caller returns."""
     if not isinstance(size, types.IntegerLiteral):
         return None
     number = types.unliteral(example)
@@ -252,8 +259,12 @@ def ordered(typing_context, vector):
 @intrinsic
 def ordered_low(typing_context, vector):
     """As `ordered`, for lower bounds: both zeros become -0.0, the smaller one."""
+
     # 0 - x is +0.0 for both zeros, and its negation is -0.0; other numbers come back unchanged.
-    return _ordering(vector, lambda builder, value: builder.fneg(builder.fsub(_constant(value.type, 0.0), value)))
+    def smaller_zero(builder, value):
+        return builder.fneg(builder.fsub(_constant(value.type, 0.0), value))
+
+    return _ordering(vector, smaller_zero)
 
 
 @intrinsic
@@ -353,4 +364,8 @@ def trailing_zeros(typing_context, bits):
 @intrinsic
 def bit_count(typing_context, bits):
     """How many bits of a uint64 are set."""
-    return types.int64(types.uint64), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
+
+    def generate(context, builder, signature, arguments):
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), generate
