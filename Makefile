@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Each makes .venv by itself.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench lock java clean
+.PHONY: help demo test test-slow lint format bench plots lock java clean
 
 VENV := .venv
 PY   := $(VENV)/bin/python
@@ -40,6 +40,9 @@ format: $(DEV_OK) ## let ruff sort imports and lay out the code
 
 bench: $(DEV_OK) ## run every benchmark, or one: make bench NAME=three_step (ARGS=--quick)
 	@$(PY) benchmarks/harness.py $(NAME) $(ARGS)
+
+plots: $(DEV_OK) ## draw the stored results and copy their numbers into the README
+	@$(PY) benchmarks/plot.py $(NAME)
 
 lock: $(DEV_OK) ## pin the newest versions that pyproject.toml allows
 	@scripts/lock.sh $(PY)

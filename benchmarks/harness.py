@@ -11,6 +11,7 @@ least five times by itself. The harness adds the commit and the machine, and wri
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import importlib.util
 import json
@@ -18,6 +19,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -98,23 +100,39 @@ def machine() -> dict[str, Any]:
 VECTOR_FLAGS = {"sse4.2", "avx", "avx2", "avx512f", "avx512bw", "avx512vl", "neon", "sve"}
 
 
+@contextlib.contextmanager
+def unpinned_afterwards() -> Iterator[None]:
+    """Give the process its cores back when a benchmark has pinned it to some."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    try:
+        yield
+    finally:
+        if cores is not None:
+            os.sched_setaffinity(0, cores)
+
+
 def execute(name: str, quick: bool) -> dict[str, Any]:
     """Run one benchmark and return what is stored about it."""
+    # Before the run: it may pin itself to a core, and files may change while it runs.
+    commit, status, facts = (
+        git("rev-parse", "HEAD"),
+        git("status", "--porcelain", "--untracked-files=no"),
+        machine(),
+    )
     started = datetime.datetime.now(datetime.UTC)
-    outcome = load(name).run(quick)
+    with unpinned_afterwards():
+        outcome = load(name).run(quick)
     seconds = (datetime.datetime.now(datetime.UTC) - started).total_seconds()
-    status = git("status", "--porcelain", "--untracked-files=no")
+    changed = [line for line in (status or "").splitlines() if "benchmarks/results/" not in line]
     return {
         "benchmark": name,
         "quick": quick,
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(seconds, 1),
-        "commit": git("rev-parse", "HEAD"),
+        "commit": commit,
         # A result of changed files can not be traced to its commit. Results themselves do not count.
-        "dirty": None
-        if status is None
-        else any("benchmarks/results/" not in line for line in status.splitlines()),
-        "machine": machine(),
+        "dirty": None if status is None else bool(changed),
+        "machine": facts,
         "rows": outcome["rows"],
         "summary": outcome["summary"],
     }

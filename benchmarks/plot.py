@@ -1,4 +1,4 @@
-"""Draw stored results. Reads benchmarks/results/<name>.json, writes <name>.png beside it; runs no benchmark.
+"""Draw stored results, and copy their main numbers into the README. Reads results/<name>.json, runs no benchmark.
 
 A figure is described by the columns of the rows: `x`, the lines over it, and the labels of the axes.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
+README = RESULTS.parents[1] / "README.md"
+START, END = "<!-- measured: written by benchmarks/plot.py -->\n", "<!-- end of measured -->"
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,21 @@ class Figure:
     x_label: str
     y_label: str
     unit: float = 1.0
+    where: dict[str, Any] = field(default_factory=dict)
+
+    def points(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows that belong to the figure."""
+        return [row for row in rows if all(row[column] == value for column, value in self.where.items())]
 
 
 FIGURES = {
+    "scan_kernel": Figure(
+        "batch",
+        {"kernel_gcps": "generated kernel", "c_gcps": "C, -O3 -march=native"},
+        "probes per batch, window of 262,144 tuples",
+        "G comparisons/s, one core",
+        where={"series": "band", "window": 1 << 18},
+    ),
     "three_step": Figure(
         "batch",
         {"engine_comparisons_per_s": "three-step engine", "kernel_comparisons_per_s": "bare kernel"},
@@ -51,12 +65,13 @@ def draw(name: str) -> Path:
     from matplotlib import pyplot
 
     figure, result = FIGURES[name], json.loads((RESULTS / f"{name}.json").read_text())
+    rows = figure.points(result["rows"])
     canvas, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
-    if isinstance(result["rows"][0][figure.x], str):
-        stacked_bars(axes, figure, result["rows"])
+    if isinstance(rows[0][figure.x], str):
+        stacked_bars(axes, figure, rows)
     else:
         for column, label in figure.lines.items():
-            points = [(row[figure.x], row[column] / figure.unit) for row in result["rows"]]
+            points = [(row[figure.x], row[column] / figure.unit) for row in rows]
             axes.plot(*zip(*points, strict=True), marker="o", label=label)
         axes.set_xscale("log", base=2)
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label, ylim=(0, None))
@@ -83,15 +98,80 @@ def stacked_bars(axes: Any, figure: Figure, rows: list[dict[str, Any]]) -> None:
         bottom += heights
 
 
+def load(name: str) -> dict[str, Any] | None:
+    """A stored result that measured something."""
+    path = RESULTS / f"{name}.json"
+    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"rows": []}
+    return result if result["rows"] else None
+
+
+def measured() -> str:
+    """The main numbers of the stored results as a Markdown table; a sentence if there are none."""
+    lines, machines = [], set()
+    for name in ("scan_kernel", "three_step", "first_result"):
+        if (result := load(name)) is None:
+            continue
+        lines += [f"| {what} | {value} |" for what, value in NUMBERS[name](result)]
+        facts = result["machine"]
+        machines.add(
+            f"{facts['cpu']} ({facts['llvm_cpu']}), {facts['cores']} cores, Numba {facts['packages']['numba']}"
+        )
+    if not lines:
+        return "No results are stored yet: `make bench` measures on your machine.\n"
+    return "\n".join(
+        ["| what | measured |", "|---|---|", *lines, "", f"Machine: {'; '.join(sorted(machines))}.", ""]
+    )
+
+
+def scan_numbers(result: dict[str, Any]) -> list[tuple[str, str]]:
+    summary = result["summary"]
+    return [
+        ("scan kernel, 2-D band, one core", f"{summary['best_gcps']:.1f} G comparisons/s"),
+        ("the same against C, batches of 4 and more", f"at least {summary['least_ratio']:.2f} of its rate"),
+    ]
+
+
+def engine_numbers(result: dict[str, Any]) -> list[tuple[str, str]]:
+    window = result["rows"][0]["window"]
+    what = f"engine, scan, full windows of {window:,} tuples, one core"
+    return [
+        (
+            f"{what}, batches of {row['batch']:,}",
+            f"{row['engine_comparisons_per_s'] / 1e9:.1f} G comparisons/s, {row['ratio']:.2f} of the bare kernel",
+        )
+        for row in result["rows"]
+    ]
+
+
+def first_numbers(result: dict[str, Any]) -> list[tuple[str, str]]:
+    summary = result["summary"]
+    return [
+        ("first result of a fresh process, kernels compiled", f"{summary['cold_total_s']:.2f} s"),
+        ("first result of a fresh process, kernels cached", f"{summary['warm_total_s']:.2f} s"),
+    ]
+
+
+NUMBERS = {"scan_kernel": scan_numbers, "three_step": engine_numbers, "first_result": first_numbers}
+
+
+def with_measured(text: str) -> str:
+    """The README's text with the stored numbers between the markers."""
+    before, rest = text.split(START)
+    return before + START + measured() + END + rest.split(END)[1]
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Draw stored benchmark results.")
+    parser = argparse.ArgumentParser(
+        description="Draw stored benchmark results, write their numbers to the README."
+    )
     parser.add_argument("name", nargs="*", help=f"of {', '.join(FIGURES)}; none draws all that are stored")
-    chosen = parser.parse_args().name or [name for name in FIGURES if (RESULTS / f"{name}.json").exists()]
+    chosen = parser.parse_args().name or [name for name in FIGURES if load(name)]
     for name in chosen:
-        if name not in FIGURES or not (RESULTS / f"{name}.json").exists():
+        if name not in FIGURES or not load(name):
             print(f"{name}: no figure or no stored result; figures: {', '.join(FIGURES)}", file=sys.stderr)
             return 2
         print(draw(name))
+    README.write_text(with_measured(README.read_text()))
     return 0
 
 
