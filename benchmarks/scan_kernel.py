@@ -184,18 +184,13 @@ def run(quick: bool = False) -> dict[str, Any]:
 
 def main() -> None:
     result = run()
-    columns = (
-        "window",
-        "batch",
-        "comparisons_per_pair",
-        "kernel_gcps",
-        "c_gcps",
-        "ratio",
-        "kernel_ns_per_pair",
+    print(
+        f"{'window':>9} {'batch':>6} {'1 match in':>11} {'kernel':>7} {'C':>7} {'ratio':>6} {'ns/pair':>10}"
     )
-    print(" ".join(f"{column:>20}" for column in columns))
     for row in result["rows"]:
-        print(" ".join(f"{row[column] or 0:>20,.10g}"[:20] for column in columns))
+        rate, cost = row["comparisons_per_pair"] or 0, row["kernel_ns_per_pair"] or 0
+        speeds = f"{row['kernel_gcps']:>7.2f} {row['c_gcps']:>7.2f} {row['ratio']:>6.2f}"
+        print(f"{row['window']:>9,} {row['batch']:>6,} {rate:>11,.1f} {speeds} {cost:>10,.2f}")
     for name, value in result["summary"].items():
         print(f"{name}: {value}")
 

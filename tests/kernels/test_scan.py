@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -251,8 +252,10 @@ print("read nothing beyond")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs mprotect")
-def test_keys_at_the_end_of_a_page_are_not_overread():
-    done = subprocess.run([sys.executable, "-c", GUARDED], capture_output=True, text=True)
+@pytest.mark.parametrize("cpu", ["host", "generic"])
+def test_keys_at_the_end_of_a_page_are_not_overread(cpu):
+    environment = {**os.environ, **({"NUMBA_CPU_NAME": cpu} if cpu != "host" else {})}
+    done = subprocess.run([sys.executable, "-c", GUARDED], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == "read nothing beyond", done.stderr
 
 

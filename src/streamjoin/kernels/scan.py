@@ -1,10 +1,11 @@
 """The scan: probes against every window position in their range, for an AND of ORs of closed bands.
 
 `band_scan` generates a kernel for one shape of predicate. The kernel cuts the window into chunks that
-stay in the L1 cache and meets each chunk with groups of four probes, so that a loaded vector of
-keys serves four probes (Teubner & Mueller 2011, section 5, scan with SIMD in the same way). A unit of work is one
-chunk and one group, in two steps: *collect* compares and keeps the non-zero words of match
-bits, without a branch that depends on the data; *emit* turns their bits into pairs.
+stay in the L1 cache and meets each chunk with groups of four probes, so that a loaded vector of keys
+serves four probes. Predicates are evaluated whole, and only match bits leave the vector registers
+(Teubner & Mueller 2011, section 5.3). A unit of work is one chunk and one group, in two steps: the
+first keeps the non-zero words of match bits, without a branch that depends on the data; the second,
+*emit*, turns their bits into pairs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SLACK = 16  # `emit` writes whole vectors and may overshoot
 MIN_ROOM = GROUP * MAX_CHUNK + SLACK  # what one unit may write
 CURSOR_SIZE = 3
 DONE = -1
-DENSE = 3
+DENSE = 3  # bits a word from which on packing whole masks beats writing bit by bit
 DTYPES = {"i1": 1, "i2": 2, "i4": 4, "i8": 8, "f4": 4, "f8": 8}
 
 
@@ -49,23 +50,24 @@ Clauses = tuple[tuple[BandShape, ...], ...]
 
 @functools.cache
 def band_scan(clauses: Clauses, lanes: int | None = None) -> Callable[..., int]:
-    """The compiled kernel for `clauses`: every clause holds if one of its bands does; no clause: all pairs match.
+    """The compiled kernel for `clauses`: a pair matches if in every clause a band holds; all do if there is none.
 
     `scan(start, stop, keys, lows, highs, cursor, out_probe, out_pos, count) -> count`
 
-    start, stop      int64[n], both non-decreasing: probe i meets positions start[i] <= pos < stop[i] <= len(key)
-    keys             tuple of contiguous arrays, the window's keys
-    lows, highs      tuples of one array[n] per band, clause after clause; of any length, even 0, where
-                     the band lacks that bound
-    cursor           int64[CURSOR_SIZE], zeros at first; cursor[0] == DONE when all pairs are out
-    out_probe, out_pos  int32, at least MIN_ROOM free places after `count`, else nothing is done
-    count            pairs in the output so far; the return value is the new count, what is beyond it is scrap
+    start, stop   int64[n], neither ever falls: probe i meets positions start[i] <= pos < stop[i], all
+                  of which the keys have, below 2**31
+    keys          tuple of contiguous arrays, the window's keys
+    lows, highs   tuples of one array[n] per band, clause after clause; of any length, even 0, where
+                  the band lacks that bound
+    cursor        int64[CURSOR_SIZE], zeros at first; cursor[0] == DONE when all pairs are out
+    out_probe, out_pos   int32; pairs are appended from `count` on, and scrap may follow them
+    count         pairs in the output so far; the new number is returned
 
-    The kernel returns when it is done or fewer than MIN_ROOM places are left: drain or grow the output and call again
-    with the same cursor and the same inputs. Bands are closed; an empty one (low > high) and NaN match
-    nothing. Pairs come unit by unit: chunks of the window in order, in a chunk groups of probes in
-    order, and in a group positions in order, probes of one position block apart. Cost: every position of the ranges
-    is compared, GROUP * lanes at a time.
+    The kernel returns when it is done, or as soon as fewer than MIN_ROOM places are free: drain or grow
+    the output and call again with the same cursor and inputs. An empty band (low > high) and NaN, in
+    keys or bounds, match nothing. Pairs come unit by unit: the window's chunks in order, in a chunk
+    groups of probes in order; their order in a unit is not specified. Cost: each position in range is
+    compared with GROUP probes at a time, `lanes` positions at once.
     """
     lanes = lanes or vector.lanes()
     if lanes not in vector.LANE_COUNTS:
