@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -13,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamjoin.kernels import scan as scan_module
 from streamjoin.kernels import vector
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, Clauses, band_scan
+from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MAX_CHUNK, MIN_ROOM, BandShape, Clauses, band_scan
 
 Arrays = tuple[np.ndarray, ...]
 Range = tuple[np.ndarray, np.ndarray]
@@ -197,8 +197,20 @@ def test_high_hit_rates_resume_without_loss(one_in):
     pairs = [pair for call in calls for pair in call]
     assert sorted(pairs) == brute_force(BAND_2D, work)
     assert len(calls) > len(pairs) // MIN_ROOM
-    chunks = [pos // scan_module.MAX_CHUNK for _, pos in pairs]
+    chunks = [pos // MAX_CHUNK for _, pos in pairs]
     assert chunks == sorted(chunks)
+
+
+@pytest.mark.parametrize("probes", [1, 4])
+def test_ranges_that_begin_and_end_around_chunk_borders(probes):
+    size = 2 * MAX_CHUNK + 2
+    keys = np.zeros(size, np.int32), np.zeros(size, np.float32)
+    zeros = np.zeros(probes, np.int32), np.zeros(probes, np.float32)
+    borders = [border + step for border in (1, MAX_CHUNK, 2 * MAX_CHUNK) for step in (-1, 0, 1)]
+    for start, stop in itertools.product(borders, borders):
+        work = Work(size, np.full(probes, start), np.full(probes, stop), keys, zeros, zeros)
+        pairs = [pair for call in run(BAND_2D, work) for pair in call]
+        assert sorted(pairs) == list(itertools.product(range(probes), range(start, stop)))
 
 
 def test_output_is_appended_and_nothing_beyond_the_room_is_touched():
