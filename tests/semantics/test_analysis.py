@@ -285,6 +285,22 @@ def test_float_differences_are_solved_by_search(text):
     assert path.residual is None
 
 
+def test_float_bounds_with_constants_share_the_key_below_them():
+    (clause,) = split("left.f BETWEEN right.g - 10 AND right.g + 10", "right").clauses
+    (band,) = clause.bands
+    assert band.key == Column("right", "g", FLOAT64)
+    assert isinstance(band.lo, Solve)
+    assert isinstance(band.hi, Solve)
+
+
+@pytest.mark.parametrize("text", ["left.f4 = right.g", "left.f + 1 = right.g", "right.g = 2 * left.f"])
+def test_separated_float_equalities_stay_equalities_in_both_windows(text):
+    for stored in ("left", "right"):
+        path = split(text, stored)
+        assert [clause.is_equality for clause in path.clauses] == [True]
+        assert path.residual is None
+
+
 def test_a_negated_float_band_keeps_nan_at_both_ends():
     path = split("NOT abs(left.f - right.g) > 10")
     keys = {

@@ -55,10 +55,13 @@ def solve_float(op: str, a: Expr, b: Expr, stored: str, or_nan: bool = False) ->
         # NaN < inf has to hold, but no infinity put in NaN's place is below inf: allow equality.
         op, exact = {"lt": "le", "gt": "ge"}[op], False
     path = _path(a, stored)
-    if path is None or not all(_is_strict(e) for e in (*path.operands, b)):
-        return ((_separated_or_nan if or_nan else _separated)(op, a, b), exact) if sides(a) == {stored} else None
-    if path.stem == a:
+    if path is not None and not all(_is_strict(e) for e in (*path.operands, b)):
+        path = None
+    # An equality of separated sides stays one: it can be hashed, which is worth more than a shared key.
+    if sides(a) == {stored} and (path is None or path.stem == a or op == "eq"):
         return (_separated_or_nan if or_nan else _separated)(op, a, b), exact
+    if path is None:
+        return None
     exact = exact and (or_nan or op in ("lt", "gt") or _is_finite(b) or all(map(_is_finite, path.operands)))
     parts = ("le", "ge") if op == "eq" else (op,)
     found = dict(_bound(part, a, b, path, stored, loose=or_nan or not exact) for part in parts)
@@ -96,9 +99,11 @@ def _path(expr: Expr, stored: str) -> _Path | None:
     if not isinstance(expr, Call) or not expr.args[0].type.is_float:
         return alone
     reading = [i for i, arg in enumerate(expr.args) if stored in sides(arg)]
-    if len(reading) != 1 or (alone and not all(map(_is_finite, expr.args[: reading[0]] + expr.args[reading[0] + 1 :]))):
+    if len(reading) != 1:
         return alone
     at, others = reading[0], tuple(arg for i, arg in enumerate(expr.args) if i != reading[0])
+    if alone and not all(map(_is_finite, others)):
+        return alone
     match expr.op:
         case "add" | "floor" | "ceil" | "cast":
             turns = False
