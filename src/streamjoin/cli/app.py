@@ -39,8 +39,8 @@ def demo(
     spec = sj.JoinSpec(LEFT, RIGHT, on=PREDICATE, window=windows, left_time="ts", right_time="ts")
     rows = max(1, round(rate * minutes * 60))
     console.print(
-        f"R(x, y, z) and S(a, b, c, d): {rows:,} tuples each, {rate:,}/s over {minutes:g} minutes of stream time\n"
-        f"window {window}, on {PREDICATE}",
+        f"two streams of {rows:,} tuples: {minutes:g} minutes at {rate:,}/s, windows of {window}\n"
+        f"on {PREDICATE}",
         highlight=False,
     )
     left, right = generate(rows, rate, seed)

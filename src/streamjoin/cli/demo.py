@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import Progress, TextColumn
 from rich.table import Table
 
 import streamjoin as sj
@@ -117,7 +117,7 @@ class Rates:
         billions = self.comparisons / self.seconds / 1e9
         return (
             f"{self.rows / self.seconds:,.0f} rows/s, {billions:.1f} G comparisons/s, "
-            f"{self.matches:,} matches, windows {left:,} and {right:,}"
+            f"{self.matches:,} matches, windows {left / 1000:,.0f}k + {right / 1000:,.0f}k"
         )
 
     def table(self) -> Table:
@@ -144,13 +144,11 @@ def run(
     console: Console,
 ) -> Rates:
     """Push both tables in turns of `batch` rows, for at most `limit` seconds; keep the sample's results."""
-    columns = (
-        TextColumn("{task.percentage:>3.0f}%"),
-        BarColumn(bar_width=12),
-        TextColumn("{task.fields[line]}"),
-    )
-    with sj.open_join(spec) as join, Progress(*columns, console=console) as progress:
-        bar = progress.add_task("join", total=left.num_rows, line="compiling the predicate")
+    with console.status("compiling the predicate, which is cached for the next time"):
+        join = sj.open_join(spec)
+    columns = (TextColumn("{task.percentage:>3.0f}% {task.fields[line]}"),)
+    with join, Progress(*columns, console=console) as progress:
+        bar = progress.add_task("join", total=left.num_rows, line="")
         started = shown = time.perf_counter()
         at = matches = 0
         while at < left.num_rows and time.perf_counter() - started < limit:
