@@ -21,7 +21,7 @@ import pyarrow as pa
 from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.index.scan import Tuples
 from streamjoin.index.sliding import SlidingColumns
-from streamjoin.payload import PayloadStore, Rows
+from streamjoin.payload import PayloadStore, Rows, storage_schema
 from streamjoin.planner import TOPOLOGIES, Plan, explain_plan, make_plan
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, SpecError, StreamJoinError
 from streamjoin.semantics.expressions import Column
@@ -81,6 +81,7 @@ class Join:
         self._max_results = max_results
         self._topology = TOPOLOGIES[plan.topology](plan.spec, plan.programs, plan.order, self._fetch)
         self._payload = {side: PayloadStore() for side in SIDES}
+        self._schemas = {side: storage_schema(plan.spec.side_schema(side)) for side in SIDES}
         self._sources: dict[str, dict[str, Source]] = {side: {} for side in SIDES}
         self._ended: set[str] = set()
         self._low: dict[str, float] = dict.fromkeys(SIDES, -math.inf)  # announced to the topology
@@ -137,7 +138,7 @@ class Join:
 
     def _push(self, source: Source, data: Any, timeout: float | None) -> None:
         spec, side = self.spec, source.side
-        batch = as_batch(data, spec.side_schema(side), side)
+        batch = as_batch(data, self._schemas[side], side)
         ts = event_times(batch, spec, side)
         arrived = time.perf_counter()
         deadline = math.inf if timeout is None else arrived + timeout
@@ -197,7 +198,7 @@ class Join:
         self._check_side(side)
         with self._work:
             rows, self._late[side] = self._late[side], []
-        return pa.Table.from_batches(rows, self.spec.side_schema(side))
+        return pa.Table.from_batches(rows, self._schemas[side]).cast(self.spec.side_schema(side))
 
     # Progress
 
@@ -371,7 +372,8 @@ class Join:
     def _build(self, ids: dict[str, np.ndarray], views: dict[str, Rows]) -> pa.RecordBatch:
         if not ids:
             return pa.RecordBatch.from_pylist([], schema=self.spec.schema)
-        columns = [column for side in SIDES for column in views[side].take(ids[side]).columns]
+        stored = [column for side in SIDES for column in views[side].take(ids[side]).columns]
+        columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(stored, self.spec.schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.spec.schema)
 
     def finish(self) -> pa.Table:
@@ -492,7 +494,7 @@ def join_tables(
     tables = {"left": left, "right": right}
     batches, times, at = {}, {}, dict.fromkeys(SIDES, 0)
     for side in SIDES:
-        batch = as_batch(tables[side], spec.side_schema(side), side)
+        batch = as_batch(tables[side], storage_schema(spec.side_schema(side)), side)
         ts = event_times(batch, spec, side)
         if len(ts) > 1 and (ts[1:] < ts[:-1]).any():
             rows = np.argsort(ts, kind="stable")

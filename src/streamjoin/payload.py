@@ -7,12 +7,28 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-FAN = 64  # small batches are copied together this many at a time
-GENERATIONS = 3  # how often, so that a window of single rows is held in a few hundred batches
+FAN = 16  # small batches are copied together this many at a time
+GENERATIONS = 4  # how often at most: a window of single rows is held in a few dozen batches
 LARGE = 65_536  # rows from which a batch is left as it came
 
 # Measured: gathering from one batch costs about this many seconds, concatenating about this many a row.
 _PER_BATCH, _PER_ROW, _PER_HELD_ROW = 15e-6, 0.3e-6, 8e-9
+
+
+def storage_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which a column is held: Arrow can not gather from views, at any depth."""
+    if kind in (pa.string_view(), pa.binary_view()):
+        return pa.large_string() if kind == pa.string_view() else pa.large_binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(storage_type(field.type)) for field in kind.fields])
+    for is_list, make in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
+        if is_list(kind):
+            return make(kind.value_field.with_type(storage_type(kind.value_type)))
+    return kind
+
+
+def storage_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(storage_type(field.type)) for field in schema])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin.codegen.columns import one_array
-from streamjoin.payload import one_batch
+from streamjoin.payload import one_batch, storage_type
 from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.spec import JoinSpec
 from streamjoin.semantics.types import TIME_SCALE
@@ -24,8 +24,8 @@ _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view
 
 
 def as_batch(data: Any, schema: pa.Schema, side: str) -> pa.RecordBatch:
-    """Arrow data of any kind as one batch of exactly `schema`; copied only where chunks must be joined or
-    a column has another layout of the same type."""
+    """Arrow data of any kind as one batch of exactly `schema`, whose types may be the spec's or their storage types;
+    copied only where chunks must be joined or a column has another layout of the same type."""
     if isinstance(data, pa.RecordBatch):
         batch = data
     elif isinstance(data, pa.Table):
@@ -61,8 +61,8 @@ def _conform(column: pa.Array, field: pa.Field, side: str) -> pa.Array:
         return column
     plain = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     alike = any(any(t(plain) for t in family) and any(t(field.type) for t in family) for family in (_TEXT, _BINARY))
-    if plain == field.type or alike:
-        return one_array(column).cast(field.type)
+    if storage_type(plain) == storage_type(field.type) or alike:
+        return one_array(column).cast(storage_type(plain)).cast(field.type)
     raise InputError(f"{side} column {field.name!r} has type {column.type}, the spec says {field.type}")
 
 

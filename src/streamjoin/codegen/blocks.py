@@ -25,7 +25,7 @@ assert BLOCK <= MIN_ROOM and CURSOR_SIZE >= 2
 
 _TEMPLATE = """{header}
 
-@jit{options}
+@jit
 def scan({parameters}):
     hits = np.empty({block}, np.uint8)
     probe, at = cursor[0], cursor[1]
@@ -60,7 +60,7 @@ def _place(stored: str) -> Callable[[Column], tuple[str, str]]:
     return lambda column: ("_block", "k") if column.side == stored else ("", "i")
 
 
-def _source(emitter: Emitter, inner_from: int, hit: str, read: tuple[Column, ...], stored: str, **parts: str) -> str:
+def _source(emitter: Emitter, inner_from: int, hit: str, read: tuple[Column, ...], stored: str) -> str:
     arrays = [
         name
         for number, column in enumerate(read)
@@ -77,7 +77,7 @@ def _source(emitter: Emitter, inner_from: int, hit: str, read: tuple[Column, ...
         block=BLOCK,
         room=MIN_ROOM,
         done=DONE,
-        **parts,
+        header="\n\n".join([HEADER, *emitter.functions]),
     )
 
 
@@ -96,7 +96,7 @@ def block_scan(condition: Expr, stored: str, nullable: bool) -> Callable[..., in
     inner_from = len(emitter.lines)
     emitter.indent = 4
     hit = emitter.emit(condition).code
-    return source.load(_source(emitter, inner_from, hit, read, stored, header=HEADER, options=""), "block_scan").scan
+    return source.load(_source(emitter, inner_from, hit, read, stored), "block_scan").scan
 
 
 def _probe_only(expr: Expr, stored: str) -> list[Expr]:
@@ -123,7 +123,7 @@ def callable_scan(predicate: CallablePredicate, stored: str, nullable: bool) -> 
     hit = f"1 if {call} else 0"
     if nulls != "False":
         hit = f"0 if {nulls} else ({hit})"
-    text = _source(emitter, 0, hit, read, stored, header=HEADER, options="")
+    text = _source(emitter, 0, hit, read, stored)
     space: dict[str, Any] = {"predicate": _compiled(predicate)}
     for side, chosen in (("left", predicate.left), ("right", predicate.right)):
         space[f"{side}_row"] = namedtuple(f"{side}_row", [c.name for c in chosen])  # type: ignore[misc]

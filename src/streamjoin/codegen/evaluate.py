@@ -41,7 +41,8 @@ class _Loop:
         emitter.indent = 2
         self.body(emitter)
         names = ["n", "literals", *parameters(self.columns, nullable), *self.outputs]
-        text = f"{HEADER}\n\n@jit\ndef loop({', '.join(names)}):\n    for i in range(n):\n"
+        text = "\n\n".join([HEADER, *emitter.functions, ""])
+        text += f"@jit\ndef loop({', '.join(names)}):\n    for i in range(n):\n"
         text += "\n".join(emitter.lines) + "\n"
         return source.load(text, "loop").loop, np.frombuffer(bytes(emitter.literals) + b"\0", np.uint8).copy()
 

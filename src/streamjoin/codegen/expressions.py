@@ -42,6 +42,29 @@ def literal_bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
+_SOLVER = """\
+@jit
+def {name}({parameters}):
+{before}
+    low, high, found = -floats.MAX_RANK{bits} - 1, floats.MAX_RANK{bits}, np.float{bits}(np.nan)
+    guess = floats.rank{bits}(np.float{bits}({guess}))
+    step = 0
+    while low <= high:
+        middle = (low >> 1) + (high >> 1) + (low & high & 1)
+        if step < 2:
+            middle = min(max(guess - 3 + 6 * step, low), high)
+        step += 1
+        key = floats.float{bits}_at(middle)
+{lines}
+        if {condition}:
+            found = key
+            {if_true}
+        else:
+            {if_false}
+    return found
+"""
+
+
 class Emitter:
     """Writes the statements that compute expressions at one tuple (or pair of tuples).
 
@@ -54,7 +77,8 @@ class Emitter:
         self.lines: list[str] = []
         self.literals = bytearray()
         self.indent = 1
-        self._known: dict[Expr, Value] = {}
+        self.functions: list[str] = []  # sources of functions that the statements call
+        self.known: dict[Expr, Value] = {}
         self._names = 0
 
     def line(self, text: str) -> None:
@@ -77,9 +101,9 @@ class Emitter:
         return self.let(" | ".join(real))
 
     def emit(self, expr: Expr) -> Value:
-        if expr not in self._known:
-            self._known[expr] = self._emit(expr)
-        return self._known[expr]
+        if expr not in self.known:
+            self.known[expr] = self._emit(expr)
+        return self.known[expr]
 
     def _emit(self, expr: Expr) -> Value:
         match expr:
@@ -337,37 +361,36 @@ class Emitter:
         return self.result(f"text.hash64({values[0].code})", values, 64, call.type)
 
     def _solve(self, solve: Solve) -> Value:
-        """Bisection over the ranks of all floats: exact whatever the rounding, as the condition is monotone.
+        """A function of its own, called with what does not depend on the variable, each part computed once."""
+        free = [node for node in _without(solve.condition, solve.variable) if not isinstance(node, Literal)]
+        values = [self.emit(node) for node in free]
+        inner = Emitter(self.columns, self.nullable, self.place)
+        inner.known = {node: Value(f"p{k}", "False", v.sort) for k, (node, v) in enumerate(zip(free, values, strict=True))}
+        inner.known[solve.variable] = Value("key", "False", sort_of(solve.type))
+        function = f"solve{len(self.functions)}"
+        self.functions.append(inner.solver(solve, function, len(free)))
+        code = self.let(f"{function}({', '.join(value.code for value in values)})")
+        return Value(code, self.any_of([value.null for value in values]), sort_of(solve.type))
 
-        The first two steps look just below and above the answer that unrounded algebra gives, which
-        nearly always leaves a handful of floats.
-        """
-        bits, sort = _bits(solve.type), sort_of(solve.type)
-        low, high, found, middle, variable, step, guess = (self.name() for _ in range(7))
-        # What does not depend on the variable is computed once, before the loop.
-        nulls = self.any_of([self.emit(node).null for node in _without(solve.condition, solve.variable)])
-        self.line(f"{low}, {high}, {found} = -floats.MAX_RANK{bits} - 1, floats.MAX_RANK{bits}, np.{sort}(np.nan)")
-        self.line(f"{guess} = floats.rank{bits}(np.{sort}({self._inverse(solve)}))")
-        self.line(f"{step} = 0")
-        self.line(f"while {low} <= {high}:")
-        outer, self._known = self._known, dict(self._known)
-        self.indent += 1
-        self.line(f"{middle} = ({low} >> 1) + ({high} >> 1) + ({low} & {high} & 1)")
-        self.line(f"if {step} < 2:")
-        self.line(f"    {middle} = min(max({guess} - 3 + 6 * {step}, {low}), {high})")
-        self.line(f"{step} += 1")
-        self.line(f"{variable} = floats.float{bits}_at({middle})")
-        self._known[solve.variable] = Value(variable, "False", sort)
-        condition = self.emit(solve.condition)
-        forward, back = f"{low} = {middle} + 1", f"{high} = {middle} - 1"
-        self.line(f"if {condition.code}:")
-        self.line(f"    {found} = {variable}")
-        self.line(f"    {forward if solve.side == 'hi' else back}")
-        self.line("else:")
-        self.line(f"    {back if solve.side == 'hi' else forward}")
-        self.indent -= 1
-        self._known = outer
-        return Value(found, nulls, sort)
+    def solver(self, solve: Solve, name: str, parameters: int) -> str:
+        """The source of a `Solve`: bisection over the ranks of all floats, exact whatever the rounding, as the
+        condition is monotone. The first two steps look just below and above the answer that unrounded
+        algebra gives, which nearly always leaves a handful of floats."""
+        guess, before = self._inverse(solve), self.lines
+        self.lines, self.indent = [], 2
+        condition = self.emit(solve.condition).code
+        forward, back = "low = middle + 1", "high = middle - 1"
+        return _SOLVER.format(
+            name=name,
+            parameters=", ".join(f"p{number}" for number in range(parameters)),
+            bits=_bits(solve.type),
+            before="\n".join(before),
+            guess=guess,
+            lines="\n".join(self.lines),
+            condition=condition,
+            if_true=forward if solve.side == "hi" else back,
+            if_false=back if solve.side == "hi" else forward,
+        )
 
     def _inverse(self, solve: Solve) -> str:
         """About where the condition changes: the arithmetic between variable and comparison, undone step by step."""

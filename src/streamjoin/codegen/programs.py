@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin.codegen.blocks import block_scan, callable_scan
-from streamjoin.codegen.columns import ColumnData, arguments
-from streamjoin.codegen.evaluate import Bounds, Columns, Filter, Keys, key_dtype
+from streamjoin.codegen.columns import ColumnData, arguments, to_column_data
+from streamjoin.codegen.evaluate import Bounds, Columns, Keys, key_dtype
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
 from streamjoin.semantics.analysis import AccessPath, Band, Clause
 from streamjoin.semantics.callables import CallablePredicate
-from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns
+from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns, walk
 from streamjoin.semantics.types import BOOL, Type
 
 Table = Mapping[str, np.ndarray]
@@ -157,7 +157,6 @@ class WindowProgram:
 
     def compile(self, schema: Mapping[str, pa.Schema]) -> None:
         """Compile everything now, on empty columns, so that errors come early and the first tuple is fast."""
-        from streamjoin.codegen.columns import to_column_data
 
         def empty(chosen: tuple[Column, ...]) -> dict[Column, ColumnData]:
             return {c: to_column_data(pa.array([], schema[c.side].field(c.name).type), c.type) for c in chosen}
@@ -177,12 +176,8 @@ def is_done(cursor: np.ndarray) -> bool:
     return bool(cursor[0] == DONE)
 
 
-def residual_filter(residual: Expr | None) -> Filter | None:
-    return None if residual is None else Filter(residual)
-
-
 def reads_text(expr: Expr) -> bool:
-    return any(column.type.name in ("string", "binary") for column in columns(expr))
+    return any(node.type.name in ("string", "binary") for node in walk(expr))
 
 
 def _all(conditions: list[Expr]) -> Expr | None:

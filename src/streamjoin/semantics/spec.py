@@ -71,6 +71,9 @@ class JoinSpec:
         repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
         if repeated:
             raise SpecError(f"the {side} schema has several columns named {repeated[0]!r}: names must be unique")
+        encoded = [field for field in schema if pa.types.is_run_end_encoded(field.type)]
+        if encoded:
+            raise SpecError(f"{side} column {encoded[0].name!r} has type {encoded[0].type}: decode run-end encoding first")
         if time not in schema.names:
             raise SpecError(f"{side}_time is {time!r}, which is no column of {side}: it has {schema.names}")
         kind = schema.field(time).type

@@ -201,7 +201,7 @@ class ThreeStep:
         """Pairs (probe, position); None if there are more than `most`: the next try takes fewer probes."""
         pairs, window = self._pairs, self.windows[stored]
         pairs.count = 0
-        for before in window.probe(probes, start, stop, pairs):
+        for before in window.probe(probes, start, stop, pairs) if len(probes) else ():
             self._check_residual(stored, probes, pairs, before)
             if pairs.count > most and len(probes) > 1:
                 self._step = max(1, len(probes) // 4)
