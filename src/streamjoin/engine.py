@@ -1,9 +1,9 @@
 """The embedded engine: Arrow in, Arrow out, in this process.
 
 `Join` checks and numbers what comes in, keeps payload, hands prepared tuples to a topology and builds
-result rows from the id pairs that come back. Two locks: `_work` orders pushes and the topology's
-steps; `_ready` guards what pollers share: the result buffer and the payload views. A push that was
-accepted is never lost: if the result buffer is full, its remaining work waits for `poll`.
+result rows from the id pairs that come back. Threads: `_work` is held while tuples are taken and
+joined; pollers need only the result buffer's own lock. A push that was accepted is never lost: if
+the result buffer is full, its remaining work waits for `poll`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from types import TracebackType
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,15 @@ import pyarrow as pa
 from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.index.scan import Tuples
 from streamjoin.index.sliding import SlidingColumns
-from streamjoin.payload import PayloadStore, Rows, storage_schema
+from streamjoin.payload import storage_schema
 from streamjoin.planner import TOPOLOGIES, Plan, explain_plan, make_plan
+from streamjoin.results import ResultBuffer
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, SpecError, StreamJoinError
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.stats import LatencyRecorder, Stats
-from streamjoin.streams import Source, as_batch, event_times
-from streamjoin.topologies.three_step import OTHER, Frontier, Matches
+from streamjoin.streams import Source, Sources, as_batch, event_times
+from streamjoin.topologies.three_step import OTHER, Matches
 
 MAX_RESULTS = 1_000_000  # result rows that may wait for `poll`
 BATCH_ROWS = 65_536  # rows of a result batch at most
@@ -67,10 +68,21 @@ def open_join(
 
 
 def explain(
-    spec: JoinSpec, topology: str = "auto", index: str = "auto", workers: int | None = None, order: str = "any"
+    spec: JoinSpec,
+    topology: str = "auto",
+    index: str = "auto",
+    workers: int | None = None,
+    order: str = "any",
 ) -> str:
     """How `open_join` would run this spec, and why."""
     return explain_plan(make_plan(spec, topology, index, workers, order))
+
+
+def punctuation(batch: pa.RecordBatch) -> int | None:
+    """The promise a batch of an `order="punctuated"` join carries: no result that comes after it has a result time
+    (the later of both event times, in ticks) below this. None if the batch carries none."""
+    value = (batch.schema.metadata or {}).get(PUNCTUATION)
+    return None if value is None else int(value)
 
 
 class Join:
@@ -78,29 +90,17 @@ class Join:
 
     def __init__(self, plan: Plan, max_results: int):
         self.plan, self.spec = plan, plan.spec
-        self._max_results = max_results
-        self._topology = TOPOLOGIES[plan.topology](plan.spec, plan.programs, plan.order, self._fetch)
-        self._payload = {side: PayloadStore() for side in SIDES}
         self._schemas = {side: storage_schema(plan.spec.side_schema(side)) for side in SIDES}
-        self._sources: dict[str, dict[str, Source]] = {side: {} for side in SIDES}
-        self._ended: set[str] = set()
-        self._low: dict[str, float] = dict.fromkeys(SIDES, -math.inf)  # announced to the topology
-        self._bound: tuple[float, int, int] = (-math.inf, 0, -1)  # likewise; (ts, side, source number)
+        self._results = ResultBuffer(max_results)
+        self._topology = TOPOLOGIES[plan.topology](plan.spec, plan.programs, plan.order, self._fetch)
+        self._sources = Sources()
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
+        self._latency = LatencyRecorder()
         self._late: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
         self._late_count = dict.fromkeys(SIDES, 0)
-        self._expired_since_release = 0
         self._work = threading.RLock()
-        self._ready = threading.Condition()
-        # Guarded by _ready:
-        self._results: list[Matches] = []
-        self._result_rows = 0
-        self._least_id = dict.fromkeys(SIDES, math.inf)  # in waiting results: their payload must stay
-        self._punctuation: float = -math.inf
-        self._told_punctuation: float = -math.inf
-        self._matches = 0
-        self._latency = LatencyRecorder()
-        self._state = "open"
+        self._registry = threading.Lock()  # guards the opening of sources
+        self._state = "open"  # then "finishing", "closed"
         self._failure: BaseException | None = None
 
     # Input
@@ -112,9 +112,7 @@ class Join:
         or, after `timeout` seconds, raises `Backpressure`; then nothing of `data` was taken.
         """
         self._check_side(side)
-        with self._work:
-            source = self._sources[side].get("") or self.source(side, "")
-        self._push(source, data, timeout)
+        self._push(self._open_source(side, "", reuse=True), data, timeout)
 
     def source(self, side: str, name: str) -> Source:
         """Open one more physical stream of a side. Open all of them before pushing: what a newcomer brings from
@@ -122,51 +120,51 @@ class Join:
         self._check_side(side)
         if not isinstance(name, str):
             raise InputError(f"a source's name is a string, not {name!r}")
-        with self._work:
+        return self._open_source(side, name, reuse=False)
+
+    def _open_source(self, side: str, name: str, reuse: bool) -> Source:
+        with self._registry:
             self._check_open()
-            if side in self._ended:
+            source = self._sources.find(side, name) if reuse else None
+            if source is not None:
+                return source
+            if side in self._sources.ended:
                 raise ClosedError(f"the {side} side has ended: no source can be opened")
-            known = self._sources[side]
-            if name in known:
-                raise InputError(f"{side} has a source named {name!r} already; its sources are {sorted(known)}")
-            known[name] = source = Source(self, side, name, len(known), self.spec.lateness_ticks)
-            by_name = sorted(known.values(), key=lambda s: s.name)
-            ranks = np.empty(len(known), np.int32)
-            ranks[[s.number for s in by_name]] = np.arange(len(known))
-            self._topology.ranks[side] = ranks
-            return source
+            return self._sources.add(self, side, name, self.spec.lateness_ticks)
 
     def _push(self, source: Source, data: Any, timeout: float | None) -> None:
-        spec, side = self.spec, source.side
+        side = source.side
         batch = as_batch(data, self._schemas[side], side)
-        ts = event_times(batch, spec, side)
+        ts = event_times(batch, self.spec, side)
         arrived = time.perf_counter()
         deadline = math.inf if timeout is None else arrived + timeout
         with self._locked(deadline):
             self._check_open()
             if source.closed:
                 raise ClosedError(f"source {source.name!r} of {side} is closed")
-            late = source.late(ts) | self._before_bound(source, ts)
-            self._wait_for_room(deadline)
+            late = self._sources.late(source, ts, self._topology.settles)
+            self._make_room(deadline)
             with self._failing():
                 self._take(source, batch, ts, late, arrived)
-                self._run(deadline)
+            self._run(deadline)
 
-    def _take(self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, late: np.ndarray, arrived: float) -> None:
+    def _take(
+        self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, late: np.ndarray, arrived: float
+    ) -> None:
         """Accept checked data: number it, keep its payload, hand it to the topology."""
-        side = source.side
+        side, payload = source.side, self._results.payload[source.side]
         if len(ts):
             source.newest = max(source.newest, int(ts.max()))
         if late.any():
             self._keep_late(side, batch.filter(pa.array(late)))
             batch, ts = batch.filter(pa.array(~late)), ts[~late]
-        first = self._payload[side].next_id
+        first = payload.next_id
         tuples = self._prepare(source, batch, ts, first)
         if len(tuples):
-            with self._ready:
-                self._payload[side].append(batch)
+            with self._results.lock():
+                payload.append(batch)
             self._stamps[side].append({"id": np.array([first]), "time": np.array([arrived])})
-        self._topology.push(side, tuples, self._frontier())
+        self._topology.push(side, tuples, self._sources.ranks, self._sources.frontier())
 
     def _prepare(self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, first: int) -> Tuples:
         side, count = source.side, len(ts)
@@ -188,55 +186,36 @@ class Join:
         return tuples
 
     def _keep_late(self, side: str, rows: pa.RecordBatch) -> None:
+        with self._results.lock():
+            kept = self._late[side]
+            kept.append(rows)
+            while len(kept) > 1 and sum(batch.num_rows for batch in kept) > MAX_LATE:
+                del kept[0]
         self._late_count[side] += rows.num_rows
-        self._late[side].append(rows)
-        while sum(batch.num_rows for batch in self._late[side]) > MAX_LATE and len(self._late[side]) > 1:
-            del self._late[side][0]
 
     def late(self, side: str) -> pa.Table:
-        """Take the rows of one side that came too late, in the order they came (the last million at least)."""
+        """Take the rows of one side that came too late, in the order they came (of more than a million, the last)."""
         self._check_side(side)
-        with self._work:
+        with self._results.lock():
             rows, self._late[side] = self._late[side], []
         return pa.Table.from_batches(rows, self._schemas[side]).cast(self.spec.side_schema(side))
 
-    # Progress
+    # Progress without data
 
-    def _before_bound(self, source: Source, ts: np.ndarray) -> np.ndarray:
-        """Which tuples precede what has already been settled: those of a source that was opened too late."""
-        bound, number, of = self._bound
-        late = np.zeros(len(ts), np.bool_)
-        if self._low[source.side] > -math.inf:
-            late |= ts < self._low[source.side]
-        if self._topology.settles and math.isfinite(bound):
-            side = SIDES.index(source.side)
-            rank = self._topology.ranks[source.side][source.number]
-            first = self._topology.ranks[SIDES[number]][of] if of >= 0 else -1
-            late |= (ts < bound) | ((ts == bound) & bool((side, rank) < (number, first)))
-        return late
-
-    def _frontier(self) -> Frontier:
-        """What can still come, from the watermarks of all sources."""
-        bounds = []
-        for number, side in enumerate(SIDES):
-            if side in self._ended:
-                self._low[side] = math.inf
-                continue
-            current = [source for source in self._sources[side].values() if not source.closed]
-            if current:
-                self._low[side] = max(self._low[side], min(source.watermark for source in current))
-            ranks = self._topology.ranks[side]
-            marks = [(max(s.watermark, self._low[side]), number, int(ranks[s.number]), s.number) for s in current]
-            bounds.append(min(marks, default=(self._low[side], number, -1, -1)))
-        ts, number, rank, of = min(bounds, default=(math.inf, 0, 0, -1))
-        self._bound = (ts, number, of)
-        return Frontier((ts, number, rank), dict(self._low))
-
-    def _advance(self, source: Source, ts: int) -> None:
+    def end(self, side: str) -> None:
+        """No more tuples will come from any source of this side; the other may go on."""
+        self._check_side(side)
         with self._work:
             self._check_open()
-            if isinstance(ts, bool) or not isinstance(ts, (int, np.integer)):
-                raise InputError(f"advance takes a time in ticks, an integer, not {ts!r}")
+            with self._registry:
+                self._sources.end(side)
+            self._progress()
+
+    def _advance(self, source: Source, ts: int) -> None:
+        if isinstance(ts, bool) or not isinstance(ts, (int, np.integer)):
+            raise InputError(f"advance takes a time in ticks, an integer, not {ts!r}")
+        with self._work:
+            self._check_open()
             source.promised = max(source.promised, int(ts))
             self._progress()
 
@@ -246,95 +225,66 @@ class Join:
                 source.closed = True
                 self._progress()
 
-    def end(self, side: str) -> None:
-        """No more tuples will come from any source of this side; the other may go on."""
-        self._check_side(side)
-        with self._work:
-            self._check_open()
-            self._ended.add(side)
-            for source in self._sources[side].values():
-                source.closed = True
-            self._progress()
-
     def _progress(self) -> None:
         with self._failing():
-            self._topology.advance(self._frontier())
-            self._run(deadline=0.0)
+            self._topology.advance(self._sources.frontier())
+        self._run(deadline=0.0)
 
     # Work
 
-    def _run(self, deadline: float) -> None:
-        """Let the topology work until it is idle, or the results do not fit and the deadline is over."""
-        while not self._topology.idle:
-            room = self._max_results - self._result_rows
-            if room <= 0 and self._state == "open":
-                if not self._wait(deadline):
-                    return
+    def _run(self, deadline: float) -> bool:
+        """Let the topology work until it is idle; False if results did not fit and the deadline came."""
+        while not self._topology.idle and self._state != "closed":
+            if self._results.room <= 0:
+                if not self._results.wait_for_room(deadline):
+                    return False
                 continue
-            self._add(self._topology.step(self._max_results))
+            with self._failing():
+                matches = self._topology.step(self._results.room)
+                if len(matches):
+                    self._results.add(matches)
+                    self._measure(matches)
         self._release()
-        with self._ready:
-            self._punctuation = max(self._punctuation, min(self._low.values()))
+        self._results.punctuation = max(self._results.punctuation, self._topology.least_result_time)
+        return True
 
-    def _add(self, matches: Matches) -> None:
-        count = len(matches.left)
-        if not count:
-            return
-        with self._ready:
-            self._results.append(matches)
-            self._result_rows += count
-            self._matches += count
-            for side in SIDES:
-                self._least_id[side] = min(self._least_id[side], int(getattr(matches, side).min()))
-        sample = slice(None, None, max(1, count // LATENCY_SAMPLES))
-        pushed = [self._pushed_at(side, getattr(matches, side)[sample]) for side in SIDES]
-        self._latency.add(time.perf_counter() - np.maximum(*pushed), count)
-
-    def _pushed_at(self, side: str, ids: np.ndarray) -> np.ndarray:
-        stamps = self._stamps[side]
-        return stamps["time"][np.searchsorted(stamps["id"], ids, "right") - 1]
+    def _measure(self, matches: Matches) -> None:
+        sample = slice(None, None, max(1, len(matches) // LATENCY_SAMPLES))
+        pushed = []
+        for side, ids in matches.by_side().items():
+            stamps = self._stamps[side]
+            pushed.append(stamps["time"][np.searchsorted(stamps["id"], ids[sample], "right") - 1])
+        self._latency.add(time.perf_counter() - np.maximum(*pushed), len(matches))
 
     def _release(self) -> None:
         """Let go of payload that neither a window nor a waiting result needs. Looking for the oldest row of a window
         costs its size, so it is done once as many rows have come as are held."""
         for side in SIDES:
-            window, store = self._topology.windows[side], self._payload[side]
-            if store.row_count < 2 * len(window) + BATCH_ROWS and len(window):
+            window, payload = self._topology.windows[side], self._results.payload[side]
+            if len(window) and payload.row_count < 2 * len(window) + BATCH_ROWS:
                 continue
-            least = int(window["id"].min()) if len(window) else store.next_id
-            with self._ready:
-                store.release(int(min(least, self._least_id[side])))
-                oldest = store.view().starts[0] if store.row_count else store.next_id
+            oldest = int(window["id"].min()) if len(window) else payload.next_id
+            held = self._results.release(side, oldest)
             stamps = self._stamps[side]
-            stamps.drop(max(0, int(np.searchsorted(stamps["id"], oldest, "right")) - 1) if len(stamps) else 0)
+            if len(stamps):
+                stamps.drop(max(0, int(np.searchsorted(stamps["id"], held, "right")) - 1))
 
-    def _wait_for_room(self, deadline: float) -> None:
+    def _make_room(self, deadline: float) -> None:
         """Return when earlier work is done and results fit; else raise `Backpressure` at the deadline."""
-        with self._failing():
-            self._run(deadline)
-        while self._result_rows >= self._max_results and self._state == "open":
-            if not self._wait(deadline):
-                raise Backpressure(
-                    f"{self._result_rows:,} result rows wait for poll() and max_results is {self._max_results:,}: "
-                    "nothing of this push was taken; poll, then push again"
-                )
-        if not self._topology.idle:
-            raise Backpressure("results of an earlier push still wait for room: poll, then push again")
-
-    def _wait(self, deadline: float) -> bool:
-        """Wait until results were taken; False if the deadline came first."""
-        with self._ready:
-            while self._result_rows >= self._max_results and self._state == "open":
-                rest = deadline - time.perf_counter()
-                if rest <= 0:
-                    return False
-                self._ready.wait(None if rest == math.inf else rest)
-        return True
+        if self._run(deadline) and self._results.wait_for_room(deadline):
+            self._check_open()
+            return
+        raise Backpressure(
+            f"{self._results.rows:,} result rows wait for poll() and max_results is {self._results.most:,}: "
+            "nothing of this push was taken; poll, then push again"
+        )
 
     def _fetch(self, side: str, columns: tuple[Column, ...], ids: np.ndarray) -> dict[Column, ColumnData]:
         if not columns:
             return {}
-        rows = self._payload[side].view().take(ids, [column.name for column in columns])
+        with self._results.lock():
+            view = self._results.payload[side].view()
+        rows = view.take(ids, pa.schema([self._schemas[side].field(column.name) for column in columns]))
         return {column: to_column_data(rows.column(column.name), column.type) for column in columns}
 
     # Output
@@ -345,79 +295,73 @@ class Join:
         batches = list(self._drain())
         if self._work.acquire(blocking=False):
             try:
-                if self._state == "open" and not self._topology.idle:
-                    with self._failing():
-                        self._run(deadline=0.0)
+                if self._state == "open":
+                    self._run(deadline=0.0)
             finally:
                 self._work.release()
         return batches
 
     def _drain(self) -> Iterator[pa.RecordBatch]:
-        with self._ready:
-            results, self._results, self._result_rows = self._results, [], 0
-            self._least_id = dict.fromkeys(SIDES, math.inf)
-            views = {side: self._payload[side].view() for side in SIDES}
-            punctuation, told = self._punctuation, self._told_punctuation
-            self._told_punctuation = punctuation
-            self._ready.notify_all()
-        punctuate = self.plan.order == "punctuated" and punctuation > told and math.isfinite(punctuation)
-        ids = {side: np.concatenate([getattr(m, side) for m in results]) for side in SIDES} if results else {}
-        count = len(ids["left"]) if ids else 0
-        for start in range(0, max(count, int(punctuate)), BATCH_ROWS):
-            rows = {side: array[start : start + BATCH_ROWS] for side, array in ids.items()}
-            batch = self._build(rows, views)
-            last = start + BATCH_ROWS >= count
-            yield batch.replace_schema_metadata({PUNCTUATION: str(punctuation)}) if punctuate and last else batch
-
-    def _build(self, ids: dict[str, np.ndarray], views: dict[str, Rows]) -> pa.RecordBatch:
-        if not ids:
-            return pa.RecordBatch.from_pylist([], schema=self.spec.schema)
-        stored = [column for side in SIDES for column in views[side].take(ids[side]).columns]
-        columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(stored, self.spec.schema, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=self.spec.schema)
+        ids, views, news = self._results.drain()
+        count = len(ids["left"])
+        promise = news if self.plan.order == "punctuated" else None
+        for start in range(0, count or int(promise is not None), BATCH_ROWS):
+            part = slice(start, start + BATCH_ROWS)
+            columns = [
+                c for side in SIDES for c in views[side].take(ids[side][part], self._schemas[side]).columns
+            ]
+            fields = zip(columns, self.spec.schema, strict=True)
+            batch = pa.RecordBatch.from_arrays(
+                [
+                    column if column.type == field.type else column.cast(field.type)
+                    for column, field in fields
+                ],
+                schema=self.spec.schema,
+            )
+            if promise is not None and part.stop >= count:
+                batch = batch.replace_schema_metadata({PUNCTUATION: str(promise)})
+            yield batch
 
     def finish(self) -> pa.Table:
         """End both sides; the remaining results as a table. The join is closed afterwards."""
-        with self._ready:
+        with self._registry:
             self._check_open()
-            self._state = "finishing"  # a push that waits for room goes on without a bound
-            self._ready.notify_all()
-        with self._work, self._failing():
-            self._ended = set(SIDES)
-            self._topology.advance(self._frontier())
-            self._run(deadline=0.0)
-            batches = list(self._drain())
+            self._state = "finishing"
+        self._results.lift_bound()  # a push that waits for room goes on
+        with self._work:
+            self._check_failure()
+            for side in SIDES:
+                self._sources.end(side)
+            self._progress()
             self._state = "closed"
+            batches = [batch.replace_schema_metadata(self.spec.schema.metadata) for batch in self._drain()]
         return pa.Table.from_batches(batches, self.spec.schema)
 
     def close(self) -> None:
         """Give up what has not been polled. Closing twice is harmless."""
-        with self._ready:
-            self._state = "closed"
-            self._ready.notify_all()
+        self._state = "closed"
+        self._results.lift_bound()
 
     def __enter__(self) -> Join:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def stats(self) -> Stats:
         """Counts and sizes; see `Stats`."""
-        windows = self._topology.windows
+        windows, payload = self._topology.windows, self._results.payload
         return Stats(
-            left_tuples=self._payload["left"].next_id,
-            right_tuples=self._payload["right"].next_id,
+            left_tuples=payload["left"].next_id,
+            right_tuples=payload["right"].next_id,
             left_late=self._late_count["left"],
             right_late=self._late_count["right"],
             left_window=len(windows["left"]),
             right_window=len(windows["right"]),
             comparisons=self._topology.comparisons,
-            matches=self._matches,
-            buffered_results=self._result_rows,
-            payload_rows=sum(store.row_count for store in self._payload.values()),
+            matches=self._results.total,
+            buffered_results=self._results.rows,
+            payload_rows=sum(store.row_count for store in payload.values()),
             window_bytes=sum(window.nbytes for window in windows.values()),
             worker_comparisons=(self._topology.comparisons,),
             latency=self._latency.histogram(),
@@ -438,47 +382,24 @@ class Join:
         if self._failure is not None:
             raise StreamJoinError(f"the join stopped after an error: {self._failure!r}") from self._failure
 
-    def _locked(self, deadline: float) -> _Locked:
-        return _Locked(self._work, deadline)
-
-    def _failing(self) -> _Failing:
-        return _Failing(self)
-
-
-class _Locked:
-    """Hold a lock that was got before a deadline, else raise `Backpressure`."""
-
-    def __init__(self, lock: threading.RLock, deadline: float):  # type: ignore[valid-type]  # RLock is a function
-        self._lock, self._deadline = lock, deadline
-
-    def __enter__(self) -> None:
-        rest = self._deadline - time.perf_counter()
-        if not self._lock.acquire(timeout=-1 if rest == math.inf else max(0.0, rest)):
+    @contextmanager
+    def _locked(self, deadline: float) -> Iterator[None]:
+        rest = deadline - time.perf_counter()
+        if not self._work.acquire(timeout=-1 if rest == math.inf else max(0.0, rest)):
             raise Backpressure("another push is still waiting for room: nothing of this push was taken")
+        try:
+            yield
+        finally:
+            self._work.release()
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-class _Failing:
-    """Work that is cut short leaves windows half-changed: whatever stops it stops the join for good."""
-
-    def __init__(self, join: Join):
-        self._join = join
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None and self._join._failure is None:
-            self._join._failure = error
-
-
-def punctuation(batch: pa.RecordBatch) -> int | None:
-    """The promise a batch of an `order="punctuated"` join carries: no result that comes after it has a result time
-    (the later of both event times, in ticks) below this. None if the batch carries none."""
-    value = (batch.schema.metadata or {}).get(PUNCTUATION)
-    return None if value is None else int(value)
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Work that is cut short leaves windows half-changed: whatever stops it stops the join for good."""
+        try:
+            yield
+        except BaseException as error:
+            self._failure = error
+            raise
 
 
 def join_tables(
@@ -491,15 +412,15 @@ def join_tables(
     order: str = "any",
 ) -> pa.Table:
     """Join two whole tables, in any row order (each is sorted by its time first, stably)."""
-    tables = {"left": left, "right": right}
-    batches, times, at = {}, {}, dict.fromkeys(SIDES, 0)
-    for side in SIDES:
-        batch = as_batch(tables[side], storage_schema(spec.side_schema(side)), side)
+    batches, times = {}, {}
+    for side, table in zip(SIDES, (left, right), strict=True):
+        batch = as_batch(table, storage_schema(spec.side_schema(side)), side)
         ts = event_times(batch, spec, side)
         if len(ts) > 1 and (ts[1:] < ts[:-1]).any():
             rows = np.argsort(ts, kind="stable")
             batch, ts = batch.take(pa.array(rows)), ts[rows]
         batches[side], times[side] = batch, ts
+    at = dict.fromkeys(SIDES, 0)
     results: list[pa.RecordBatch] = []
     with open_join(spec, topology, index, workers, order) as join:
         for side in SIDES:
@@ -509,6 +430,6 @@ def join_tables(
             join.push(side, batches[side].slice(at[side], BATCH_ROWS), timeout=0.0)
             at[side] += BATCH_ROWS
             while ready := join.poll():
-                results += ready
+                results += [batch.replace_schema_metadata(spec.schema.metadata) for batch in ready]
         results += join.finish().to_batches()
-    return pa.Table.from_batches([batch.replace_schema_metadata(None) for batch in results], spec.schema)
+    return pa.Table.from_batches(results, spec.schema)

@@ -38,11 +38,13 @@ class Rows:
     starts: np.ndarray
     batches: tuple[pa.RecordBatch, ...]
 
-    def take(self, ids: np.ndarray, columns: list[str] | None = None) -> pa.RecordBatch:
-        """The rows numbered `ids`, in that order, which must all be held."""
+    def take(self, ids: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:
+        """The columns of `schema`, of the rows numbered `ids`, in that order; all must be held."""
         of = np.searchsorted(self.starts, ids, "right") - 1
         used = np.unique(of)
-        batches = [self.batches[b] if columns is None else self.batches[b].select(columns) for b in used]
+        batches = [self.batches[b].select(schema.names) for b in used]
+        if not len(used):
+            return pa.RecordBatch.from_pylist([], schema=schema)
         if len(used) == 1:
             return batches[0].take(pa.array(ids - self.starts[used[0]]))
         held = sum(batch.num_rows for batch in batches)
@@ -85,8 +87,12 @@ class PayloadStore:
         return self._next
 
     @property
+    def first_id(self) -> int:
+        return self._starts[0] if self._starts else self._next
+
+    @property
     def row_count(self) -> int:
-        return self._next - self._starts[0] if self._starts else 0
+        return self._next - self.first_id
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Hold the rows of `batch`, the first being number `next_id`. Large batches are not copied, the rows of

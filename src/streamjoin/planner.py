@@ -46,9 +46,7 @@ def make_plan(spec: JoinSpec, topology: str, index: str, workers: int | None, or
     chosen = "three_step" if topology == "auto" else topology
     reasons = [_topology_reason(spec, chosen, topology, workers, order)]
     reasons.append("index scan: every tuple in range is compared, whatever the predicate")
-    return Plan(
-        spec, chosen, "scan", TOPOLOGIES[chosen].workers, order, analysis, programs, tuple(reasons)
-    )
+    return Plan(spec, chosen, "scan", TOPOLOGIES[chosen].workers, order, analysis, programs, tuple(reasons))
 
 
 def _check(what: str, given: object, allowed: tuple[str, ...]) -> None:
@@ -72,8 +70,11 @@ def explain_plan(plan: Plan) -> str:
     """The plan as text: predicate, split, windows, and how it is run."""
     spec = plan.spec
     unit = spec.time_unit or "ticks"
-    lines = [f"join         {spec.on if isinstance(spec.on, str) else getattr(spec.on, '__name__', 'callable')}"]
-    lines += [f"             {line}" for line in (describe(plan.analysis) if plan.analysis else ["a compiled callable"])]
+    lines = [
+        f"join         {spec.on if isinstance(spec.on, str) else getattr(spec.on, '__name__', 'callable')}"
+    ]
+    split = describe(plan.analysis) if plan.analysis else ["a compiled callable"]
+    lines += [f"             {line}" for line in split]
     for side in SIDES:
         window = spec.side_window(side)
         length = f"{window.size:,} rows" if window.rows else f"{window.size:,} {unit}"

@@ -96,7 +96,8 @@ def block_scan(condition: Expr, stored: str, nullable: bool) -> Callable[..., in
     inner_from = len(emitter.lines)
     emitter.indent = 4
     hit = emitter.emit(condition).code
-    return source.load(_source(emitter, inner_from, hit, read, stored), "block_scan").scan
+    scan: Callable[..., int] = source.load(_source(emitter, inner_from, hit, read, stored), "block_scan").scan
+    return scan
 
 
 def _probe_only(expr: Expr, stored: str) -> list[Expr]:
@@ -104,7 +105,6 @@ def _probe_only(expr: Expr, stored: str) -> list[Expr]:
     if stored not in sides(expr):
         return [expr]
     return [part for arg in expr.args for part in _probe_only(arg, stored)] if isinstance(expr, Call) else []
-
 
 
 @functools.cache
@@ -126,7 +126,7 @@ def callable_scan(predicate: CallablePredicate, stored: str, nullable: bool) -> 
     text = _source(emitter, 0, hit, read, stored)
     space: dict[str, Any] = {"predicate": _compiled(predicate)}
     for side, chosen in (("left", predicate.left), ("right", predicate.right)):
-        space[f"{side}_row"] = namedtuple(f"{side}_row", [c.name for c in chosen])  # type: ignore[misc]
+        space[f"{side}_row"] = namedtuple(f"{side}_row", [c.name for c in chosen])
     exec(compile(text, "<streamjoin callable scan>", "exec"), space)
     return _explaining(space["scan"], predicate)
 
@@ -150,9 +150,14 @@ def _explaining(scan: Callable[..., int], predicate: CallablePredicate) -> Calla
         try:
             return scan(*args)
         except NumbaError as error:
-            raise PredicateError(f"the predicate {name} can not be compiled: {_reason(error, predicate)}") from error
+            raise PredicateError(
+                f"the predicate {name} can not be compiled: {_reason(error, predicate)}"
+            ) from error
 
     return call
+
+
+_TELLING = re.compile(r"(- )?(Unknown|No implementation|Untyped|NameError|Cannot|Invalid|Use of)")
 
 
 def _reason(error: NumbaError, predicate: CallablePredicate) -> str:
@@ -161,7 +166,7 @@ def _reason(error: NumbaError, predicate: CallablePredicate) -> str:
     file = predicate.function.__code__.co_filename
     lines = re.findall(rf'File "[^"]*{re.escape(file.rsplit("/", 1)[-1])}", line (\d+)', plain)
     sentences = [line.strip() for line in plain.splitlines() if line.strip()]
-    telling = [s for s in sentences if re.match(r"(- )?(Unknown|No implementation|Untyped|NameError|Cannot|Invalid|Use of)", s)]
+    telling = [sentence for sentence in sentences if _TELLING.match(sentence)]
     what = (telling or sentences or ["unknown reason"])[0]
     line = lines[-1] if lines else predicate.function.__code__.co_firstlineno
     return f"{what} ({file}, line {line})"

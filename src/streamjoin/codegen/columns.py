@@ -94,7 +94,9 @@ def _text_parts(array: pa.Array) -> Arrays:
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         array = array.cast(pa.large_binary())
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
-    offsets = _view(array.buffers()[1], np.dtype(np.int64 if wide else np.int32), array.offset, len(array) + 1)
+    offsets = _view(
+        array.buffers()[1], np.dtype(np.int64 if wide else np.int32), array.offset, len(array) + 1
+    )
     if array.buffers()[1] is None or len(array) == 0:
         offsets = np.zeros(len(array) + 1, np.int64)
     return offsets.astype(np.int64, copy=False), _bytes(array.buffers()[2])

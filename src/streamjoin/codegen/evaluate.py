@@ -139,8 +139,8 @@ class Bounds(_Loop):
         codes = {}
         for end, limit in (("low", band.lo), ("high", band.hi)):
             if limit is not None:
-                codes[end], empty = _limit(emitter, limit, band.key.type, end)
-                empties += empty
+                codes[end], reasons = _limit(emitter, limit, band.key.type, end)
+                empties += reasons
         if len(codes) == 2 and band.lo != band.hi:
             empties.append(f"({codes['low']} > {codes['high']})")
         empty = emitter.any_of([emitter.let(code) for code in empties])
@@ -176,7 +176,10 @@ def _limit(emitter: Emitter, limit: Expr, key: Type, end: str) -> tuple[str, lis
         return emitter.let(emitter.widen(value, bits)), empties
     assert isinstance(sort, int)
     low, high = emitter.constant(least, sort), emitter.constant(most, sort)
-    below, above = (emitter.let(emitter.less(code, low, sort)), emitter.let(emitter.less(high, code, sort)))
+    below, above = (
+        emitter.let(emitter.comparison(code, low, sort)),
+        emitter.let(emitter.comparison(high, code, sort)),
+    )
     empties.append(above if end == "low" else below)
     clamped = emitter.let(f"{low} if {below} else ({high} if {above} else {code})")
     return emitter.let(f"np.int{bits}({f'wide.low_limb({clamped})' if sort == 128 else clamped})"), empties

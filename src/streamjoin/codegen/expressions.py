@@ -114,7 +114,8 @@ class Emitter:
             case Solve():
                 return self._solve(expr)
             case Call():
-                return getattr(self, f"_{expr.op}")(expr, [self.emit(arg) for arg in expr.args])
+                value: Value = getattr(self, f"_{expr.op}")(expr, [self.emit(arg) for arg in expr.args])
+                return value
 
     # Leaves
 
@@ -129,7 +130,11 @@ class Emitter:
             code = f"{array}[{index}] != 0"
         elif sort == 128:
             limbs = f"{array}[{index}, 0], {array}[{index}, 1]"
-            code = f"wide.from_limbs({limbs})" if column.type.name == "decimal" else f"wide.widen({array}[{index}])"
+            code = (
+                f"wide.from_limbs({limbs})"
+                if column.type.name == "decimal"
+                else f"wide.widen({array}[{index}])"
+            )
         else:
             code = f"np.{sort if isinstance(sort, str) else f'int{sort}'}({array}[{index}])"
         null = self.let(f"not c{number}_valid{suffix}[{index}]") if self.nullable else "False"
@@ -223,7 +228,7 @@ class Emitter:
         zero = self._blank(sort)
         null = self.let(f"wide.eq({b}, {zero})" if sort == 128 else f"{b} == {zero}")
         if isinstance(sort, str):
-            return self.result(f"np.{sort}(math.fmod({a}, {b}))", values, sort, call.type, null)
+            return self.result(f"np.{sort}(np.fmod({a}, {b}))", values, sort, call.type, null)
         one = self.constant(1, sort)
         code = f"{'wide' if sort == 128 else 'exact'}.remainder({a}, {one} if {null} else {b})"
         return self.result(code if sort == 128 else f"np.int{sort}({code})", values, sort, call.type, null)
@@ -274,7 +279,7 @@ class Emitter:
 
     # Choosing among values
 
-    def less(self, a: str, b: str, sort: int | str, operator: str = "<") -> str:
+    def comparison(self, a: str, b: str, sort: int | str, operator: str = "<") -> str:
         """Source of a comparison of two codes of one sort."""
         if sort == "text":
             return f"(text.equal({a}, {b}))" if operator == "==" else f"(text.compare({a}, {b}) {operator} 0)"
@@ -292,7 +297,7 @@ class Emitter:
         best, null = self.widen(values[0], sort), values[0].null
         for value in values[1:]:
             code = self.widen(value, sort)
-            better = self.less(code, best, sort, operator)
+            better = self.comparison(code, best, sort, operator)
             if call.type.is_float:
                 nan = best if operator == "<" else code
                 better = f"({better} | ({nan} != {nan}))"
@@ -315,7 +320,7 @@ class Emitter:
         best = self.widen(values[0], sort)
         for value in values[1:]:
             code = self.widen(value, sort)
-            keep = self.less(best, code, sort, operator)
+            keep = self.comparison(best, code, sort, operator)
             if isinstance(sort, str):
                 keep = f"({keep} | ({best} != {best}))"
             best = self.let(f"{best} if {keep} else {code}")
@@ -349,13 +354,19 @@ class Emitter:
 
     def _nan_to(self, call: Call, values: list[Value]) -> Value:
         code = values[0].code
-        return self.result(f"{values[1].code} if {code} != {code} else {code}", values, values[0].sort, call.type)
+        return self.result(
+            f"{values[1].code} if {code} != {code} else {code}", values, values[0].sort, call.type
+        )
 
     def _next_up(self, call: Call, values: list[Value]) -> Value:
-        return self.result(f"floats.next_up{_bits(call.type)}({values[0].code})", values, values[0].sort, call.type)
+        return self.result(
+            f"floats.next_up{_bits(call.type)}({values[0].code})", values, values[0].sort, call.type
+        )
 
     def _next_down(self, call: Call, values: list[Value]) -> Value:
-        return self.result(f"floats.next_down{_bits(call.type)}({values[0].code})", values, values[0].sort, call.type)
+        return self.result(
+            f"floats.next_down{_bits(call.type)}({values[0].code})", values, values[0].sort, call.type
+        )
 
     def _hash64(self, call: Call, values: list[Value]) -> Value:
         return self.result(f"text.hash64({values[0].code})", values, 64, call.type)
@@ -365,7 +376,8 @@ class Emitter:
         free = [node for node in _without(solve.condition, solve.variable) if not isinstance(node, Literal)]
         values = [self.emit(node) for node in free]
         inner = Emitter(self.columns, self.nullable, self.place)
-        inner.known = {node: Value(f"p{k}", "False", v.sort) for k, (node, v) in enumerate(zip(free, values, strict=True))}
+        for number, (node, value) in enumerate(zip(free, values, strict=True)):
+            inner.known[node] = Value(f"p{number}", "False", value.sort)
         inner.known[solve.variable] = Value("key", "False", sort_of(solve.type))
         function = f"solve{len(self.functions)}"
         self.functions.append(inner.solver(solve, function, len(free)))
@@ -431,11 +443,11 @@ class Emitter:
         sort = self.common(values)
         a, b = (self.widen(value, sort) for value in values)
         if call.op != "ne":
-            code = self.less(a, b, sort, COMPARISONS[call.op])
+            code = self.comparison(a, b, sort, COMPARISONS[call.op])
         elif isinstance(sort, str) and sort.startswith("float"):
             code = f"({a} < {b}) | ({a} > {b})"  # false if either is NaN
         else:
-            code = f"not {self.less(a, b, sort, '==')}"
+            code = f"not {self.comparison(a, b, sort, '==')}"
         return self.truth(code, [value.null for value in values])
 
     _eq = _ne = _lt = _le = _gt = _ge = _compare
@@ -460,7 +472,7 @@ class Emitter:
 
     def _is_distinct(self, call: Call, values: list[Value]) -> Value:
         sort = self.common(values)
-        equal = self.less(*(self.widen(value, sort) for value in values), sort, "==")
+        equal = self.comparison(self.widen(values[0], sort), self.widen(values[1], sort), sort, "==")
         a, b = values[0].null, values[1].null
         code = self.let(f"({a} != {b}) | ((not {a}) & (not {b}) & (not {equal}))")
         return Value(code, "False", "bool")
@@ -468,7 +480,9 @@ class Emitter:
     def _like(self, call: Call, values: list[Value]) -> Value:
         escape = call.args[2].value if len(call.args) > 2 else None  # type: ignore[union-attr]
         code = -1 if escape is None else ord(str(escape))
-        return self.truth(f"text.like({values[0].code}, {values[1].code}, {code})", [values[0].null, values[1].null])
+        return self.truth(
+            f"text.like({values[0].code}, {values[1].code}, {code})", [values[0].null, values[1].null]
+        )
 
 
 def sort_of(kind: Type) -> int | str:

@@ -51,7 +51,9 @@ class WindowProgram:
         kept = [clause for clause in path.clauses if len({band.key for band in clause.bands}) == 1]
         others = [_as_condition(clause) for clause in path.clauses if clause not in kept]
         residual = _all([*others, *([path.residual] if path.residual is not None else [])])
-        two_sided = any(c.bands[0].lo is not None and c.bands[0].hi is not None for c in kept if len(c.bands) == 1)
+        two_sided = any(
+            c.bands[0].lo is not None and c.bands[0].hi is not None for c in kept if len(c.bands) == 1
+        )
         if kept and (residual is None or two_sided):
             self.clauses, self.residual = tuple(_scannable(clause) for clause in kept), residual
             return
@@ -78,12 +80,16 @@ class WindowProgram:
     @cached_property
     def stored_columns(self) -> tuple[Column, ...]:
         """The columns `prepare_stored` reads."""
-        return tuple(c for c in dict.fromkeys([*self.keys.columns, *self.block_columns]) if c.side == self.stored)
+        return tuple(
+            c for c in dict.fromkeys([*self.keys.columns, *self.block_columns]) if c.side == self.stored
+        )
 
     @cached_property
     def probe_columns(self) -> tuple[Column, ...]:
         """The columns `prepare_probe` reads."""
-        return tuple(c for c in dict.fromkeys([*self.bounds.columns, *self.block_columns]) if c.side != self.stored)
+        return tuple(
+            c for c in dict.fromkeys([*self.bounds.columns, *self.block_columns]) if c.side != self.stored
+        )
 
     def prepare_stored(self, data: Columns, count: int) -> dict[str, np.ndarray]:
         if self.block is not None:
@@ -122,7 +128,9 @@ class WindowProgram:
         highs = tuple(probes.get(f"high{b}", empty) for b, empty in enumerate(none))
 
         def scan(start: np.ndarray, stop: np.ndarray, cursor: np.ndarray, pairs: PairBuffer) -> int:
-            return self._band_kernel(start, stop, keys, lows, highs, cursor, pairs.probe, pairs.pos, pairs.count)
+            return self._band_kernel(
+                start, stop, keys, lows, highs, cursor, pairs.probe, pairs.pos, pairs.count
+            )
 
         return scan
 
@@ -159,7 +167,9 @@ class WindowProgram:
         """Compile everything now, on empty columns, so that errors come early and the first tuple is fast."""
 
         def empty(chosen: tuple[Column, ...]) -> dict[Column, ColumnData]:
-            return {c: to_column_data(pa.array([], schema[c.side].field(c.name).type), c.type) for c in chosen}
+            return {
+                c: to_column_data(pa.array([], schema[c.side].field(c.name).type), c.type) for c in chosen
+            }
 
         window = self.prepare_stored(empty(self.stored_columns), 0)
         probes = self.prepare_probe(empty(self.probe_columns), 0)

@@ -34,7 +34,9 @@ class Tuples:
         return len(self.ts)
 
     def pick(self, rows: slice | np.ndarray) -> Tuples:
-        stored, probing = ({name: a[rows] for name, a in role.items()} for role in (self.stored, self.probing))
+        stored, probing = (
+            {name: a[rows] for name, a in role.items()} for role in (self.stored, self.probing)
+        )
         return Tuples(self.ts[rows], self.id[rows], self.source[rows], stored, probing, self.nulls)
 
 
@@ -49,7 +51,9 @@ class ScanWindow:
         self.program, self.keep_probing = program, keep_probing
         self.nulls = False
         self._rows = SlidingColumns()
-        self._rows.append({"ts": np.empty(0, np.int64), "id": np.empty(0, np.int64), "source": np.empty(0, np.int32)})
+        self._rows.append(
+            {"ts": np.empty(0, np.int64), "id": np.empty(0, np.int64), "source": np.empty(0, np.int32)}
+        )
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -64,7 +68,9 @@ class ScanWindow:
     def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
         """Add tuples, themselves in order; `rank[source]` orders sources. O(tuples + those held that come later)."""
         if len(self) + len(tuples) > MOST_ROWS:
-            raise MemoryError(f"a window can hold {MOST_ROWS:,} tuples; narrow it, or let the slower stream catch up")
+            raise MemoryError(
+                f"a window can hold {MOST_ROWS:,} tuples; narrow it, or let the slower stream catch up"
+            )
         rows = {"ts": tuples.ts, "id": tuples.id, "source": tuples.source, **tuples.stored}
         if self.keep_probing:
             rows |= tuples.probing

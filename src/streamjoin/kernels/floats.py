@@ -20,8 +20,10 @@ def rank64(x):
 
 @jit
 def float64_at(rank):
-    bits = np.int64(rank) if rank >= 0 else np.int64(-0x8000_0000_0000_0000) - np.int64(rank) - np.int64(1)
-    return bits.view(np.float64)
+    # Two returns: Numba can not take the view of a value that is chosen between two.
+    if rank >= 0:
+        return np.int64(rank).view(np.float64)
+    return np.int64(np.int64(-0x8000_0000_0000_0000) - np.int64(rank) - np.int64(1)).view(np.float64)
 
 
 @jit
@@ -32,8 +34,9 @@ def rank32(x):
 
 @jit
 def float32_at(rank):
-    bits = np.int64(rank) if rank >= 0 else np.int64(-0x8000_0000) - np.int64(rank) - np.int64(1)
-    return np.int32(bits).view(np.float32)
+    if rank >= 0:
+        return np.int32(rank).view(np.float32)
+    return np.int32(np.int64(-0x8000_0000) - np.int64(rank) - np.int64(1)).view(np.float32)
 
 
 @jit

@@ -39,14 +39,20 @@ def inspect_callable(function: PredicateFunction, left: pa.Schema, right: pa.Sch
     code = getattr(function, "__code__", None)
     name = getattr(function, "__name__", repr(function))
     if code is None or code.co_argcount != 2 or code.co_kwonlyargcount or code.co_flags & 0x0C:
-        raise PredicateError(f"the predicate {name} must be a Python function of two rows: f(left, right) -> bool")
+        raise PredicateError(
+            f"the predicate {name} must be a Python function of two rows: f(left, right) -> bool"
+        )
     row_names = code.co_varnames[:2]
     captured = set(row_names) & set(code.co_cellvars)
     if captured:
-        raise PredicateError(f"the predicate {name} uses row {captured.pop()!r} inside a nested function: inline it")
+        raise PredicateError(
+            f"the predicate {name} uses row {captured.pop()!r} inside a nested function: inline it"
+        )
     reads = [_attributes(function, row, name) for row in row_names]
     sides = zip(("left", "right"), (left, right), reads, strict=True)
-    return CallablePredicate(function, *(_columns(side, schema, names, name) for side, schema, names in sides))
+    return CallablePredicate(
+        function, *(_columns(side, schema, names, name) for side, schema, names in sides)
+    )
 
 
 def _attributes(function: PredicateFunction, row: str, name: str) -> list[str]:
@@ -55,7 +61,9 @@ def _attributes(function: PredicateFunction, row: str, name: str) -> list[str]:
     instructions = [i for i in dis.get_instructions(function) if i.opname not in ("CACHE", "NOP")]
     line = function.__code__.co_firstlineno
     for here, following in zip(instructions, [*instructions[1:], None], strict=True):
-        line = here.starts_line if type(here.starts_line) is int else getattr(here, "line_number", None) or line
+        line = (
+            here.starts_line if type(here.starts_line) is int else getattr(here, "line_number", None) or line
+        )
         if "_FAST" not in here.opname or "LOAD" not in here.opname:
             continue
         names = here.argval if isinstance(here.argval, tuple) else (here.argval,)
@@ -77,10 +85,15 @@ def _columns(side: str, schema: pa.Schema, names: list[str], function: str) -> t
     for name in names:
         if name not in schema.names:
             raise PredicateError(
-                f"the predicate {function} reads {side} column {name!r}, which does not exist: {side} has {schema.names}"
+                f"the predicate {function} reads {side} column {name!r}, which does not exist: "
+                f"{side} has {schema.names}"
             )
         kind = column_type(schema.field(name).type)
-        if kind is None or not (kind.is_float or kind.name in ("bool", "int", "date", "timestamp")) or kind.bits > 64:
+        if (
+            kind is None
+            or not (kind.is_float or kind.name in ("bool", "int", "date", "timestamp"))
+            or kind.bits > 64
+        ):
             raise PredicateError(
                 f"the predicate {function} reads {side} column {name!r} of type {schema.field(name).type}: a callable "
                 "may read integers up to int64, floats, booleans, dates and timestamps; write SQL for the others"

@@ -62,7 +62,14 @@ class JoinSpec:
                 f"window is {self.window!r}: give a TimeWindow, a RowWindow, or a pair of them (left's, right's)"
             )
         # Computing the derived parts checks them.
-        _ = self.time_unit, self.left_window, self.right_window, self.lateness_ticks, self.schema, self.predicate
+        _ = (
+            self.time_unit,
+            self.left_window,
+            self.right_window,
+            self.lateness_ticks,
+            self.schema,
+            self.predicate,
+        )
 
     def _check_schema(self, side: str) -> None:
         schema, time = getattr(self, side), getattr(self, f"{side}_time")
@@ -70,15 +77,22 @@ class JoinSpec:
             raise SpecError(f"{side} is a {type(schema).__name__}: give a pyarrow.Schema")
         repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
         if repeated:
-            raise SpecError(f"the {side} schema has several columns named {repeated[0]!r}: names must be unique")
+            raise SpecError(
+                f"the {side} schema has several columns named {repeated[0]!r}: names must be unique"
+            )
         encoded = [field for field in schema if pa.types.is_run_end_encoded(field.type)]
         if encoded:
-            raise SpecError(f"{side} column {encoded[0].name!r} has type {encoded[0].type}: decode run-end encoding first")
+            field = encoded[0]
+            raise SpecError(
+                f"{side} column {field.name!r} has type {field.type}: decode run-end encoding first"
+            )
         if time not in schema.names:
             raise SpecError(f"{side}_time is {time!r}, which is no column of {side}: it has {schema.names}")
         kind = schema.field(time).type
         if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind)):
-            raise SpecError(f"{side}_time {time!r} has type {kind}: a time column is a timestamp or an integer")
+            raise SpecError(
+                f"{side}_time {time!r} has type {kind}: a time column is a timestamp or an integer"
+            )
 
     @cached_property
     def predicate(self) -> Expr | CallablePredicate:
@@ -87,19 +101,26 @@ class JoinSpec:
             return parse_predicate(self.on, self.left, self.right)
         if callable(self.on):
             return inspect_callable(self.on, self.left, self.right)
-        raise SpecError(f"on is a {type(self.on).__name__}: give SQL text or a callable f(left_row, right_row)")
+        raise SpecError(
+            f"on is a {type(self.on).__name__}: give SQL text or a callable f(left_row, right_row)"
+        )
 
     @cached_property
     def time_unit(self) -> str | None:
         """The finer unit of the two time columns, in which all times are kept; None for integers."""
         left, right = self.left.field(self.left_time).type, self.right.field(self.right_time).type
         if pa.types.is_timestamp(left) != pa.types.is_timestamp(right):
-            raise SpecError(f"left_time is {left} and right_time is {right}: both must be timestamps or both integers")
+            raise SpecError(
+                f"left_time is {left} and right_time is {right}: both must be timestamps or both integers"
+            )
         if not pa.types.is_timestamp(left):
             return None
         if (left.tz is None) != (right.tz is None):
-            raise SpecError(f"left_time is {left} and right_time is {right}: both must have a time zone or neither")
-        return max(left.unit, right.unit, key=TIME_SCALE.__getitem__)
+            raise SpecError(
+                f"left_time is {left} and right_time is {right}: both must have a time zone or neither"
+            )
+        units: list[str] = [left.unit, right.unit]
+        return max(units, key=TIME_SCALE.__getitem__)
 
     @cached_property
     def left_window(self) -> SideWindow:

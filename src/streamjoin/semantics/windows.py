@@ -68,7 +68,9 @@ def ticks(duration: Duration, unit: str | None, what: str) -> int:
 
 def _check_duration(duration: Duration, what: str) -> None:
     if isinstance(duration, bool) or not isinstance(duration, (int, str, datetime.timedelta)):
-        raise WindowError(f"{what} is {duration!r}: give a string, a timedelta, or an int for integer time columns")
+        raise WindowError(
+            f"{what} is {duration!r}: give a string, a timedelta, or an int for integer time columns"
+        )
     length = duration if isinstance(duration, int) else nanoseconds(duration, what)
     if length < 0:
         raise WindowError(f"{what} is {duration!r}: a window can not be negative, zero is the smallest")
@@ -112,7 +114,9 @@ class RowWindow:
             if isinstance(rows, bool) or not isinstance(rows, int):
                 raise WindowError(f"RowWindow {side} is {rows!r}: give a whole number of rows")
             if rows < 0:
-                raise WindowError(f"RowWindow {side} is {rows}: a window can not be negative, zero is the smallest")
+                raise WindowError(
+                    f"RowWindow {side} is {rows}: a window can not be negative, zero is the smallest"
+                )
             if rows > INT64_MAX:
                 raise WindowError(f"RowWindow {side} is {rows}, which overflows 64 bits")
 

@@ -51,6 +51,12 @@ class Matches:
     left: np.ndarray
     right: np.ndarray
 
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def by_side(self) -> dict[str, np.ndarray]:
+        return {"left": self.left, "right": self.right}
+
 
 class ThreeStep:
     """The procedure on one thread. `fetch` gives payload columns of row ids, for residual conditions."""
@@ -63,7 +69,7 @@ class ThreeStep:
         self.settles = order == "timestamp" or spec.left_window.rows or spec.right_window.rows
         self.windows = {side: ScanWindow(programs[side], self.settles) for side in SIDES}
         self.comparisons = 0
-        self.ranks = {side: np.zeros(0, np.int32) for side in SIDES}  # order of the sources, by number
+        self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
         self._residuals = {s: None if (r := programs[s].residual) is None else Filter(r) for s in SIDES}
         self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
         self._arrived: deque[tuple[str, Tuples]] = deque()
@@ -73,10 +79,12 @@ class ThreeStep:
         self._step = LARGEST_STEP
         self._pairs = PairBuffer(65_536)
 
-    def push(self, side: str, tuples: Tuples, frontier: Frontier) -> None:
-        """Take tuples of one side, in the total order, and what is known to come after them."""
+    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+        """Take tuples of one side, in the total order, the order of the sources by their numbers, and what is known
+        to come after them."""
+        self._ranks = ranks
         if self.settles:
-            self.windows[side].insert(tuples, self.ranks[side])
+            self.windows[side].insert(tuples, self._ranks[side])
         elif len(tuples):
             self._arrived.append((side, tuples))
         self.advance(frontier)
@@ -91,16 +99,26 @@ class ThreeStep:
             self._expire()
 
     @property
+    def least_result_time(self) -> float:
+        """Once idle: no result to come is earlier. Each has a tuple that is still to come or to settle."""
+        waiting = [
+            int(self.windows[side]["ts"][self._probed[side]])
+            for side in SIDES
+            if self.settles and self._probed[side] < len(self.windows[side])
+        ]
+        return min([*self._frontier.low.values(), *waiting])
+
+    @property
     def idle(self) -> bool:
         return not self._arrived and self._probed == self._settled
 
-    def step(self, most: int) -> Matches:
+    def step(self, most: float) -> Matches:
         """Do a part of the waiting work; at most `most` results, or those of a single tuple."""
         return self._settled_step(most) if self.settles else self._arrival_step(most)
 
     # At once
 
-    def _arrival_step(self, most: int) -> Matches:
+    def _arrival_step(self, most: float) -> Matches:
         side, tuples = self._arrived[0]
         stored = OTHER[side]
         while True:
@@ -114,7 +132,7 @@ class ThreeStep:
         if self._offset >= len(tuples):
             self._arrived.popleft()
             self._offset = 0
-            self.windows[side].insert(tuples, self.ranks[side])
+            self.windows[side].insert(tuples, self._ranks[side])
             if not self._arrived:
                 self._expire()
         return matches
@@ -136,9 +154,11 @@ class ThreeStep:
         low, high = (int(np.searchsorted(held, int(bound), end)) for end in ("left", "right"))
         if SIDES.index(side) != first_side:
             return high if SIDES.index(side) < first_side else low
-        return low + int(np.searchsorted(self.ranks[side][self.windows[side]["source"][low:high]], rank, "right"))
+        return low + int(
+            np.searchsorted(self._ranks[side][self.windows[side]["source"][low:high]], rank, "right")
+        )
 
-    def _settled_step(self, most: int) -> Matches:
+    def _settled_step(self, most: float) -> Matches:
         compared = self.comparisons
         while True:
             self.comparisons = compared
@@ -164,8 +184,8 @@ class ThreeStep:
             ends[other] = max(self._probed[other], min(ends[other], cut))
         return ends
 
-    def _settled_probe(self, side: str, end: int, most: int) -> tuple[np.ndarray, ...] | None:
-        """Probe with the tuples of `side` up to `end`: (left ids, right ids, sort keys of the later, of the earlier)."""
+    def _settled_probe(self, side: str, end: int, most: float) -> tuple[np.ndarray, ...] | None:
+        """Probe with the tuples of `side` up to `end`: left ids, right ids and, if asked, the keys to sort them by."""
         begin, stored = self._probed[side], OTHER[side]
         probes = self.windows[side].rows(begin, end)
         found = self._probe(stored, probes, *self._preceding(stored, probes.ts), most)
@@ -175,7 +195,14 @@ class ThreeStep:
         matches = self._matches(side, probes.id[probe], self.windows[stored]["id"][pos])
         if self.order != "timestamp":
             return matches.left, matches.right
-        return matches.left, matches.right, probes.ts[probe], np.full(len(probe), SIDES.index(side)), probe, pos
+        return (
+            matches.left,
+            matches.right,
+            probes.ts[probe],
+            np.full(len(probe), SIDES.index(side)),
+            probe,
+            pos,
+        )
 
     def _preceding(self, stored: str, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Positions of stored tuples that precede probes at `ts` in the total order and are still in the window."""
@@ -196,7 +223,7 @@ class ThreeStep:
     # Both
 
     def _probe(
-        self, stored: str, probes: Tuples, start: np.ndarray, stop: np.ndarray, most: int
+        self, stored: str, probes: Tuples, start: np.ndarray, stop: np.ndarray, most: float
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Pairs (probe, position); None if there are more than `most`: the next try takes fewer probes."""
         pairs, window = self._pairs, self.windows[stored]
@@ -207,7 +234,7 @@ class ThreeStep:
                 self._step = max(1, len(probes) // 4)
                 return None
         self.comparisons += int((stop - start).sum())
-        if pairs.count < most // 4:
+        if pairs.count < most / 4:
             self._step = min(2 * self._step, LARGEST_STEP)
         return pairs.take()
 
@@ -215,11 +242,15 @@ class ThreeStep:
         residual = self._residuals[stored]
         if residual is None or pairs.count == before:
             return
-        probing, held = probes.id[pairs.probe[before : pairs.count]], self.windows[stored]["id"][pairs.pos[before : pairs.count]]
+        fresh = slice(before, pairs.count)
+        ids = {
+            stored: self.windows[stored]["id"][pairs.pos[fresh]],
+            OTHER[stored]: probes.id[pairs.probe[fresh]],
+        }
         data: dict[Column, ColumnData] = {}
-        for side, ids in ((stored, held), (OTHER[stored], probing)):
-            data |= self._fetch(side, tuple(c for c in residual.columns if c.side == side), ids)
-        pairs.keep(before, residual(data, len(held)))
+        for side in SIDES:
+            data |= self._fetch(side, tuple(c for c in residual.columns if c.side == side), ids[side])
+        pairs.keep(before, residual(data, pairs.count - before))
 
     def _matches(self, probing: str, probe_ids: np.ndarray, held_ids: np.ndarray) -> Matches:
         return Matches(probe_ids, held_ids) if probing == "left" else Matches(held_ids, probe_ids)

@@ -1,0 +1,90 @@
+"""The result buffer: bounded, shared by the thread that works and those that poll."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from streamjoin.payload import PayloadStore, Rows
+from streamjoin.semantics.spec import SIDES
+from streamjoin.topologies.three_step import Matches
+
+
+class ResultBuffer:
+    """Id pairs that wait for `poll`, and the payload they need.
+
+    One lock guards both: a drained pair takes a view of the payload along in the same moment, so
+    payload can be released as soon as neither a window nor a waiting pair needs it.
+    """
+
+    def __init__(self, most: int):
+        self.most = most
+        self.rows = self.total = 0
+        self.payload = {side: PayloadStore() for side in SIDES}
+        self.punctuation: float = -math.inf  # no result to come has a result time below this
+        self._told: float = -math.inf
+        self._unbounded = False
+        self._waiting: list[Matches] = []
+        self._least = dict.fromkeys(SIDES, math.inf)  # smallest ids among the waiting pairs
+        self._changed = threading.Condition()
+
+    def lock(self) -> threading.Condition:
+        """Hold this to change or view the payload."""
+        return self._changed
+
+    @property
+    def room(self) -> float:
+        return math.inf if self._unbounded else self.most - self.rows
+
+    def add(self, matches: Matches) -> None:
+        with self._changed:
+            self._waiting.append(matches)
+            self.rows += len(matches)
+            self.total += len(matches)
+            for side, ids in matches.by_side().items():
+                self._least[side] = min(self._least[side], int(ids.min()))
+
+    def wait_for_room(self, deadline: float) -> bool:
+        """Wait until results were taken; False if the deadline (of `time.perf_counter`) came first."""
+        with self._changed:
+            while self.room <= 0:
+                rest = deadline - time.perf_counter()
+                if rest <= 0:
+                    return False
+                self._changed.wait(None if rest == math.inf else rest)
+        return True
+
+    def lift_bound(self) -> None:
+        """Let everything in from now on, and whoever waits go on."""
+        with self._changed:
+            self._unbounded = True
+            self._changed.notify_all()
+
+    def drain(self) -> tuple[dict[str, np.ndarray], Mapping[str, Rows], float | None]:
+        """Take all waiting pairs: ids by side, the payload to build rows from, and the punctuation that holds after
+        them if it is news."""
+        with self._changed:
+            waiting, self._waiting, self.rows = self._waiting, [], 0
+            self._least = dict.fromkeys(SIDES, math.inf)
+            views = {side: store.view() for side, store in self.payload.items()}
+            news = (
+                self.punctuation
+                if self.punctuation > self._told and math.isfinite(self.punctuation)
+                else None
+            )
+            self._told = self.punctuation
+            self._changed.notify_all()
+        parts = [matches.by_side() for matches in waiting]
+        empty = [np.empty(0, np.int64)]
+        return {side: np.concatenate([part[side] for part in parts] or empty) for side in SIDES}, views, news
+
+    def release(self, side: str, before: int) -> int:
+        """Let go of payload rows that come before `before` and before any waiting pair; the oldest row still held."""
+        with self._changed:
+            store = self.payload[side]
+            store.release(int(min(before, self._least[side])))
+            return store.first_id
