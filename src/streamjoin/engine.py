@@ -57,8 +57,6 @@ def open_join(
     ...     join.finish().to_pylist()
     [{'ts': 1, 'x': 7, 'ts_right': 5, 'x_right': 7}]
     """
-    if not isinstance(spec, JoinSpec):
-        raise SpecError(f"spec is a {type(spec).__name__}: give a JoinSpec")
     if isinstance(max_results, bool) or not isinstance(max_results, int) or max_results < 1:
         raise SpecError(f"max_results is {max_results!r}; allowed: a whole number of rows from 1 on")
     plan = make_plan(spec, topology, index, workers, order)
@@ -112,7 +110,7 @@ class Join:
         or, after `timeout` seconds, raises `Backpressure`; then nothing of `data` was taken.
         """
         self._check_side(side)
-        self._push(self._open_source(side, "", reuse=True), data, timeout)
+        self._push(side, None, data, timeout)
 
     def source(self, side: str, name: str) -> Source:
         """Open one more physical stream of a side. Open all of them before pushing: what a newcomer brings from
@@ -120,39 +118,54 @@ class Join:
         self._check_side(side)
         if not isinstance(name, str):
             raise InputError(f"a source's name is a string, not {name!r}")
-        return self._open_source(side, name, reuse=False)
-
-    def _open_source(self, side: str, name: str, reuse: bool) -> Source:
         with self._registry:
             self._check_open()
-            source = self._sources.find(side, name) if reuse else None
-            if source is not None:
-                return source
-            if side in self._sources.ended:
-                raise ClosedError(f"the {side} side has ended: no source can be opened")
-            return self._sources.add(self, side, name, self.spec.lateness_ticks)
+            return self._sources.add(self._new_source(side, name))
 
-    def _push(self, source: Source, data: Any, timeout: float | None) -> None:
-        side = source.side
+    def _new_source(self, side: str, name: str) -> Source:
+        if side in self._sources.ended:
+            raise ClosedError(f"the {side} side has ended: no source can be opened")
+        return Source(self, side, name, self.spec.lateness_ticks)
+
+    def _push(self, side: str, source: Source | None, data: Any, timeout: float | None) -> None:
+        """Push to a source, or to the default one, which is opened by the first data it takes."""
+        if timeout is not None and (
+            isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 0
+        ):
+            raise InputError(f"timeout is {timeout!r}; allowed: seconds from 0 on, or None to wait for ever")
         batch = as_batch(data, self._schemas[side], side)
         ts = event_times(batch, self.spec, side)
         arrived = time.perf_counter()
         deadline = math.inf if timeout is None else arrived + timeout
-        with self._locked(deadline):
-            self._check_open()
-            if source.closed:
-                raise ClosedError(f"source {source.name!r} of {side} is closed")
-            late = self._sources.late(source, ts, self._topology.settles)
-            self._make_room(deadline)
-            with self._failing():
-                self._take(source, batch, ts, late, arrived)
-            self._run(deadline)
+        while True:
+            with self._locked(deadline):
+                self._check_open()
+                into = source or self._sources.find(side, "") or self._new_source(side, "")
+                if into.closed:
+                    raise ClosedError(f"source {into.name!r} of {side} is closed")
+                late = self._sources.late(into, ts, self._topology.settles)
+                if self._run() and self._results.room > 0:
+                    with self._failing():
+                        self._take(into, batch, ts, late, arrived)
+                    done = self._run()
+                    break
+            if not self._results.wait_for_room(deadline):
+                raise Backpressure(
+                    f"{self._results.rows:,} result rows wait for poll() and max_results is {self._results.most:,}: "
+                    "nothing of this push was taken; poll, then push again"
+                )
+        while not done and self._results.wait_for_room(deadline):
+            with self._locked(math.inf):
+                done = self._run()
 
     def _take(
         self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, late: np.ndarray, arrived: float
     ) -> None:
         """Accept checked data: number it, keep its payload, hand it to the topology."""
         side, payload = source.side, self._results.payload[source.side]
+        if source.number < 0:
+            with self._registry:
+                self._sources.add(source)
         if len(ts):
             source.newest = max(source.newest, int(ts.max()))
         if late.any():
@@ -228,17 +241,15 @@ class Join:
     def _progress(self) -> None:
         with self._failing():
             self._topology.advance(self._sources.frontier())
-        self._run(deadline=0.0)
+        self._run()
 
     # Work
 
-    def _run(self, deadline: float) -> bool:
-        """Let the topology work until it is idle; False if results did not fit and the deadline came."""
+    def _run(self) -> bool:
+        """Let the topology work while results fit; whether nothing is left to do. Needs `_work`."""
         while not self._topology.idle and self._state != "closed":
             if self._results.room <= 0:
-                if not self._results.wait_for_room(deadline):
-                    return False
-                continue
+                return False
             with self._failing():
                 matches = self._topology.step(self._results.room)
                 if len(matches):
@@ -269,16 +280,6 @@ class Join:
             if len(stamps):
                 stamps.drop(max(0, int(np.searchsorted(stamps["id"], held, "right")) - 1))
 
-    def _make_room(self, deadline: float) -> None:
-        """Return when earlier work is done and results fit; else raise `Backpressure` at the deadline."""
-        if self._run(deadline) and self._results.wait_for_room(deadline):
-            self._check_open()
-            return
-        raise Backpressure(
-            f"{self._results.rows:,} result rows wait for poll() and max_results is {self._results.most:,}: "
-            "nothing of this push was taken; poll, then push again"
-        )
-
     def _fetch(self, side: str, columns: tuple[Column, ...], ids: np.ndarray) -> dict[Column, ColumnData]:
         if not columns:
             return {}
@@ -296,7 +297,7 @@ class Join:
         if self._work.acquire(blocking=False):
             try:
                 if self._state == "open":
-                    self._run(deadline=0.0)
+                    self._run()
             finally:
                 self._work.release()
         return batches
@@ -341,6 +342,7 @@ class Join:
         """Give up what has not been polled. Closing twice is harmless."""
         self._state = "closed"
         self._results.lift_bound()
+        self._results.drain()
 
     def __enter__(self) -> Join:
         return self
@@ -385,8 +387,10 @@ class Join:
     @contextmanager
     def _locked(self, deadline: float) -> Iterator[None]:
         rest = deadline - time.perf_counter()
-        if not self._work.acquire(timeout=-1 if rest == math.inf else max(0.0, rest)):
-            raise Backpressure("another push is still waiting for room: nothing of this push was taken")
+        if not self._work.acquire(
+            timeout=-1 if rest == math.inf else min(max(0.0, rest), threading.TIMEOUT_MAX)
+        ):
+            raise Backpressure("another push is still at work: nothing of this push was taken; push again")
         try:
             yield
         finally:
@@ -412,6 +416,7 @@ def join_tables(
     order: str = "any",
 ) -> pa.Table:
     """Join two whole tables, in any row order (each is sorted by its time first, stably)."""
+    make_plan(spec, topology, index, workers, order)  # checks them
     batches, times = {}, {}
     for side, table in zip(SIDES, (left, right), strict=True):
         batch = as_batch(table, storage_schema(spec.side_schema(side)), side)

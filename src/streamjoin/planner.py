@@ -33,6 +33,8 @@ class Plan:
 
 def make_plan(spec: JoinSpec, topology: str, index: str, workers: int | None, order: str) -> Plan:
     """Check the choices and fill in what is left to us ("auto", None)."""
+    if not isinstance(spec, JoinSpec):
+        raise SpecError(f"spec is a {type(spec).__name__}: give a JoinSpec")
     _check("topology", topology, ("auto", *TOPOLOGIES))
     _check("index", index, ("auto", *INDEXES))
     _check("order", order, ORDERS)

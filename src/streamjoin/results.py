@@ -55,7 +55,7 @@ class ResultBuffer:
                 rest = deadline - time.perf_counter()
                 if rest <= 0:
                     return False
-                self._changed.wait(None if rest == math.inf else rest)
+                self._changed.wait(min(rest, threading.TIMEOUT_MAX))
         return True
 
     def lift_bound(self) -> None:

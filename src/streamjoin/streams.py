@@ -31,17 +31,8 @@ def as_batch(data: Any, schema: pa.Schema, side: str) -> pa.RecordBatch:
         batch = data
     elif isinstance(data, pa.Table):
         batch = one_batch(data)
-    elif hasattr(data, "__arrow_c_stream__"):
-        batch = one_batch(pa.table(data))
-    elif hasattr(data, "__arrow_c_array__"):
-        batch = pa.record_batch(data)
     else:
-        raise InputError(
-            f"{side} data is a {type(data).__name__}: give a pyarrow RecordBatch or Table, or anything with the Arrow "
-            "PyCapsule interface (pandas, polars, ...)"
-        )
-    if batch.schema.equals(schema):
-        return batch
+        batch = _imported(data, schema, side)
     missing = [name for name in schema.names if name not in batch.schema.names]
     extra = [name for name in batch.schema.names if name not in schema.names]
     if missing or extra or len(batch.schema.names) != len(schema.names):
@@ -50,14 +41,33 @@ def as_batch(data: Any, schema: pa.Schema, side: str) -> pa.RecordBatch:
             + (f"; missing: {missing}" if missing else "")
             + (f"; not in the spec: {extra}" if extra else "")
         )
+    for field in schema:
+        if not field.nullable and batch.column(field.name).null_count:
+            raise InputError(f"{side} column {field.name!r} has nulls, but the spec says it is not nullable")
+    if batch.schema.equals(schema):
+        return batch
     columns = [_conform(batch.column(field.name), field, side) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def _imported(data: Any, schema: pa.Schema, side: str) -> pa.RecordBatch:
+    """Data of another library, through the Arrow PyCapsule interface."""
+    wanted = "give a pyarrow RecordBatch or Table, or a table with the Arrow PyCapsule interface (pandas, polars, ...)"
+    if not (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
+        raise InputError(f"{side} data is a {type(data).__name__}: {wanted}")
+    try:
+        table = pa.table(data) if hasattr(data, "__arrow_c_stream__") else pa.table(pa.record_batch(data))
+    except (pa.ArrowInvalid, TypeError) as error:
+        raise InputError(
+            f"{side} data is a {type(data).__name__}, which is no table ({error}): {wanted}"
+        ) from error
+    # pandas exports an unnamed index, such as sorting leaves behind, under this name.
+    index = [n for n in table.column_names if n.startswith("__index_level_") and n not in schema.names]
+    return one_batch(table.drop_columns(index))
+
+
 def _conform(column: pa.Array, field: pa.Field, side: str) -> pa.Array:
     """The column in the spec's type: another layout of the same values is converted, another type refused."""
-    if column.null_count and not field.nullable:
-        raise InputError(f"{side} column {field.name!r} has nulls, but the spec says it is not nullable")
     if column.type == field.type:
         return column
     plain = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
@@ -103,15 +113,15 @@ class Source:
     join: Join
     side: str
     name: str
-    number: int
     lateness: int | None
     newest: float = -math.inf  # the greatest ts seen
     promised: float = -math.inf  # by `advance`
     closed: bool = False
+    number: int = -1  # from 0 on, once the join knows it
 
     def push(self, data: Any, timeout: float | None = None) -> None:
         """Push Arrow data of this source; as `Join.push`."""
-        self.join._push(self, data, timeout)
+        self.join._push(self.side, self, data, timeout)
 
     def advance(self, ts: int) -> None:
         """Promise that no tuple before `ts` (in ticks of the spec's time unit) will come: an idle source need not
@@ -162,16 +172,23 @@ class Sources:
         }  # order by name, for each source's number
         self.ended: set[str] = set()
         self._low: dict[str, float] = dict.fromkeys(SIDES, -math.inf)
-        self._bound: tuple[float, int, int] = (-math.inf, 0, -1)  # (ts, side, source number)
+        self._bound: tuple[float, int, str] = (
+            -math.inf,
+            0,
+            "",
+        )  # no tuple with a smaller (ts, side, source name)
 
     def find(self, side: str, name: str) -> Source | None:
         return self._of[side].get(name)
 
-    def add(self, join: Join, side: str, name: str, lateness: int | None) -> Source:
-        known = self._of[side]
-        if name in known:
-            raise InputError(f"{side} has a source named {name!r} already; its sources are {sorted(known)}")
-        known[name] = source = Source(join, side, name, len(known), lateness)
+    def add(self, source: Source) -> Source:
+        side, known = source.side, self._of[source.side]
+        if source.name in known:
+            raise InputError(
+                f"{side} has a source named {source.name!r} already; its sources are {sorted(known)}"
+            )
+        source.number = len(known)
+        known[source.name] = source
         ranks = np.empty(len(known), np.int32)
         ranks[[s.number for s in sorted(known.values(), key=lambda s: s.name)]] = np.arange(len(known))
         self.ranks[side] = ranks
@@ -187,11 +204,9 @@ class Sources:
         late = source.late(ts)
         if self._low[source.side] > -math.inf:
             late |= ts < self._low[source.side]
-        bound, first_side, number = self._bound
+        bound, *first = self._bound
         if settles and math.isfinite(bound):
-            first = (first_side, self.ranks[SIDES[first_side]][number] if number >= 0 else -1)
-            mine = (SIDES.index(source.side), self.ranks[source.side][source.number])
-            late |= (ts < bound) | ((ts == bound) & bool(mine < first))
+            late |= (ts < bound) | ((ts == bound) & ([SIDES.index(source.side), source.name] < first))
         return late
 
     def frontier(self) -> Frontier:
@@ -204,11 +219,11 @@ class Sources:
             current = [source for source in self._of[side].values() if not source.closed]
             if current:
                 self._low[side] = max(self._low[side], min(source.watermark for source in current))
-            marks = [
-                (max(s.watermark, self._low[side]), side_number, int(self.ranks[side][s.number]), s.number)
-                for s in current
-            ]
-            bounds.append(min(marks, default=(self._low[side], side_number, -1, -1)))
-        ts, side_number, rank, number = min(bounds, default=(math.inf, 0, 0, -1))
-        self._bound = (ts, side_number, number)
+            marks = [(max(s.watermark, self._low[side]), side_number, s.name) for s in current]
+            # Without an open source, one of any name may come.
+            bounds.append(min(marks, default=(self._low[side], side_number, "")))
+        self._bound = min(bounds, default=(math.inf, 0, ""))
+        ts, side_number, name = self._bound
+        first = self.find(SIDES[side_number], name)
+        rank = -1 if first is None or first.closed else int(self.ranks[SIDES[side_number]][first.number])
         return Frontier((ts, side_number, rank), dict(self._low))

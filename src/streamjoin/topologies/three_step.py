@@ -123,7 +123,7 @@ class ThreeStep:
         stored = OTHER[side]
         while True:
             probes = tuples.pick(slice(self._offset, self._offset + self._step))
-            found = self._probe(stored, probes, *self._reach(stored, probes.ts), most)
+            found = self._probe(stored, probes, *self._reach(stored, probes.ts), most, len(probes) > 1)
             if found is not None:
                 break
         probe, pos = found
@@ -163,11 +163,13 @@ class ThreeStep:
         while True:
             self.comparisons = compared
             ends = self._cut()
-            parts = [self._settled_probe(side, end, most) for side, end in ends.items()]
-            if all(part is not None for part in parts):
+            several = sum(ends.values()) > sum(self._probed.values()) + 1
+            left = self._settled_probe("left", ends["left"], most, several)
+            right = left and self._settled_probe("right", ends["right"], most - len(left[0]), several)
+            if left and right:
                 break
         self._probed = ends
-        matches = self._merge([part for part in parts if part is not None])
+        matches = self._merge([left, right])
         self._expire()
         return matches
 
@@ -175,6 +177,10 @@ class ThreeStep:
         """Where the next step ends on each side: the first tuples in the total order that have not probed."""
         ends = {side: min(self._settled[side], self._probed[side] + self._step) for side in SIDES}
         times = {side: self.windows[side]["ts"] for side in SIDES}
+        if self._step == 1 and all(ends[side] > self._probed[side] for side in SIDES):
+            first = times["left"][self._probed["left"]] <= times["right"][self._probed["right"]]
+            later = "right" if first else "left"
+            return {**ends, later: self._probed[later]}
         whole = {side: ends[side] == self._settled[side] for side in SIDES}
         lasts = {s: (times[s][ends[s] - 1], SIDES.index(s)) for s in SIDES if not whole[s]}
         if lasts:
@@ -184,11 +190,13 @@ class ThreeStep:
             ends[other] = max(self._probed[other], min(ends[other], cut))
         return ends
 
-    def _settled_probe(self, side: str, end: int, most: float) -> tuple[np.ndarray, ...] | None:
+    def _settled_probe(
+        self, side: str, end: int, most: float, several: bool
+    ) -> tuple[np.ndarray, ...] | None:
         """Probe with the tuples of `side` up to `end`: left ids, right ids and, if asked, the keys to sort them by."""
         begin, stored = self._probed[side], OTHER[side]
         probes = self.windows[side].rows(begin, end)
-        found = self._probe(stored, probes, *self._preceding(stored, probes.ts), most)
+        found = self._probe(stored, probes, *self._preceding(stored, probes.ts), most, several)
         if found is None:
             return None
         probe, pos = found
@@ -223,15 +231,16 @@ class ThreeStep:
     # Both
 
     def _probe(
-        self, stored: str, probes: Tuples, start: np.ndarray, stop: np.ndarray, most: float
+        self, stored: str, probes: Tuples, start: np.ndarray, stop: np.ndarray, most: float, several: bool
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Pairs (probe, position); None if there are more than `most`: the next try takes fewer probes."""
+        """Pairs (probe, position); None if there are more than `most` in a step of several tuples: the next try
+        takes fewer."""
         pairs, window = self._pairs, self.windows[stored]
         pairs.count = 0
         for before in window.probe(probes, start, stop, pairs) if len(probes) else ():
             self._check_residual(stored, probes, pairs, before)
-            if pairs.count > most and len(probes) > 1:
-                self._step = max(1, len(probes) // 4)
+            if pairs.count > most and several:
+                self._step = max(1, min(self._step, len(probes)) // 4)
                 return None
         self.comparisons += int((stop - start).sum())
         if pairs.count < most / 4:
