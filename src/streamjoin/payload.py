@@ -21,6 +21,11 @@ def storage_type(kind: pa.DataType) -> pa.DataType:
         return pa.large_string() if kind == pa.string_view() else pa.large_binary()
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(storage_type(field.type)) for field in kind.fields])
+    if pa.types.is_map(kind):
+        key, item = (field.with_type(storage_type(field.type)) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item, kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(storage_type(kind.value_type)), kind.list_size)
     for is_list, make in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
         if is_list(kind):
             return make(kind.value_field.with_type(storage_type(kind.value_type)))

@@ -137,7 +137,11 @@ def _without_layout(kind: pa.DataType) -> pa.DataType:
 def _take(column: pa.ChunkedArray, rows: pa.Array) -> pa.ChunkedArray:
     if column.type in (pa.string_view(), pa.binary_view()):  # which Arrow can not take from
         return _take(column.cast(_without_layout(column.type)), rows).cast(column.type)
-    return column.take(rows)
+    try:
+        return column.take(rows)
+    except pa.ArrowNotImplementedError:  # views inside lists, structs or maps
+        values = column.to_pylist()
+        return pa.chunked_array([pa.array([values[row] for row in rows.to_pylist()], column.type)])
 
 
 def _read_rows(table: pa.Table, spec: JoinSpec, side: str) -> list[dict[str, Value]]:
