@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin.codegen.columns import ColumnData, to_column_data
-from streamjoin.index.scan import Tuples
+from streamjoin.index.protocol import Tuples
 from streamjoin.index.sliding import SlidingColumns
 from streamjoin.payload import storage_schema
 from streamjoin.planner import TOPOLOGIES, Plan, explain_plan, make_plan
@@ -29,7 +29,7 @@ from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.stats import LatencyRecorder, Stats
 from streamjoin.streams import Source, Sources, as_batch, event_times
-from streamjoin.topologies.three_step import OTHER, Matches
+from streamjoin.topologies.protocol import OTHER, Matches, Topology
 
 MAX_RESULTS = 1_000_000  # result rows that may wait for `poll`
 BATCH_ROWS = 65_536  # rows of a result batch at most
@@ -90,7 +90,9 @@ class Join:
         self.plan, self.spec = plan, plan.spec
         self._schemas = {side: storage_schema(plan.spec.side_schema(side)) for side in SIDES}
         self._results = ResultBuffer(max_results)
-        self._topology = TOPOLOGIES[plan.topology](plan.spec, plan.programs, plan.order, self._fetch)
+        self._topology: Topology = TOPOLOGIES[plan.topology](
+            plan.spec, plan.programs, plan.order, self._fetch
+        )
         self._sources = Sources()
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
         self._latency = LatencyRecorder()
@@ -130,7 +132,7 @@ class Join:
     def _push(self, side: str, source: Source | None, data: Any, timeout: float | None) -> None:
         """Push to a source, or to the default one, which is opened by the first data it takes."""
         if timeout is not None and (
-            isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 0
+            isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0
         ):
             raise InputError(f"timeout is {timeout!r}; allowed: seconds from 0 on, or None to wait for ever")
         batch = as_batch(data, self._schemas[side], side)

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamjoin.payload import PayloadStore, Rows
 from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.three_step import Matches
+from streamjoin.topologies.protocol import Matches
 
 
 class ResultBuffer:

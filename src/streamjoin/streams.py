@@ -15,7 +15,7 @@ from streamjoin.payload import one_batch, storage_type
 from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.types import TIME_SCALE
-from streamjoin.topologies.three_step import Frontier
+from streamjoin.topologies.protocol import Frontier
 
 if TYPE_CHECKING:
     from streamjoin.engine import Join

@@ -57,14 +57,18 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not pa.types.is_dictionary(column.type):
         return column
     values = column.dictionary
-    if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):  # which Arrow can not decode
+    if pa.types.is_string_view(values.type) or pa.types.is_binary_view(
+        values.type
+    ):  # which Arrow can not decode
         values = values.cast(_large(values.type))
         return pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
     return column.dictionary_decode()
 
 
 def _large(kind: pa.DataType) -> pa.DataType:
-    return pa.large_string() if pa.types.is_string(kind) or pa.types.is_string_view(kind) else pa.large_binary()
+    return (
+        pa.large_string() if pa.types.is_string(kind) or pa.types.is_string_view(kind) else pa.large_binary()
+    )
 
 
 def to_column_data(column: pa.Array | pa.ChunkedArray, kind: Type) -> ColumnData:

@@ -3,41 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from streamjoin.codegen.programs import WindowProgram, is_done, new_cursor
+from streamjoin.index.protocol import Tuples
 from streamjoin.index.sliding import SlidingColumns
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import MIN_ROOM
 
 MOST_ROWS = 2**31 - 1  # positions are 32-bit
-
-
-@dataclass(frozen=True)
-class Tuples:
-    """Tuples of one side, prepared for the kernels, in the total order.
-
-    `ts`, `id`: int64. `source`: the number of the physical stream. `stored` and `probing`: what the programs
-    prepared for their two roles. `nulls`: whether something in those may be NULL.
-    """
-
-    ts: np.ndarray
-    id: np.ndarray
-    source: np.ndarray
-    stored: dict[str, np.ndarray]
-    probing: dict[str, np.ndarray]
-    nulls: bool
-
-    def __len__(self) -> int:
-        return len(self.ts)
-
-    def pick(self, rows: slice | np.ndarray) -> Tuples:
-        stored, probing = (
-            {name: a[rows] for name, a in role.items()} for role in (self.stored, self.probing)
-        )
-        return Tuples(self.ts[rows], self.id[rows], self.source[rows], stored, probing, self.nulls)
 
 
 class ScanWindow:

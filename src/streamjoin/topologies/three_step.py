@@ -15,47 +15,22 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.codegen.programs import WindowProgram
-from streamjoin.index.scan import ScanWindow, Tuples
+from streamjoin.index.protocol import Tuples
+from streamjoin.index.scan import ScanWindow
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, Matches
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 LARGEST_STEP = 16_384  # probes in one step
-OTHER = {"left": "right", "right": "left"}
-
-Fetch = Callable[[str, tuple[Column, ...], np.ndarray], dict[Column, ColumnData]]
-
-
-@dataclass(frozen=True)
-class Frontier:
-    """What can still come. `bound`: no tuple with a smaller (ts, side, source rank) will; `low`: the least ts
-    that each side can still bring (infinity: the side has ended)."""
-
-    bound: tuple[float, int, int]
-    low: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Matches:
-    """Results of one step: row ids of both sides."""
-
-    left: np.ndarray
-    right: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.left)
-
-    def by_side(self) -> dict[str, np.ndarray]:
-        return {"left": self.left, "right": self.right}
 
 
 class ThreeStep:

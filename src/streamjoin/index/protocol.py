@@ -1,0 +1,57 @@
+"""Tuples as kernels see them, and what every window can do with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from streamjoin.kernels.pairs import PairBuffer
+
+
+@dataclass(frozen=True)
+class Tuples:
+    """Tuples of one side, prepared for the kernels, in the total order.
+
+    `ts`, `id`: int64. `source`: the number of the physical stream. `stored` and `probing`: what the programs
+    prepared for their two roles. `nulls`: whether something in those may be NULL.
+    """
+
+    ts: np.ndarray
+    id: np.ndarray
+    source: np.ndarray
+    stored: dict[str, np.ndarray]
+    probing: dict[str, np.ndarray]
+    nulls: bool
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    def pick(self, rows: slice | np.ndarray) -> Tuples:
+        stored, probing = (
+            {name: a[rows] for name, a in role.items()} for role in (self.stored, self.probing)
+        )
+        return Tuples(self.ts[rows], self.id[rows], self.source[rows], stored, probing, self.nulls)
+
+
+class WindowIndex(Protocol):
+    """The tuples of one side that still wait for partners, sorted by (ts, source, seq)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """A column (`ts`, `id`, `source`) of the tuples held, oldest first; valid until the next change."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
+        """Add tuples, themselves in order; `rank[source]` orders sources."""
+
+    def probe(self, probes: Tuples, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer) -> Iterator[int]:
+        """Append (probe, position) pairs, positions counted from the oldest tuple and within [start, stop)."""
+
+    def drop(self, count: int) -> None:
+        """Expire the oldest tuples."""

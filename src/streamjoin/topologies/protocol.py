@@ -1,0 +1,78 @@
+"""What the engine and a topology say to each other.
+
+The engine hands over prepared tuples and what can still come; the topology hands back id pairs. It owns
+the windows and decides who compares what, and when; it never sees payload, sources or pollers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from streamjoin.codegen.columns import ColumnData
+from streamjoin.index.protocol import Tuples, WindowIndex
+from streamjoin.semantics.expressions import Column
+
+OTHER = {"left": "right", "right": "left"}
+
+Fetch = Callable[[str, tuple[Column, ...], np.ndarray], dict[Column, ColumnData]]
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """What can still come. `bound`: no tuple with a smaller (ts, side, source rank) will; `low`: the least ts
+    that each side can still bring (infinity: the side has ended)."""
+
+    bound: tuple[float, int, int]
+    low: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Results of one step: row ids of both sides."""
+
+    left: np.ndarray
+    right: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def by_side(self) -> dict[str, np.ndarray]:
+        return {"left": self.left, "right": self.right}
+
+
+class Topology(Protocol):
+    """A way to run a join. Made from (spec, programs by side, order, fetch).
+
+    `orders`: the output orders it can keep. `workers`: how many threads it uses. `settles`: whether
+    tuples wait for their place in the total order.
+    """
+
+    orders: tuple[str, ...]
+    workers: int
+    settles: bool
+    comparisons: int
+
+    @property
+    def windows(self) -> Mapping[str, WindowIndex]: ...
+
+    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+        """Take tuples of one side, in the total order, the order of the sources by their numbers, and what is
+        known to come after them."""
+
+    def advance(self, frontier: Frontier) -> None:
+        """Learn what can still come."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether no work waits."""
+
+    def step(self, most: float) -> Matches:
+        """Do a part of the waiting work; at most `most` results, or those of a single tuple."""
+
+    @property
+    def least_result_time(self) -> float:
+        """Once idle: no result to come is earlier."""
