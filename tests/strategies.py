@@ -8,8 +8,8 @@ where shrinking ends.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -17,7 +17,8 @@ import pyarrow as pa
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from streamjoin.semantics.errors import PredicateError
+from streamjoin.engine import Join
+from streamjoin.semantics.errors import Backpressure, PredicateError
 from streamjoin.semantics.spec import JoinSpec
 from streamjoin.semantics.types import TIME_SCALE
 from streamjoin.semantics.windows import RowWindow, TimeWindow, Window
@@ -405,3 +406,46 @@ def specs(
     base = draw(st.sampled_from([0, -4, INT64_MIN, INT64_MAX - 8])) if wide else 0
     options: dict[str, Any] = {"min_rows": min_rows, "max_rows": max_rows, "in_order": in_order, "base": base}
     return spec, draw(tables(left, "ts", **options)), draw(tables(right, "ts", **options))
+
+
+@st.composite
+def arrivals(draw: Draw, left: pa.Table, right: pa.Table) -> list[tuple[str, pa.Table]]:
+    """Pushes of (side, piece): each table cut at random places, the sides in any interleaving."""
+    pieces = {"left": draw(batches(left)), "right": draw(batches(right))}
+    turns = draw(st.permutations([side for side, parts in pieces.items() for _ in parts]))
+    return [(side, pieces[side].pop(0)) for side in turns]
+
+
+# ---- running joins on numbered rows
+
+
+def numbered(spec: JoinSpec, left: pa.Table, right: pa.Table) -> tuple[JoinSpec, pa.Table, pa.Table]:
+    """The same join with one more column on each side, `l` and `r`: the row's number in its table."""
+    tables = [
+        table.append_column(name, pa.array(range(table.num_rows), pa.int64()))
+        for name, table in (("l", left), ("r", right))
+    ]
+    fields = [
+        schema.append(pa.field(name, pa.int64())) for name, schema in (("l", spec.left), ("r", spec.right))
+    ]
+    return replace(spec, left=fields[0], right=fields[1]), tables[0], tables[1]
+
+
+def pairs_of(result: pa.Table | pa.RecordBatch) -> list[tuple[int, int]]:
+    """The row numbers of a result of `numbered` tables, in its order."""
+    return list(zip(result["l"].to_pylist(), result["r"].to_pylist(), strict=True))
+
+
+def push_all(join: Join, pushes: Iterable[tuple[str, Any]], poll_after: Callable[[], bool]) -> list[pa.RecordBatch]:
+    """Push in turn, poll when `poll_after` says so and whenever results must leave before more comes in."""
+    polled: list[pa.RecordBatch] = []
+    for side, data in pushes:
+        while True:
+            try:
+                join.push(side, data, timeout=0.0)
+                break
+            except Backpressure:
+                polled += join.poll()
+        if poll_after():
+            polled += join.poll()
+    return polled

@@ -36,7 +36,7 @@ LARGEST_STEP = 16_384  # probes in one step
 class ThreeStep:
     """The procedure on one thread. `fetch` gives payload columns of row ids, for residual conditions."""
 
-    orders = ("any", "punctuated", "timestamp")
+    orders: tuple[str, ...] = ("any", "punctuated", "timestamp")
     workers = 1
 
     def __init__(self, spec: JoinSpec, programs: Mapping[str, WindowProgram], order: str, fetch: Fetch):
