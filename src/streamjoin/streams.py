@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin.codegen.columns import one_array
+from streamjoin.codegen.columns import one_array, to_column_data
 from streamjoin.payload import one_batch, storage_type
 from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.semantics.types import TIME_SCALE
+from streamjoin.semantics.types import TIME_SCALE, timestamp
 from streamjoin.topologies.protocol import Frontier
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ def event_times(batch: pa.RecordBatch, spec: JoinSpec, side: str) -> np.ndarray:
         raise InputError(f"{side} time column {name!r} is null at row {row}: every tuple needs an event time")
     if pa.types.is_timestamp(column.type):
         factor = 10 ** (TIME_SCALE[str(spec.time_unit)] - TIME_SCALE[column.type.unit])
-        return _scaled(np.asarray(column.cast(pa.int64())), factor, spec, side)
+        ticks = to_column_data(column, timestamp(column.type.unit)).parts[0]
+        return _scaled(ticks, factor, spec, side)
     values: np.ndarray = column.to_numpy(zero_copy_only=False)
     if values.dtype == np.uint64 and len(values) and values.max() > np.uint64(2**63 - 1):
         raise InputError(f"{side} time {values.max()} does not fit 64 signed bits")
