@@ -89,6 +89,12 @@ class Join:
     def __init__(self, plan: Plan, max_results: int):
         self.plan, self.spec = plan, plan.spec
         self._schemas = {side: storage_schema(plan.spec.side_schema(side)) for side in SIDES}
+        # The columns of each side that its own window, or a probe into the other one, reads.
+        self._read = {
+            side: tuple(dict.fromkeys([*p[side].stored_columns, *p[OTHER[side]].probe_columns]))
+            for p in (plan.programs,)
+            for side in SIDES
+        }
         self._results = ResultBuffer(max_results)
         self._topology: Topology = TOPOLOGIES[plan.topology](
             plan.spec, plan.programs, plan.order, self._fetch
@@ -184,10 +190,7 @@ class Join:
     def _prepare(self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, first: int) -> Tuples:
         side, count = source.side, len(ts)
         own, opposite = self.plan.programs[side], self.plan.programs[OTHER[side]]
-        data = {
-            column: to_column_data(batch.column(column.name), column.type)
-            for column in dict.fromkeys([*own.stored_columns, *opposite.probe_columns])
-        }
+        data = {column: to_column_data(batch.column(column.name), column.type) for column in self._read[side]}
         tuples = Tuples(
             ts,
             np.arange(first, first + count),

@@ -78,9 +78,12 @@ class ResultBuffer:
             )
             self._told = self.punctuation
             self._changed.notify_all()
-        parts = [matches.by_side() for matches in waiting]
-        empty = [np.empty(0, np.int64)]
-        return {side: np.concatenate([part[side] for part in parts] or empty) for side in SIDES}, views, news
+        parts = [matches.by_side() for matches in waiting] or [dict.fromkeys(SIDES, np.empty(0, np.int64))]
+        ids = {
+            side: np.concatenate([part[side] for part in parts]) if len(parts) > 1 else parts[0][side]
+            for side in SIDES
+        }
+        return ids, views, news
 
     def release(self, side: str, before: int) -> int:
         """Let go of payload rows that come before `before` and before any waiting pair; the oldest row still held."""

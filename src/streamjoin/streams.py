@@ -140,6 +140,8 @@ class Source:
 
     def late(self, ts: np.ndarray) -> np.ndarray:
         """Which of the next tuples come too late. Without `lateness`, a fall is an error."""
+        if not len(ts) or (ts[0] >= max(self.newest, self.promised) and not (ts[1:] < ts[:-1]).any()):
+            return np.zeros(len(ts), np.bool_)
         before = np.maximum.accumulate(np.concatenate([[self._floor(self.newest)], ts]))[:-1]
         if self.lateness is None:
             falling = np.flatnonzero((ts < before) | (ts < self._floor(self.promised)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ def distinct_columns(expressions: Sequence[Expr]) -> tuple[Column, ...]:
     return tuple(dict.fromkeys(column for expr in expressions for column in columns(expr)))
 
 
+@cache
 def key_dtype(kind: Type) -> np.dtype:
     """The array type of a key: 32 or 64-bit integers, or the float itself."""
     return np.dtype(kind.name if kind.is_float else f"int{kind.bits}")

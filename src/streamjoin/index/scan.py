@@ -73,9 +73,10 @@ class ScanWindow:
         """
         if not len(self):
             return
-        kept = np.flatnonzero(probes.probing["probe_ok"])
-        thinned = len(kept) < len(probes)
+        ok = probes.probing["probe_ok"]
+        thinned = not ok.all()
         if thinned:
+            kept = np.flatnonzero(ok)
             probes, start, stop = probes.pick(kept), start[kept], stop[kept]
         window = self._rows.live()
         scan = self.program.scanner(window, probes.probing, self.nulls or probes.nulls)

@@ -97,7 +97,8 @@ class ThreeStep:
         side, tuples = self._arrived[0]
         stored = OTHER[side]
         while True:
-            probes = tuples.pick(slice(self._offset, self._offset + self._step))
+            whole = self._offset == 0 and len(tuples) <= self._step
+            probes = tuples if whole else tuples.pick(slice(self._offset, self._offset + self._step))
             found = self._probe(stored, probes, *self._reach(stored, probes.ts), most, len(probes) > 1)
             if found is not None:
                 break
@@ -239,6 +240,13 @@ class ThreeStep:
     def _matches(self, probing: str, probe_ids: np.ndarray, held_ids: np.ndarray) -> Matches:
         return Matches(probe_ids, held_ids) if probing == "left" else Matches(held_ids, probe_ids)
 
+    def _first_in_range(self, stored: str, ts: int) -> int:
+        """The first position that a probe at `ts`, or later, can reach."""
+        held, window = self.windows[stored]["ts"], self.spec.side_window(stored)
+        if window.rows:
+            return max(int(held.searchsorted(ts, "right" if stored == "left" else "left")) - window.size, 0)
+        return int(held.searchsorted(max(ts - window.size, INT64_MIN), "left"))
+
     def _expire(self) -> None:
         """Drop what no tuple that can still probe has in range."""
         for stored in SIDES:
@@ -249,8 +257,7 @@ class ThreeStep:
             if low == math.inf:
                 gone = len(window)
             else:
-                least = np.array([INT64_MIN if low == -math.inf else int(low)])
-                gone = int((self._preceding if self.settles else self._reach)(stored, least)[0][0])
+                gone = self._first_in_range(stored, INT64_MIN if low == -math.inf else int(low))
             if self.settles:
                 gone = min(gone, self._probed[stored])
                 self._probed[stored] -= gone
@@ -260,9 +267,18 @@ class ThreeStep:
 
 
 def minus(ts: np.ndarray, size: int) -> np.ndarray:
-    """ts - size, stopping at the smallest integer."""
-    return np.where(ts < INT64_MIN + size, INT64_MIN, ts - size)
+    """ts - size, stopping at the smallest integer; ts does not fall."""
+    return (
+        ts - size
+        if len(ts) and ts[0] >= INT64_MIN + size
+        else np.where(ts < INT64_MIN + size, INT64_MIN, ts - size)
+    )
 
 
 def plus(ts: np.ndarray, size: int) -> np.ndarray:
-    return np.where(ts > INT64_MAX - size, INT64_MAX, ts + size)
+    """ts + size, stopping at the largest integer; ts does not fall."""
+    return (
+        ts + size
+        if len(ts) and ts[-1] <= INT64_MAX - size
+        else np.where(ts > INT64_MAX - size, INT64_MAX, ts + size)
+    )
