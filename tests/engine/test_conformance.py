@@ -253,7 +253,7 @@ CASES = {
     "union over keys": Case("x0 = y0 OR x1 BETWEEN y1 AND y1 + 1", (INT, LONG), (INT, LONG)),
     "scaled": Case("2 * x0 - 3 < 3 * y0 + 1 AND 5 * x0 >= 2 * y0", (INT,), (SMALL,)),
     "decimal": Case("ABS(x0 - y0) <= 0.5", (pa.decimal128(9, 2),), (pa.decimal128(5, 5),)),
-    "wide decimal": Case("x0 - 0.25 <= y0 AND x0 % 3 = y0 % 2", (pa.decimal128(30, 2),), (pa.decimal128(38, 0),)),
+    "wide decimal": Case("x0 - 0.25 <= y0 AND x0 % 3 = y0 % 2", (pa.decimal128(30, 2),), (pa.decimal128(35, 0),)),
     "unsigned": Case("x0 BETWEEN y0 - 1 AND y0 + 1", (UNSIGNED,), (UNSIGNED,)),
     "unsigned with signed": Case("x0 - y0 <= 2 AND x0 >= y0", (UNSIGNED,), (LONG,)),
     "floats": Case("ABS(x0 - y0) <= 0.5", (DOUBLE,), (DOUBLE,)),
