@@ -55,3 +55,34 @@ class WindowIndex(Protocol):
 
     def drop(self, count: int) -> None:
         """Expire the oldest tuples."""
+
+
+class Subwindow(Protocol):
+    """Some consecutive tuples of a window, found by one key (Pan & Jacobsen, section III-A).
+
+    A window is a chain of these by arrival: only the newest takes tuples, full ones are sealed, the
+    oldest goes as a whole. Made from (capacity in tuples, dtype of the key, predecessor in the chain
+    or None). A tuple is known by its slot, a number from 0 below the capacity.
+    """
+
+    def __len__(self) -> int:
+        """Tuples held."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
+        """Add tuples; slots (int32) rise from call to call. A NaN key matches nothing."""
+
+    def seal(self) -> None:
+        """Nothing will be inserted any more: get into the shape that is fastest to probe."""
+
+    def probe(
+        self, lows: np.ndarray, highs: np.ndarray, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
+    ) -> Iterator[int]:
+        """Append a pair (probe, slot) for each probe i and tuple with lows[i] <= key <= highs[i] and
+        start[i] <= slot < stop[i]. An empty interval (low > high, or NaN) matches nothing.
+
+        Yields after each stretch of pairs the count before it, as `WindowIndex.probe` does: what is
+        appended may be thinned out, by lowering `pairs.count`, before the next stretch comes.
+        """
