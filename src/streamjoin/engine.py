@@ -22,7 +22,7 @@ from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.index.protocol import Tuples
 from streamjoin.index.sliding import SlidingColumns
 from streamjoin.payload import storage_schema
-from streamjoin.planner import TOPOLOGIES, Plan, explain_plan, make_plan
+from streamjoin.planner import INDEXES, TOPOLOGIES, Plan, explain_plan, make_plan
 from streamjoin.results import ResultBuffer
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, SpecError, StreamJoinError
 from streamjoin.semantics.expressions import Column
@@ -97,7 +97,11 @@ class Join:
         }
         self._results = ResultBuffer(max_results)
         self._topology: Topology = TOPOLOGIES[plan.topology](
-            plan.spec, plan.programs, plan.order, self._fetch
+            plan.spec,
+            {side: INDEXES[plan.index](plan.programs[side]) for side in SIDES},
+            {side: plan.programs[side].residual for side in SIDES},
+            plan.order,
+            self._fetch,
         )
         self._sources = Sources()
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
@@ -276,11 +280,11 @@ class Join:
         """Let go of payload that neither a window nor a waiting result needs. Looking for the oldest row of a window
         costs its size, so it is done once as many rows have come as are held."""
         for side in SIDES:
-            window, payload = self._topology.windows[side], self._results.payload[side]
-            if len(window) and payload.row_count < 2 * len(window) + BATCH_ROWS:
+            count, payload = self._topology.held(side), self._results.payload[side]
+            if count and payload.row_count < 2 * count + BATCH_ROWS:
                 continue
-            oldest = int(window["id"].min()) if len(window) else payload.next_id
-            held = self._results.release(side, oldest)
+            oldest = self._topology.oldest_id(side)
+            held = self._results.release(side, payload.next_id if oldest is None else oldest)
             stamps = self._stamps[side]
             if len(stamps):
                 stamps.drop(max(0, int(np.searchsorted(stamps["id"], held, "right")) - 1))

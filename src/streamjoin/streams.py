@@ -225,8 +225,8 @@ class Sources:
             marks = [(max(s.watermark, self._low[side]), side_number, s.name) for s in current]
             # Without an open source, one of any name may come.
             bounds.append(min(marks, default=(self._low[side], side_number, "")))
-        self._bound = min(bounds, default=(math.inf, 0, ""))
+        self._bound = max(self._bound, min(bounds, default=(math.inf, 0, "")))
         ts, side_number, name = self._bound
         first = self.find(SIDES[side_number], name)
-        rank = -1 if first is None or first.closed else int(self.ranks[SIDES[side_number]][first.number])
+        rank = -1 if first is None else int(self.ranks[SIDES[side_number]][first.number])
         return Frontier((ts, side_number, rank), dict(self._low))

@@ -36,25 +36,55 @@ class Tuples:
         return Tuples(self.ts[rows], self.id[rows], self.source[rows], stored, probing, self.nulls)
 
 
+@dataclass(frozen=True)
+class Reach:
+    """Which stored tuples each probe may meet, by their place in the total order.
+
+    Those with ts <= `high` (< if `strict`) and ts >= `low`; without `low`, the last `rows` of them. Neither
+    bound falls from probe to probe.
+    """
+
+    low: np.ndarray | None
+    high: np.ndarray
+    rows: int = 0
+    strict: bool = False
+
+    def positions(self, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The range [start, stop) of positions in a window sorted by `ts`, for each probe."""
+        stop = ts.searchsorted(self.high, "left" if self.strict else "right")
+        if self.low is None:
+            return np.maximum(stop - self.rows, 0), stop
+        return ts.searchsorted(self.low, "left"), stop
+
+
 class WindowIndex(Protocol):
-    """The tuples of one side that still wait for partners, sorted by (ts, source, seq)."""
+    """The tuples of one side that still wait for partners. Positions count from the oldest one."""
+
+    comparisons: int
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """A column (`ts`, `id`, `source`) of the tuples held, oldest first; valid until the next change."""
+        """A column (`ts`, `id`, `source`) of the tuples held, by position; valid until the next change."""
 
     @property
     def nbytes(self) -> int: ...
 
     def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
-        """Add tuples, themselves in order; `rank[source]` orders sources."""
+        """Add tuples, themselves in the total order; `rank[source]` orders sources."""
 
-    def probe(self, probes: Tuples, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer) -> Iterator[int]:
-        """Append (probe, position) pairs, positions counted from the oldest tuple and within [start, stop)."""
+    def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer) -> Iterator[int]:
+        """Append a pair (probe, position) for each probe and tuple in its reach that satisfy the window's program.
 
-    def drop(self, count: int) -> None:
-        """Expire the oldest tuples."""
+        Yields after each stretch of pairs the count before it: the caller may thin the stretch out,
+        by lowering `pairs.count`, before the next one comes.
+        """
+
+    def expire(self, reach: Reach) -> None:
+        """Drop tuples that a single probe of this reach, and so any later one, can not meet."""
+
+    def clear(self) -> None:
+        """Drop all tuples."""
 
 
 class Subwindow(Protocol):

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from streamjoin.index.protocol import Tuples
+
 SMALLEST = 1024  # rows of capacity below which memory is not given back
 
 
@@ -76,3 +78,71 @@ class SlidingColumns:
             moved[: len(self)] = self[name]
             self._arrays[name] = moved
         self._begin, self._end, self._capacity = 0, len(self), capacity
+
+
+MOST_TUPLES = 2**31 - 1  # positions are 32-bit
+
+
+class SortedTuples:
+    """Tuples of one side in the total order, taken from the front. Keeps what they need in one role or both."""
+
+    def __init__(self, *roles: str):
+        self.nulls = False
+        self._roles = roles  # of "stored", "probing"
+        self._names: dict[str, list[str]] = {role: [] for role in roles}
+        self._rows = SlidingColumns()
+        none = np.empty(0, np.int64)
+        self._rows.append({"ts": none, "id": none, "source": none.astype(np.int32)})
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._rows[name]
+
+    @property
+    def nbytes(self) -> int:
+        return self._rows.nbytes
+
+    def live(self) -> dict[str, np.ndarray]:
+        return self._rows.live()
+
+    def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
+        """Add tuples, themselves in order; O(tuples + those held that come later)."""
+        if not len(tuples):
+            return
+        if len(self) + len(tuples) > MOST_TUPLES:
+            raise MemoryError(
+                f"a window can hold {MOST_TUPLES:,} tuples; narrow it, or let the slower stream catch up"
+            )
+        self.nulls |= tuples.nulls
+        rows = {"ts": tuples.ts, "id": tuples.id, "source": tuples.source}
+        for role in self._roles:
+            arrays = getattr(tuples, role)
+            self._names[role] = list(arrays)
+            rows |= arrays
+        ts = self["ts"]
+        later = len(ts) - int(ts.searchsorted(tuples.ts[0], "left"))
+        if later == 0:
+            self._rows.append(rows)
+            return
+        last = slice(len(ts) - later, None)
+        merged = np.concatenate([ts[last], tuples.ts])
+        merged_rank = rank[np.concatenate([self["source"][last], tuples.source])]
+        self._rows.merge(rows, later, np.lexsort((merged_rank, merged)))
+
+    def between(self, begin: int, end: int) -> Tuples:
+        """The tuples at positions begin..end-1; valid until the next change."""
+        rows = {name: array[begin:end] for name, array in self._rows.live().items()}
+        roles = {role: {name: rows[name] for name in names} for role, names in self._names.items()}
+        return Tuples(
+            rows["ts"],
+            rows["id"],
+            rows["source"],
+            roles.get("stored", {}),
+            roles.get("probing", {}),
+            self.nulls,
+        )
+
+    def drop(self, count: int) -> None:
+        self._rows.drop(count)

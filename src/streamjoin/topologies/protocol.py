@@ -14,10 +14,11 @@ import numpy as np
 
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.index.protocol import Tuples, WindowIndex
-from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.expressions import Column, Expr
 
 OTHER = {"left": "right", "right": "left"}
 
+Residuals = Mapping[str, Expr | None]
 Fetch = Callable[[str, tuple[Column, ...], np.ndarray], dict[Column, ColumnData]]
 
 
@@ -45,7 +46,8 @@ class Matches:
 
 
 class Topology(Protocol):
-    """A way to run a join. Made from (spec, programs by side, order, fetch).
+    """A way to run a join. Made from (spec, windows by side, the residual condition that each window leaves
+    to be checked, order, fetch).
 
     `orders`: the output orders it can keep. `workers`: how many threads it uses. `settles`: whether
     tuples wait for their place in the total order.
@@ -54,10 +56,16 @@ class Topology(Protocol):
     orders: tuple[str, ...]
     workers: int
     settles: bool
-    comparisons: int
+    windows: Mapping[str, WindowIndex]
 
     @property
-    def windows(self) -> Mapping[str, WindowIndex]: ...
+    def comparisons(self) -> int: ...
+
+    def held(self, side: str) -> int:
+        """Tuples of a side that are in its window or wait for their turn."""
+
+    def oldest_id(self, side: str) -> int | None:
+        """The smallest id among those; O(held)."""
 
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
         """Take tuples of one side, in the total order, the order of the sources by their numbers, and what is

@@ -7,8 +7,9 @@ Two ways to meet, both exact:
 - *settled*: tuples wait until nothing that precedes them in the total order can still come, then probe,
   in that order, what precedes them. Row windows need it, and so does sorted output.
 
-Invariants: each window is sorted by the total order; a tuple leaves a window only when no tuple that
-can still probe it has it in range; with `settled`, positions below `probed` have probed.
+Invariants: a tuple leaves a window only when no tuple that can still probe has it in reach. With `settled`,
+tuples wait in `pending`, in the total order; the first `settled` of them precede all that can still come, the
+first `inserted` are in their window already.
 """
 
 from __future__ import annotations
@@ -21,13 +22,12 @@ import numpy as np
 
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.codegen.evaluate import Filter
-from streamjoin.codegen.programs import WindowProgram
-from streamjoin.index.protocol import Tuples
-from streamjoin.index.scan import ScanWindow
+from streamjoin.index.protocol import Reach, Tuples, WindowIndex
+from streamjoin.index.sliding import SortedTuples
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, Matches
+from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, Matches, Residuals
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 LARGEST_STEP = 16_384  # probes in one step
@@ -39,56 +39,65 @@ class ThreeStep:
     orders: tuple[str, ...] = ("any", "punctuated", "timestamp")
     workers = 1
 
-    def __init__(self, spec: JoinSpec, programs: Mapping[str, WindowProgram], order: str, fetch: Fetch):
+    def __init__(
+        self,
+        spec: JoinSpec,
+        windows: Mapping[str, WindowIndex],
+        residuals: Residuals,
+        order: str,
+        fetch: Fetch,
+    ):
         self.spec, self.order, self._fetch = spec, order, fetch
         self.settles = order == "timestamp" or spec.left_window.rows or spec.right_window.rows
-        self.windows = {side: ScanWindow(programs[side], self.settles) for side in SIDES}
-        self.comparisons = 0
+        self.windows = windows
+        self._residuals = {side: None if e is None else Filter(e) for side, e in residuals.items()}
         self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
-        self._residuals = {s: None if (r := programs[s].residual) is None else Filter(r) for s in SIDES}
         self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
         self._arrived: deque[tuple[str, Tuples]] = deque()
         self._offset = 0  # probes of the first arrival that are done
-        self._probed = dict.fromkeys(SIDES, 0)
+        self._pending = {side: SortedTuples("stored", "probing") for side in SIDES}
         self._settled = dict.fromkeys(SIDES, 0)
+        self._inserted = dict.fromkeys(SIDES, 0)
         self._step = LARGEST_STEP
         self._pairs = PairBuffer(65_536)
 
+    @property
+    def comparisons(self) -> int:
+        return sum(window.comparisons for window in self.windows.values())
+
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
-        """Take tuples of one side, in the total order, the order of the sources by their numbers, and what is known
-        to come after them."""
         self._ranks = ranks
         if self.settles:
-            self.windows[side].insert(tuples, self._ranks[side])
+            self._pending[side].insert(tuples, ranks[side])
         elif len(tuples):
             self._arrived.append((side, tuples))
         self.advance(frontier)
 
     def advance(self, frontier: Frontier) -> None:
-        """Learn what can still come."""
         self._frontier = frontier
         if self.settles:
             self._settled = {side: self._settled_count(side) for side in SIDES}
+        if not self._arrived:
             self._expire()
-        elif not self._arrived:
-            self._expire()
+
+    def held(self, side: str) -> int:
+        return len(self.windows[side]) + len(self._pending[side])
+
+    def oldest_id(self, side: str) -> int | None:
+        ids = [rows["id"] for rows in (self.windows[side], self._pending[side]) if len(rows)]
+        return min(int(array.min()) for array in ids) if ids else None
 
     @property
     def least_result_time(self) -> float:
-        """Once idle: no result to come is earlier. Each has a tuple that is still to come or to settle."""
-        waiting = [
-            int(self.windows[side]["ts"][self._probed[side]])
-            for side in SIDES
-            if self.settles and self._probed[side] < len(self.windows[side])
-        ]
+        """Each result to come has a tuple that is still to come or to settle."""
+        waiting = [int(pending["ts"][0]) for pending in self._pending.values() if len(pending)]
         return min([*self._frontier.low.values(), *waiting])
 
     @property
     def idle(self) -> bool:
-        return not self._arrived and self._probed == self._settled
+        return not self._arrived and not any(self._settled.values())
 
     def step(self, most: float) -> Matches:
-        """Do a part of the waiting work; at most `most` results, or those of a single tuple."""
         return self._settled_step(most) if self.settles else self._arrival_step(most)
 
     # At once
@@ -99,7 +108,7 @@ class ThreeStep:
         while True:
             whole = self._offset == 0 and len(tuples) <= self._step
             probes = tuples if whole else tuples.pick(slice(self._offset, self._offset + self._step))
-            found = self._probe(stored, probes, *self._reach(stored, probes.ts), most, len(probes) > 1)
+            found = self._probe(stored, probes, self._around(stored, probes.ts), most, len(probes) > 1)
             if found is not None:
                 break
         probe, pos = found
@@ -113,66 +122,70 @@ class ThreeStep:
                 self._expire()
         return matches
 
-    def _reach(self, stored: str, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of stored tuples within the time windows of probes at `ts`, earlier or later."""
-        held = self.windows[stored]["ts"]
-        start = np.searchsorted(held, minus(ts, self.spec.side_window(stored).size), "left")
-        return start, np.searchsorted(held, plus(ts, self.spec.side_window(OTHER[stored]).size), "right")
+    def _around(self, stored: str, ts: np.ndarray) -> Reach:
+        """Stored tuples within the time windows of probes at `ts`, earlier or later."""
+        before, after = self.spec.side_window(stored).size, self.spec.side_window(OTHER[stored]).size
+        return Reach(minus(ts, before), plus(ts, after))
 
     # Settled
 
     def _settled_count(self, side: str) -> int:
-        """How many tuples of a window, from its oldest, precede everything that can still come."""
+        """How many pending tuples of a side precede everything that can still come."""
         bound, first_side, rank = self._frontier.bound
-        held = self.windows[side]["ts"]
+        pending = self._pending[side]
         if not math.isfinite(bound):
-            return len(held) if bound > 0 else 0
-        low, high = (int(np.searchsorted(held, int(bound), end)) for end in ("left", "right"))
+            return len(pending) if bound > 0 else 0
+        low, high = (int(pending["ts"].searchsorted(int(bound), end)) for end in ("left", "right"))
         if SIDES.index(side) != first_side:
             return high if SIDES.index(side) < first_side else low
-        return low + int(
-            np.searchsorted(self._ranks[side][self.windows[side]["source"][low:high]], rank, "right")
-        )
+        return low + int(np.searchsorted(self._ranks[side][pending["source"][low:high]], rank, "right"))
 
     def _settled_step(self, most: float) -> Matches:
-        compared = self.comparisons
+        """Join the next tuples of both sides in the total order with what precedes them."""
+        compared = {side: self.windows[side].comparisons for side in SIDES}
         while True:
-            self.comparisons = compared
             ends = self._cut()
-            several = sum(ends.values()) > sum(self._probed.values()) + 1
+            for side in SIDES:
+                self.windows[side].comparisons = compared[side]
+                if ends[side] > self._inserted[side]:
+                    settled = self._pending[side].between(self._inserted[side], ends[side])
+                    self.windows[side].insert(settled, self._ranks[side])
+                    self._inserted[side] = ends[side]
+            several = sum(ends.values()) > 1
             left = self._settled_probe("left", ends["left"], most, several)
             right = left and self._settled_probe("right", ends["right"], most - len(left[0]), several)
             if left and right:
                 break
-        self._probed = ends
-        matches = self._merge([left, right])
+        for side in SIDES:
+            self._pending[side].drop(ends[side])
+            self._settled[side] -= ends[side]
+            self._inserted[side] -= ends[side]
         self._expire()
-        return matches
+        return self._sorted(left, right)
 
     def _cut(self) -> dict[str, int]:
-        """Where the next step ends on each side: the first tuples in the total order that have not probed."""
-        ends = {side: min(self._settled[side], self._probed[side] + self._step) for side in SIDES}
-        times = {side: self.windows[side]["ts"] for side in SIDES}
-        if self._step == 1 and all(ends[side] > self._probed[side] for side in SIDES):
-            first = times["left"][self._probed["left"]] <= times["right"][self._probed["right"]]
-            later = "right" if first else "left"
-            return {**ends, later: self._probed[later]}
-        whole = {side: ends[side] == self._settled[side] for side in SIDES}
-        lasts = {s: (times[s][ends[s] - 1], SIDES.index(s)) for s in SIDES if not whole[s]}
+        """Where the next step ends on each side: the first pending tuples in the total order."""
+        ends = {side: min(self._settled[side], self._step) for side in SIDES}
+        times = {side: self._pending[side]["ts"] for side in SIDES}
+        if self._step == 1 and all(ends.values()):
+            later = "right" if times["left"][0] <= times["right"][0] else "left"
+            return {**ends, later: 0}
+        lasts = [(times[s][ends[s] - 1], n) for n, s in enumerate(SIDES) if ends[s] < self._settled[s]]
         if lasts:
-            ts, number = min(lasts.values())
+            ts, number = min(lasts)
             other = SIDES[1 - number]
-            cut = int(np.searchsorted(times[other], ts, "left" if other == "right" else "right"))
-            ends[other] = max(self._probed[other], min(ends[other], cut))
+            cut = int(times[other].searchsorted(ts, "left" if other == "right" else "right"))
+            ends[other] = min(ends[other], cut)
         return ends
 
     def _settled_probe(
         self, side: str, end: int, most: float, several: bool
     ) -> tuple[np.ndarray, ...] | None:
-        """Probe with the tuples of `side` up to `end`: left ids, right ids and, if asked, the keys to sort them by."""
-        begin, stored = self._probed[side], OTHER[side]
-        probes = self.windows[side].rows(begin, end)
-        found = self._probe(stored, probes, *self._preceding(stored, probes.ts), most, several)
+        """Probe with the first `end` pending tuples of `side`: left ids, right ids and, if the output is to be sorted,
+        the keys to sort them by."""
+        stored = OTHER[side]
+        probes = self._pending[side].between(0, end)
+        found = self._probe(stored, probes, self._preceding(stored, probes.ts), most, several)
         if found is None:
             return None
         probe, pos = found
@@ -188,37 +201,35 @@ class ThreeStep:
             pos,
         )
 
-    def _preceding(self, stored: str, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Positions of stored tuples that precede probes at `ts` in the total order and are still in the window."""
-        held, window = self.windows[stored]["ts"], self.spec.side_window(stored)
-        stop = np.searchsorted(held, ts, "right" if stored == "left" else "left")
+    def _preceding(self, stored: str, ts: np.ndarray) -> Reach:
+        """Stored tuples that precede probes at `ts` in the total order and are still in their window."""
+        window, strict = self.spec.side_window(stored), stored == "right"
         if window.rows:
-            return np.maximum(stop - window.size, 0), stop
-        return np.searchsorted(held, minus(ts, window.size), "left"), stop
+            return Reach(None, ts, rows=window.size, strict=strict)
+        return Reach(minus(ts, window.size), ts, strict=strict)
 
-    def _merge(self, parts: list[tuple[np.ndarray, ...]]) -> Matches:
-        """Both sides' results, sorted if asked: by the order of the later tuple, then of the earlier."""
-        left, right, *keys = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    def _sorted(self, left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> Matches:
+        """The results of both sides' probes: if asked, by the order of the later tuple, then of the earlier."""
+        left_ids, right_ids, *keys = (np.concatenate(columns) for columns in zip(left, right, strict=True))
         if keys:
             order = np.lexsort(keys[::-1])
-            left, right = left[order], right[order]
-        return Matches(left, right)
+            left_ids, right_ids = left_ids[order], right_ids[order]
+        return Matches(left_ids, right_ids)
 
     # Both
 
     def _probe(
-        self, stored: str, probes: Tuples, start: np.ndarray, stop: np.ndarray, most: float, several: bool
+        self, stored: str, probes: Tuples, reach: Reach, most: float, several: bool
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Pairs (probe, position); None if there are more than `most` in a step of several tuples: the next try
         takes fewer."""
-        pairs, window = self._pairs, self.windows[stored]
+        pairs = self._pairs
         pairs.count = 0
-        for before in window.probe(probes, start, stop, pairs) if len(probes) else ():
+        for before in self.windows[stored].probe(probes, reach, pairs):
             self._check_residual(stored, probes, pairs, before)
             if pairs.count > most and several:
                 self._step = max(1, min(self._step, len(probes)) // 4)
                 return None
-        self.comparisons += int((stop - start).sum())
         if pairs.count < most / 4:
             self._step = min(2 * self._step, LARGEST_STEP)
         return pairs.take()
@@ -240,45 +251,30 @@ class ThreeStep:
     def _matches(self, probing: str, probe_ids: np.ndarray, held_ids: np.ndarray) -> Matches:
         return Matches(probe_ids, held_ids) if probing == "left" else Matches(held_ids, probe_ids)
 
-    def _first_in_range(self, stored: str, ts: int) -> int:
-        """The first position that a probe at `ts`, or later, can reach."""
-        held, window = self.windows[stored]["ts"], self.spec.side_window(stored)
-        if window.rows:
-            return max(int(held.searchsorted(ts, "right" if stored == "left" else "left")) - window.size, 0)
-        return int(held.searchsorted(max(ts - window.size, INT64_MIN), "left"))
-
     def _expire(self) -> None:
-        """Drop what no tuple that can still probe has in range."""
+        """Drop what no tuple that can still probe has in reach."""
         for stored in SIDES:
-            probing, window = OTHER[stored], self.windows[stored]
-            low = self._frontier.low[probing]
-            if self.settles and self._probed[probing] < len(self.windows[probing]):
-                low = min(low, int(self.windows[probing]["ts"][self._probed[probing]]))
+            window, pending = self.windows[stored], self._pending[OTHER[stored]]
+            low = self._frontier.low[OTHER[stored]]
+            if len(pending):
+                low = min(low, int(pending["ts"][0]))
             if low == math.inf:
-                gone = len(window)
-            else:
-                gone = self._first_in_range(stored, INT64_MIN if low == -math.inf else int(low))
-            if self.settles:
-                gone = min(gone, self._probed[stored])
-                self._probed[stored] -= gone
-                self._settled[stored] -= gone
-            if gone:
-                window.drop(gone)
+                window.clear()
+            elif low > -math.inf:
+                window.expire(
+                    (self._preceding if self.settles else self._around)(stored, np.array([int(low)]))
+                )
 
 
 def minus(ts: np.ndarray, size: int) -> np.ndarray:
     """ts - size, stopping at the smallest integer; ts does not fall."""
-    return (
-        ts - size
-        if len(ts) and ts[0] >= INT64_MIN + size
-        else np.where(ts < INT64_MIN + size, INT64_MIN, ts - size)
-    )
+    if len(ts) and ts[0] >= INT64_MIN + size:
+        return ts - size
+    return np.where(ts < INT64_MIN + size, INT64_MIN, ts - size)
 
 
 def plus(ts: np.ndarray, size: int) -> np.ndarray:
     """ts + size, stopping at the largest integer; ts does not fall."""
-    return (
-        ts + size
-        if len(ts) and ts[-1] <= INT64_MAX - size
-        else np.where(ts > INT64_MAX - size, INT64_MAX, ts + size)
-    )
+    if len(ts) and ts[-1] <= INT64_MAX - size:
+        return ts + size
+    return np.where(ts > INT64_MAX - size, INT64_MAX, ts + size)
