@@ -1,0 +1,125 @@
+"""What RaP-Table and WiB+-Tree share: tuples in an LLAT while they come, packed partitions once sealed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
+
+from streamjoin.kernels import llat
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.semantics.errors import ClosedError, InputError, SpecError
+
+SIGMA = 1.25  # room of an entry over the average partition; the paper suggests 1.10-1.25
+MOST_TUPLES = 2**31 - 1  # slots are 32-bit
+DTYPES = ("int32", "int64", "float32", "float64")
+IN_ORDER = np.empty(0, np.int64)  # probes and tuples as they are given
+
+
+class PartitionedSubwindow(ABC):
+    """A subwindow (`index.protocol.Subwindow`) whose tuples lie unsorted in partitions that are ordered by key.
+
+    `partitions`: how many are aimed at. `entry_count`, `columns`: shape of the LLAT's table of entries.
+    """
+
+    sorts_from: int  # tuples or probes from which on sorting a batch by key pays
+
+    def __init__(self, capacity: int, dtype: np.dtype, partitions: int, columns: int):
+        if not 1 <= capacity <= MOST_TUPLES:
+            raise SpecError(f"a subwindow holds 1 to {MOST_TUPLES:,} tuples, not {capacity}")
+        if dtype.name not in DTYPES:
+            raise SpecError(f"a key is one of {', '.join(DTYPES)}, not {dtype}")
+        if not 1 <= partitions <= capacity:
+            raise SpecError(f"{capacity:,} tuples lie in 1 to {capacity:,} partitions, not {partitions}")
+        self.capacity, self.dtype, self.partitions = capacity, dtype, partitions
+        self.width = int(np.ceil(SIGMA * capacity / partitions))
+        self.sealed = False
+        self._count = 0
+        self._columns = columns
+        self._allocate()
+
+    def _allocate(self) -> None:
+        """An empty LLAT of 2P entries. Memory that no tuple ever reaches is asked for, but not touched."""
+        places = 2 * self.partitions * self.width + llat.LANES
+        self._keys, self._slots = np.empty(places, self.dtype), np.empty(places, np.int32)
+        self._entries = np.empty((2 * self.partitions, self._columns), np.int32)
+        self._header = np.zeros(8, np.int64)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def entries_used(self) -> int:
+        """Entries of the LLAT that hold or held tuples; at most 2P."""
+        return int(self._header[llat.PTR_G])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.__dict__.values() if isinstance(array, np.ndarray))
+
+    def insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
+        """Add tuples; O(log P) each. Those whose key is NaN are counted, and found by no probe."""
+        if self.sealed:
+            raise ClosedError("this subwindow is sealed and takes no tuples; a new one does")
+        if self._count + len(keys) > self.capacity:
+            raise InputError(
+                f"a subwindow of {self.capacity:,} tuples that holds {self._count:,} can not take {len(keys):,} more"
+            )
+        if len(keys):
+            self._count += len(keys)
+            self._insert(keys, slots, np.argsort(keys) if len(keys) >= self.sorts_from else IN_ORDER)
+
+    def seal(self) -> None:
+        """Pack the partitions and give the LLAT back; O(tuples + P)."""
+        if self.sealed:
+            return
+        firsts, self._splitters = self._ordered_partitions()
+        offsets = np.empty(len(firsts) + 1, np.int64)
+        keys = np.empty(self._count + llat.LANES, self.dtype)
+        slots = np.empty(self._count + llat.LANES, np.int32)
+        llat.pack(self._keys, self._slots, self._entries, self.width, firsts, offsets, keys, slots)
+        self._keys, self._slots, self._offsets = keys, slots, offsets
+        self._entries = self._entries[:0].copy()
+        self.sealed = True
+
+    def probe(
+        self, lows: np.ndarray, highs: np.ndarray, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
+    ) -> Iterator[int]:
+        """As the protocol says; O(log P + tuples of the partitions met) a probe, `LANES` tuples at once."""
+        if not (self._count and len(lows)):
+            return
+        order = np.argsort(lows) if len(lows) >= self.sorts_from else IN_ORDER
+        cursor = np.zeros(llat.CURSOR_SIZE, np.int64)
+        while cursor[0] != llat.DONE:
+            pairs.reserve(llat.MIN_ROOM)
+            before = pairs.count
+            if self.sealed:
+                pairs.count = llat.probe_packed(
+                    *(self._keys, self._slots, self._splitters, self._offsets),
+                    *(order, lows, highs, start, stop, cursor, pairs.probe, pairs.pos, before),
+                )
+            else:
+                pairs.count = self._probe_open(order, lows, highs, start, stop, cursor, pairs)
+            yield before
+
+    @abstractmethod
+    def _insert(self, keys: np.ndarray, slots: np.ndarray, order: np.ndarray) -> None:
+        """Add tuples in the order `order`, or as given if that is empty."""
+
+    @abstractmethod
+    def _probe_open(
+        self,
+        order: np.ndarray,
+        lows: np.ndarray,
+        highs: np.ndarray,
+        start: np.ndarray,
+        stop: np.ndarray,
+        cursor: np.ndarray,
+        pairs: PairBuffer,
+    ) -> int:
+        """Append pairs from the LLAT and return their number; `cursor` tells where to go on."""
+
+    @abstractmethod
+    def _ordered_partitions(self) -> tuple[np.ndarray, np.ndarray]:
+        """The first entry of each partition, by key, and the splitters between them."""

@@ -1,0 +1,161 @@
+"""RaP-Table: tuples partitioned by splitters that follow the data (Pan & Jacobsen, section III-B).
+
+The tuples lie in an LLAT (`kernels/llat.py`) whose entry i begins partition i.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from streamjoin.kernels.jit import jit
+from streamjoin.kernels.llat import DONE, HEAD, LOCKSTEP, NEXT, NONE, append, gather, locate, scan_list
+from streamjoin.kernels.vector import pointer, stack_array
+
+
+@jit
+def insert(keys, slots, entries, header, width, splitters, new_keys, new_slots, order):
+    """Add tuples in the order `order` (as given if that is empty), without those whose key is NaN; O(log P) each."""
+    key = stack_array(new_keys[0], LOCKSTEP)
+    found = stack_array(np.int64(0), LOCKSTEP)
+    n = len(new_keys)
+    for begin in range(0, n, LOCKSTEP):
+        end = min(begin + LOCKSTEP, n)
+        gather(new_keys, order, begin, end, key)
+        locate(splitters, key, found)
+        for i in range(end - begin):
+            if key[i] == key[i]:
+                slot = new_slots[order[begin + i] if len(order) else begin + i]
+                append(keys, slots, entries, header, width, found[i], key[i], slot)
+
+
+@jit
+def probe(
+    keys,
+    slots,
+    entries,
+    width,
+    splitters,
+    order,
+    lows,
+    highs,
+    starts,
+    stops,
+    cursor,
+    out_probes,
+    out_positions,
+    count,
+):
+    """Append (probe, slot) pairs; the contract is that of `llat.probe_packed`."""
+    key, slot, out_probe, out_pos = pointer(keys), pointer(slots), pointer(out_probes), pointer(out_positions)
+    n, room = len(lows), len(out_probes)
+    low = stack_array(lows[0], LOCKSTEP)
+    found = stack_array(np.int64(0), LOCKSTEP)
+    begin, resumed = cursor[0], cursor[1] - 1
+    while begin < n:
+        end = min(begin + LOCKSTEP, n)
+        gather(lows, order, begin, end, low)
+        locate(splitters, low, found)
+        for i in range(end - begin):
+            number = order[begin + i] if len(order) else begin + i
+            high, start, stop = highs[number], starts[number], stops[number]
+            if not (low[i] <= high) or start >= stop:
+                continue
+            partition = found[i]
+            if resumed >= 0:
+                partition = resumed
+            while True:
+                if resumed < 0:
+                    cursor[2], cursor[3] = partition, 0
+                resumed = -1
+                count = scan_list(
+                    key, slot, entries, width, cursor, low[i], high,
+                    np.int32(start), np.int32(stop), np.int32(number), out_probe, out_pos, room, count,
+                )  # fmt: skip
+                if cursor[2] != NONE:
+                    cursor[0], cursor[1] = begin + i, partition + 1
+                    return count
+                if partition == len(splitters) or not splitters[partition] < high:
+                    break
+                partition += 1
+        begin = end
+    cursor[0] = DONE
+    return count
+
+
+@jit
+def histograms(keys, entries, width, counts, lows, highs):
+    """Tuples, smallest and greatest key of each partition; those of an empty one are left alone. O(tuples + P).
+
+    Infinite keys do not count as smallest and greatest where there are others: nothing lies halfway to them.
+    """
+    for partition in range(len(counts)):
+        count, finite, low, high = 0, False, keys[0], keys[0]
+        entry = partition
+        while entry != NONE:
+            begin, head = entry * width, np.int64(entries[entry, HEAD])
+            for i in range(begin, begin + head):
+                if keys[i] - keys[i] == 0:
+                    low = min(low, keys[i]) if finite else keys[i]
+                    high = max(high, keys[i]) if finite else keys[i]
+                    finite = True
+            count += head
+            entry = np.int64(entries[entry, NEXT])
+        counts[partition] = count
+        if count:
+            lows[partition] = low if finite else keys[partition * width]
+            highs[partition] = high if finite else keys[partition * width]
+
+
+def between(low, high, fraction):
+    """low + fraction * (high - low), within [low, high]; exact to 53 bits of the difference, never overflowing."""
+    if isinstance(low, np.integer):
+        return low + type(low)(int(fraction * (int(high) - int(low))))
+    return low if low == high else min(max(low * (1 - fraction) + high * fraction, low), high)
+
+
+@overload(between)
+def _between(low, high, fraction):
+    if isinstance(low, types.Integer):
+
+        def interpolate(low, high, fraction):
+            # The difference of two int64 may need 64 bits without a sign.
+            span = np.uint64(np.int64(high)) - np.uint64(np.int64(low))
+            offset = min(np.uint64(fraction * np.float64(span)), span)
+            return np.int64(np.uint64(np.int64(low)) + offset)
+
+        return interpolate
+
+    def interpolate_float(low, high, fraction):
+        # Weighted ends do not overflow as a difference would; an infinite end makes the sum NaN or infinite.
+        value = low * (1.0 - fraction) + high * fraction
+        if not (value >= low):
+            return np.float64(low)
+        return np.float64(min(value, np.float64(high)))
+
+    return interpolate_float
+
+
+@jit
+def adjust(counts, lows, highs, splitters):
+    """Fill `splitters` so that each partition would get the same share of the counted tuples; O(P).
+
+    Algorithm 1 of the paper. Splitter j is where the first bal = n * j / P tuples end, counting on a
+    uniform distribution inside each old partition: if the old partitions before i hold `before` tuples and
+    before < bal <= before + count, it is low + (bal - before) / count * (high - low). The paper's formula leaves
+    out the first `low`, the partition's minimum, and so is right for partitions that begin at 0 only; its j
+    begins with 0 where 1 is meant. The number of splitters may differ from that of the old partitions.
+    """
+    n = counts.sum()
+    share = n / (len(splitters) + 1)
+    before, j = 0, 0
+    for i in range(len(counts)):
+        while j < len(splitters) and share * (j + 1) <= before + counts[i] and counts[i]:
+            fraction = (share * (j + 1) - before) / counts[i]
+            splitters[j] = between(lows[i], highs[i], fraction)
+            j += 1
+        before += counts[i]
+    while j < len(splitters):  # what rounding of the last share left over
+        splitters[j] = splitters[j - 1]
+        j += 1
