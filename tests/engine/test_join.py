@@ -446,3 +446,22 @@ def test_explain_tells_predicate_windows_and_plan():
     assert "three_step" in text and "scan" in text
     text = sj.explain(sj.JoinSpec(SCHEMA, SCHEMA, near, sj.RowWindow(1000), "ts", "ts"), order="timestamp")
     assert "near" in text and "1,000 rows" in text and "timestamp" in text
+
+
+@pytest.mark.parametrize("order", ["any", "timestamp"])
+def test_what_was_settled_stays_settled_when_sources_come_and_go(order):
+    """Closing the last source, or opening one of a smaller name, must not take a promise back."""
+    with sj.open_join(equal_x(sj.RowWindow(9)), order=order) as join:
+        sources = [join.source("left", name) for name in "bc"]
+        join.push("right", rows([4, 6], [7, 7]))
+        for source in sources:
+            source.push(rows([5], [7]))
+        sources[0].close()
+        assert in_order(join.poll()) == [(5, 7, 4, 7), (5, 7, 4, 7)]
+        newcomer = join.source("left", "a")
+        newcomer.push(rows([5], [7]))  # before what was settled
+        assert join.stats().left_late == 1
+        newcomer.close()
+        sources[1].close()
+        assert join.poll() == []
+        assert in_order(join.finish()) == [(5, 7, 6, 7), (5, 7, 6, 7)]
