@@ -1,0 +1,182 @@
+"""Memory follows the windows, however long the streams are."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+
+import streamjoin as sj
+from streamjoin.engine import BATCH_ROWS
+
+SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
+WINDOW = 10_000
+WINDOWS = [sj.TimeWindow(WINDOW), sj.RowWindow(WINDOW)]
+
+
+def spec_of(window: Any) -> sj.JoinSpec:
+    return sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", window, "ts", "ts")
+
+
+def batch_at(ts: int, count: int) -> pa.RecordBatch:
+    """One row a tick; few of them match."""
+    times = np.arange(ts, ts + count)
+    return pa.record_batch(
+        [pa.array(times), pa.array((times * 7919 % 100_003).astype(np.int32))], schema=SCHEMA
+    )
+
+
+def feed(join: sj.Join, begin: int, end: int, count: int) -> int:
+    """Push the ticks from begin to end on both sides, `count` rows at a time, and poll; how many results came."""
+    found = 0
+    for ts in range(begin, end, count):
+        join.push("left", batch_at(ts, count))
+        join.push("right", batch_at(ts, count))
+        found += sum(batch.num_rows for batch in join.poll())
+    return found
+
+
+def assert_bounded(join: sj.Join, count: int) -> None:
+    """Windows hold what they must, and everything kept beside them stays within a constant factor of that."""
+    stats = join.stats()
+    held = WINDOW + 2 * count + 1
+    assert stats.left_window <= held and stats.right_window <= held
+    assert stats.window_bytes <= 2 * 4 * held * 64
+    # Payload is let go batch by batch, once it holds twice the window and a batch; small batches are joined.
+    assert stats.payload_rows <= 2 * 2 * (2 * held + BATCH_ROWS)
+    for side in ("left", "right"):
+        assert len(join._results.payload[side].view().batches) <= 128
+        assert len(join._stamps[side]) <= 2 * (2 * held + BATCH_ROWS) / count + 1
+    assert stats.buffered_results == 0
+
+
+def stream_stays_bounded(window: Any, order: str, ticks: int, count: int) -> None:
+    with sj.open_join(spec_of(window), order=order) as join:
+        warm = ticks // 3
+        found = feed(join, 0, warm, count)
+        assert_bounded(join, count)
+        gc.collect()
+        before, arrow = psutil.Process().memory_info().rss, pa.total_allocated_bytes()
+        for begin in range(warm, ticks, warm):
+            found += feed(join, begin, begin + warm, count)
+            assert_bounded(join, count)
+        gc.collect()
+        assert psutil.Process().memory_info().rss - before < 48 * 2**20
+        assert pa.total_allocated_bytes() - arrow < 24 * 2**20
+        assert found >= join.stats().left_tuples - count  # every row meets its twin
+        assert found == join.stats().matches
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=["time", "rows"])
+@pytest.mark.parametrize("order", ["any", "timestamp"])
+def test_a_stream_of_sixty_windows(order, window):
+    stream_stays_bounded(window, order, 600_000, 1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", WINDOWS, ids=["time", "rows"])
+@pytest.mark.parametrize("order", ["any", "timestamp"])
+def test_a_stream_of_three_hundred_windows(order, window):
+    stream_stays_bounded(window, order, 3_000_000, 1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", WINDOWS, ids=["time", "rows"])
+def test_a_stream_of_single_rows(window):
+    stream_stays_bounded(window, "any", 150_000, 1)
+
+
+def test_single_rows_after_a_long_stream():
+    """Single rows come when payload is about to be released, so that releasing meets them."""
+    with sj.open_join(spec_of(sj.TimeWindow(WINDOW))) as join:
+        feed(join, 0, 85_000, 1000)
+        feed(join, 85_000, 87_000, 1)
+        assert_bounded(join, 1)
+        feed(join, 87_000, 187_000, 1000)
+        assert_bounded(join, 1000)
+
+
+def test_long_streams_of_text():
+    schema = pa.schema({"ts": pa.int64(), "s": pa.string()})
+    spec = sj.JoinSpec(schema, schema, "left.s = right.s", sj.TimeWindow(100), "ts", "ts")
+    with sj.open_join(spec) as join:
+        sizes = []
+        for ts in range(0, 300_000, 2000):
+            text = pa.array([f"{n:064d}" for n in range(ts, ts + 2000)])
+            join.push("left", pa.record_batch([pa.array(range(ts, ts + 2000)), text], schema=schema))
+            join.push("right", pa.record_batch([pa.array(range(ts, ts + 2000)), text], schema=schema))
+            assert sum(batch.num_rows for batch in join.poll()) == 2000
+            del text
+            sizes.append(pa.total_allocated_bytes())
+        assert max(sizes[75:]) < 1.5 * max(sizes[:75])
+
+
+@pytest.mark.parametrize("order", ["any", "timestamp"])
+def test_the_window_empties_when_the_other_side_has_ended(order):
+    with sj.open_join(spec_of(sj.TimeWindow(WINDOW)), order=order) as join:
+        feed(join, 0, 5000, 1000)
+        join.end("right")
+        # By timestamp, the last right tuple waits for left ones of its time.
+        assert join.stats().left_window == (0 if order == "any" else 5000)
+        for ts in range(5000, 205_000, 1000):
+            join.push("left", batch_at(ts, 1000))
+            assert join.stats().left_window == 0
+        join.poll()
+        # Only the right tuples that still lie in reach of the left ones to come remain: none.
+        assert join.stats().right_window == 0
+        assert join.stats().payload_rows <= 1000
+
+
+@pytest.mark.parametrize("order", ["any", "timestamp"])
+def test_row_windows_of_zero_hold_nothing(order):
+    with sj.open_join(spec_of(sj.RowWindow(0)), order=order) as join:
+        assert feed(join, 0, 200_000, 1000) == 0
+        assert join.stats().left_window <= 1000 and join.stats().right_window <= 1000
+
+
+def test_pushed_buffers_are_freed():
+    """The memory of pushed data is let go once neither windows nor results need it."""
+    with sj.open_join(spec_of(sj.TimeWindow(10))) as join:
+        owners = []
+        for ts in range(0, 400_000, 100_000):
+            column = np.arange(ts, ts + 100_000)
+            owners.append(weakref.ref(column))
+            batch = pa.record_batch([pa.array(column), pa.array(column.astype(np.int32))], schema=SCHEMA)
+            del column
+            join.push("left", batch)
+            join.push("right", batch)
+            del batch
+            join.poll()
+        gc.collect()
+        assert [owner() is None for owner in owners][:2] == [True, True]
+        join.finish()
+        gc.collect()
+        assert sum(owner() is not None for owner in owners) <= 1
+
+
+def test_results_that_wait_keep_their_payload():
+    with sj.open_join(spec_of(sj.TimeWindow(10))) as join:
+        join.push("left", batch_at(0, 1000))
+        join.push("right", batch_at(0, 1000))
+        for ts in range(1000, 301_000, 10_000):  # the windows move on, nobody polls
+            join.push("left", batch_at(ts, 10_000))
+            join.push("right", batch_at(ts, 10_000))
+        found = pa.Table.from_batches(join.poll(), join.spec.schema)
+    assert sorted(found["ts"].to_pylist()) == list(range(301_000))
+    assert found["ts"].equals(found["ts_right"])
+
+
+def test_results_outlive_the_join():
+    with sj.open_join(spec_of(sj.TimeWindow(10))) as join:
+        join.push("left", batch_at(0, 1000))
+        join.push("right", batch_at(0, 1000))
+        found = join.poll()
+    del join
+    gc.collect()
+    assert sum(batch.num_rows for batch in found) == 1000
+    assert pa.Table.from_batches(found)["ts"].to_pylist() == list(range(1000))
