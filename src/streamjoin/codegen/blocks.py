@@ -3,6 +3,7 @@ vectorises, then collected. Callables go the same way, compiled as they are."""
 
 from __future__ import annotations
 
+import dis
 import functools
 import re
 from collections import namedtuple
@@ -168,5 +169,15 @@ def _reason(error: NumbaError, predicate: CallablePredicate) -> str:
     sentences = [line.strip() for line in plain.splitlines() if line.strip()]
     telling = [sentence for sentence in sentences if _TELLING.match(sentence)]
     what = (telling or sentences or ["unknown reason"])[0]
-    line = lines[-1] if lines else predicate.function.__code__.co_firstlineno
-    return f"{what} ({file}, line {line})"
+    return f"{what} ({file}, line {lines[-1] if lines else _line_of_name(what, predicate)})"
+
+
+def _line_of_name(what: str, predicate: CallablePredicate) -> int:
+    """Where the function uses the name that a message quotes; its first line if that is not to be found."""
+    line = predicate.function.__code__.co_firstlineno
+    quoted = set(re.findall(r"'(\w+)'", what))
+    for instruction in dis.get_instructions(predicate.function):
+        line = (instruction.positions.lineno if instruction.positions else None) or line
+        if instruction.argval in quoted:
+            return line
+    return predicate.function.__code__.co_firstlineno

@@ -478,11 +478,24 @@ class Emitter:
         return Value(code, "False", "bool")
 
     def _like(self, call: Call, values: list[Value]) -> Value:
-        escape = call.args[2].value if len(call.args) > 2 else None  # type: ignore[union-attr]
-        code = -1 if escape is None else ord(str(escape))
+        pattern, escape = call.args[1], call.args[2] if len(call.args) > 2 else None
+        rule, code = values[1], -1
+        if isinstance(pattern, Literal) and isinstance(escape, Literal) and pattern.value is not None:
+            text, code = _escaped(str(pattern.value), str(escape.value))
+            rule = self.emit(Literal(text, pattern.type))
         return self.truth(
-            f"text.like({values[0].code}, {values[1].code}, {code})", [values[0].null, values[1].null]
+            f"text.like({values[0].code}, {rule.code}, {code})", [values[0].null, values[1].null]
         )
+
+
+def _escaped(pattern: str, escape: str) -> tuple[str, int]:
+    """A LIKE pattern with its escape character replaced by a byte that it does not hold, and that byte: the kernel
+    compares bytes, but an escape may be any character."""
+    byte = next(code for code in range(1, 128) if chr(code) not in pattern and chr(code) not in "%_")
+    parts, characters = [], iter(pattern)
+    for character in characters:
+        parts.append(chr(byte) + next(characters, "") if character == escape else character)
+    return "".join(parts), byte
 
 
 def sort_of(kind: Type) -> int | str:

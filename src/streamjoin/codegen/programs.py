@@ -35,8 +35,11 @@ class WindowProgram:
     `scan` needs only those. `residual`, if not None, must be checked on every pair that comes out.
     """
 
-    def __init__(self, predicate: Expr | CallablePredicate, path: AccessPath | None, stored: str):
-        self.stored = stored
+    def __init__(
+        self, predicate: Expr | CallablePredicate, path: AccessPath | None, stored: str, indexed: bool = False
+    ):
+        """`indexed`: an index will serve a clause, so keep them even if a scan would rather evaluate it all."""
+        self.stored, self._indexed = stored, indexed
         self.clauses: tuple[Clause, ...] = ()
         self.block: Expr | CallablePredicate | None = None
         self.residual: Expr | None = None
@@ -54,7 +57,7 @@ class WindowProgram:
         two_sided = any(
             c.bands[0].lo is not None and c.bands[0].hi is not None for c in kept if len(c.bands) == 1
         )
-        if kept and (residual is None or two_sided):
+        if kept and (residual is None or two_sided or self._indexed):
             self.clauses, self.residual = tuple(_scannable(clause) for clause in kept), residual
             return
         conjuncts = predicate.args if isinstance(predicate, Call) and predicate.op == "and" else (predicate,)
@@ -135,16 +138,63 @@ class WindowProgram:
         return scan
 
     @cached_property
-    def _band_kernel(self) -> Callable[..., int]:
+    def shapes(self) -> tuple[tuple[BandShape, ...], ...]:
+        """The clauses as kernels know them."""
         numbers = {key: number for number, key in enumerate(self.keys.keys)}
-        shapes = tuple(
+        return tuple(
             tuple(
                 BandShape(numbers[b.key], key_dtype(b.key.type).str[1:], b.lo is not None, b.hi is not None)
                 for b in clause.bands
             )
             for clause in self.clauses
         )
-        return band_scan(shapes)
+
+    @cached_property
+    def _band_kernel(self) -> Callable[..., int]:
+        return band_scan(self.shapes)
+
+    # For indexes, which serve one band and leave the others to be checked. Bands are numbered clause after clause.
+
+    @cached_property
+    def _clause_of(self) -> list[int]:
+        """The clause of each band."""
+        return [number for number, clause in enumerate(self.clauses) for _ in clause.bands]
+
+    def indexable(self, equality: bool) -> list[int]:
+        """The bands that an index on one key can serve: equalities, or intervals, those bounded on both sides first."""
+        alone = [
+            number for number, clause in enumerate(self._clause_of) if len(self.clauses[clause].bands) == 1
+        ]
+        bands = self.bounds.bands
+        if equality:
+            return [number for number in alone if bands[number].is_equality]
+        return sorted(alone, key=lambda number: None in (bands[number].lo, bands[number].hi))
+
+    def key_of_band(self, number: int) -> int:
+        return self.keys.keys.index(self.bounds.bands[number].key)
+
+    def band_dtype(self, number: int) -> np.dtype:
+        return key_dtype(self.bounds.bands[number].key.type)
+
+    def bounds_of_band(self, probing: Table, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """The lows and highs of one band for all probes; a missing bound is the extreme of the key's type."""
+        dtype = self.band_dtype(number)
+        count = len(probing["probe_ok"])
+        if dtype.kind == "f":
+            least, most = -np.inf, np.inf
+        else:
+            least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+        low, high = probing.get(f"low{number}"), probing.get(f"high{number}")
+        return (
+            np.full(count, least, dtype) if low is None else low,
+            np.full(count, most, dtype) if high is None else high,
+        )
+
+    def other_bands(self, number: int) -> tuple[tuple[tuple[BandShape, ...], ...], list[int]]:
+        """The clauses without band `number`'s, and the numbers of their bands."""
+        served = self._clause_of[number]
+        rest = [other for other, clause in enumerate(self._clause_of) if clause != served]
+        return tuple(shape for clause, shape in enumerate(self.shapes) if clause != served), rest
 
     def _block_scanner(self, window: Table, probes: Table, nulls: bool) -> Callable[..., int]:
         data = []
