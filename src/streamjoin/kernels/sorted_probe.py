@@ -1,4 +1,10 @@
-"""Intervals looked up in a sorted run: searches in lock step, records or pairs out (Pan & Jacobsen, section III-D)."""
+"""Intervals looked up in a sorted run (kernels/sorting.py): records or pairs out (Pan & Jacobsen, section III-D, E).
+
+Lower bounds of GROUP probes are searched in lock step through the sampled index, one level at a time, so
+that their cache misses overlap; a node is searched by one comparison of a vector. Upper bounds lie within a
+vector of the lower ones for narrow intervals, and are searched the same way for the others: the cost of a record does
+not depend on how many tuples it covers. An empty interval, NaN as well, gives an empty record.
+"""
 
 from __future__ import annotations
 
@@ -8,70 +14,212 @@ from streamjoin.kernels import vector
 from streamjoin.kernels.jit import inner, jit
 from streamjoin.kernels.sorting import FANOUT, MAX_LEVELS, level_sizes
 from streamjoin.kernels.vector import (
-    at_least, at_most, bit_count, both, first, load, pointer, splat, stack_array, store, store_compressed, word,
+    at_least,
+    at_most,
+    bit_count,
+    both,
+    first,
+    load,
+    pointer,
+    splat,
+    stack_array,
+    store,
+    store_compressed,
+    word,
 )
 
-GROUP = 16
+GROUP = 16  # 8 take 1.3 times as long, 32 are no faster
+DONE = -1
+CURSOR_SIZE = 2
+MIN_ROOM = 4096  # pairs; any number above FANOUT is right, and a smaller one means more stretches
+PACKS = vector.has_compress()
+MOST = 2**31 - 1
 
 
 @inner
-def lower_bounds(key, count, index, sizes, offsets, top, lows, probe, group, found):
+def count_at_least(key, at, low):
+    """How many of the FANOUT keys from `at` on are >= low."""
+    return bit_count(word(at_least(load(key, at, FANOUT), splat(low, FANOUT))))
+
+
+@inner
+def count_at_most(key, at, high):
+    """How many of the FANOUT keys from `at` on are <= high."""
+    return bit_count(word(at_most(load(key, at, FANOUT), splat(high, FANOUT))))
+
+
+@inner
+def lower_bounds(key, index, sizes, offsets, top, lows, group, found):
+    """The first place whose key is >= low, of each probe; `sizes` has the count of the run at level 0.
+
+    Padding is counted as a key; the limits correct it, level by level.
+    """
     for g in range(group):
         found[g] = 0
     for level in range(top, 0, -1):
         base, last = offsets[level], sizes[level] - 1
         for g in range(group):
-            node = load(index, base + found[g] * FANOUT, FANOUT)
-            above = bit_count(word(at_least(node, splat(lows[probe + g], FANOUT))))
-            found[g] = min(found[g] * FANOUT + FANOUT - above, last)
+            at = found[g] * FANOUT
+            found[g] = min(at + FANOUT - count_at_least(index, base + at, lows[g]), last)
     for g in range(group):
-        node = load(key, found[g] * FANOUT, FANOUT)
-        above = bit_count(word(at_least(node, splat(lows[probe + g], FANOUT))))
-        found[g] = min(found[g] * FANOUT + FANOUT - above, count)
+        at = found[g] * FANOUT
+        found[g] = min(at + FANOUT - count_at_least(key, at, lows[g]), sizes[0])
 
 
 @inner
-def upper_bounds(key, count, index, sizes, offsets, top, highs, which, group, found):
+def upper_bounds(key, index, sizes, offsets, top, highs, group, found):
+    """The first place whose key is > high, of each probe."""
     for g in range(group):
         found[g] = 0
     for level in range(top, 0, -1):
         base, last = offsets[level], sizes[level] - 1
         for g in range(group):
-            node = load(index, base + found[g] * FANOUT, FANOUT)
-            below = bit_count(word(at_most(node, splat(highs[which[g]], FANOUT))))
-            found[g] = min(found[g] * FANOUT + below, last)
+            at = found[g] * FANOUT
+            found[g] = min(at + count_at_most(index, base + at, highs[g]), last)
     for g in range(group):
-        node = load(key, found[g] * FANOUT, FANOUT)
-        below = bit_count(word(at_most(node, splat(highs[which[g]], FANOUT))))
-        found[g] = min(found[g] * FANOUT + below, count)
+        at = found[g] * FANOUT
+        found[g] = min(at + count_at_most(key, at, highs[g]), sizes[0])
 
 
 @inner
-def ranges(key, count, index, sizes, offsets, top, lows, highs, probe, group, begin, end):
-    """Places [begin, end) of `group` probes from `probe` on."""
+def rebound(key, count, at, low):
+    """The first place from `at` on whose key is >= low: steps double forwards, then halve backwards (Figure 6).
+
+    With a target within FANOUT keys this is a step of a merge. `low` must not be NaN.
+    """
+    above = count_at_least(key, at, low)
+    if above == 0:
+        step = FANOUT
+        while at + step < count and key[at + step] < low:
+            at += step
+            step *= 2
+        while step > FANOUT:
+            step //= 2
+            if at + step < count and key[at + step] < low:
+                at += step
+        above = count_at_least(key, at, low)
+    return min(at + FANOUT - above, count)
+
+
+@inner
+def find_group(key, index, sizes, offsets, top, lows, highs, probe, group, follow, begin, end):
+    """Records [begin, end) of `group` probes from `probe` on; with `follow` lows rise, from `begin[GROUP - 1]` on."""
     far, ends = stack_array(np.int64(0), GROUP), stack_array(np.int64(0), GROUP)
-    lower_bounds(key, count, index, sizes, offsets, top, lows, probe, group, begin)
+    low, high = stack_array(lows[0], GROUP), stack_array(lows[0], GROUP)
+    if follow:
+        at = begin[GROUP - 1]
+        for g in range(group):
+            at = rebound(key, sizes[0], at, lows[probe + g])
+            begin[g] = at
+    else:
+        for g in range(group):
+            low[g] = lows[probe + g]
+        lower_bounds(key, index, sizes, offsets, top, low, group, begin)
     many = 0
     for g in range(group):
-        hits = bit_count(word(at_most(load(key, begin[g], FANOUT), splat(highs[probe + g], FANOUT))))
-        end[g] = min(begin[g] + hits, count)
-        far[many] = probe + g
+        hits = count_at_most(key, begin[g], highs[probe + g])
+        end[g] = min(begin[g] + hits, sizes[0])
+        far[many] = g
+        high[many] = highs[probe + g]
         many += np.int64(hits == FANOUT)
     if many:
-        upper_bounds(key, count, index, sizes, offsets, top, highs, far, many, ends)
+        upper_bounds(key, index, sizes, offsets, top, high, many, ends)
         for g in range(many):
-            end[far[g] - probe] = ends[g]
+            end[far[g]] = ends[g]
 
 
 @jit
-def find_records(keys, count, index, lows, highs, first_out, last_out):
+def find_records(keys, index, count, lows, highs, firsts, lasts):
+    """Fill firsts[i] and lasts[i]: places [first, last) of the run hold the keys in [lows[i], highs[i]].
+
+    Cost: O(log count) a probe, whatever lies between the bounds.
+    """
     key, tree, low, high = pointer(keys), pointer(index), pointer(lows), pointer(highs)
     begin, end = stack_array(np.int64(0), GROUP), stack_array(np.int64(0), GROUP)
     sizes, offsets = stack_array(np.int64(0), MAX_LEVELS), stack_array(np.int64(0), MAX_LEVELS)
-    top = level_sizes(count, sizes, offsets)
+    top = level_sizes(np.int64(count), sizes, offsets)
     for probe in range(0, len(lows), GROUP):
         group = min(GROUP, len(lows) - probe)
-        ranges(key, count, tree, sizes, offsets, top, low, high, probe, group, begin, end)
+        find_group(key, tree, sizes, offsets, top, low, high, probe, group, False, begin, end)
         for g in range(group):
-            first_out[probe + g] = begin[g]
-            last_out[probe + g] = end[g]
+            firsts[probe + g] = begin[g]
+            lasts[probe + g] = end[g]
+
+
+@inner
+def emit(slot, at, end, name, out_probe, out_pos, count):
+    """Write a pair for each slot at places at..end-1; whole vectors, so scrap may follow."""
+    names = splat(np.int32(name), FANOUT)
+    for place in range(at, end, FANOUT):
+        store(names, out_probe, count + place - at)
+        store(load(slot, place, FANOUT), out_pos, count + place - at)
+    return count + end - at
+
+
+@inner
+def emit_within(slot, at, end, low, high, name, out_probe, out_pos, count):
+    """As `emit`, for the slots in [low, high)."""
+    if PACKS:
+        names, least, most = splat(np.int32(name), FANOUT), splat(np.int32(low), FANOUT), np.int32(high - 1)
+        greatest = splat(most, FANOUT)
+        for place in range(at, end, FANOUT):
+            slots = load(slot, place, FANOUT)
+            fits = both(both(at_least(slots, least), at_most(slots, greatest)), first(end - place, FANOUT))
+            bits = word(fits)
+            store(names, out_probe, count)
+            store_compressed(slots, bits, out_pos, count)
+            count += bit_count(bits)
+        return count
+    for place in range(at, end):
+        out_probe[count] = np.int32(name)
+        out_pos[count] = slot[place]
+        count += np.int64((slot[place] >= low) & (slot[place] < high))
+    return count
+
+
+@jit
+def find_pairs(
+    keys, slots, index, count, oldest, newest, lows, highs, starts, stops, order, follow, cursor, probes, places, filled
+):
+    """Append to `probes`, `places` from `filled` on a pair for each probe i and slot of the run with
+    lows[i] <= key <= highs[i] and starts[i] <= slot < stops[i]; the new number of pairs.
+
+    oldest, newest  least and greatest slot that the run may hold
+    order           the numbers by which probes are known; empty if they are 0, 1, ...
+    follow          whether lows rise and none is NaN, and searches had better start from the one before
+    cursor          int64[CURSOR_SIZE], zeros at first; cursor[0] == DONE when all pairs are out
+
+    Returns when done, or when room is short: drain or grow the output and call again with
+    the same cursor and inputs. Scrap may follow the pairs. Pairs come probe by probe. Cost: O(log count) a probe, and
+    a copy of the slots between its bounds.
+    """
+    key, slot, tree, low, high = pointer(keys), pointer(slots), pointer(index), pointer(lows), pointer(highs)
+    start, stop, out_probe, out_pos = pointer(starts), pointer(stops), pointer(probes), pointer(places)
+    begin, end = stack_array(np.int64(0), GROUP), stack_array(np.int64(0), GROUP)
+    sizes, offsets = stack_array(np.int64(0), MAX_LEVELS), stack_array(np.int64(0), MAX_LEVELS)
+    top, named = level_sizes(np.int64(count), sizes, offsets), len(order) > 0
+    n, room, probe, emitted = len(lows), len(probes) - FANOUT, cursor[0], cursor[1]
+    begin[GROUP - 1] = 0
+    while probe < n:
+        group = min(GROUP, n - probe)
+        find_group(key, tree, sizes, offsets, top, low, high, probe, group, follow, begin, end)
+        for g in range(group):
+            at, i = begin[g] + emitted, probe + g
+            emitted = 0
+            if stop[i] <= oldest or start[i] > newest:
+                continue
+            name, covered = order[i] if named else i, start[i] <= oldest and stop[i] > newest
+            least, most = max(start[i], 0), min(stop[i], MOST)
+            while at < end[g]:
+                until = min(end[g], at + room - filled)
+                if until <= at:
+                    cursor[0], cursor[1] = i, at - begin[g]
+                    return filled
+                if covered:
+                    filled = emit(slot, at, until, name, out_probe, out_pos, filled)
+                else:
+                    filled = emit_within(slot, at, until, least, most, name, out_probe, out_pos, filled)
+                at = until
+        probe += group
+    cursor[0] = DONE
+    return filled

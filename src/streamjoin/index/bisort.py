@@ -1,0 +1,185 @@
+"""BI-Sort: a sorted main array with a sampled index, and a buffer that gathers small batches for it
+(Pan & Jacobsen, section III-D).
+
+Unlike the paper's, the buffer is sorted as well, by the same kernels: keeping it so costs a small batch
+less than one comparison with all of it would cost each probe, and it may grow as long as that balances
+the merges it saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isqrt
+
+import numpy as np
+
+from streamjoin.index.protocol import Subwindow
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.kernels.sorted_probe import CURSOR_SIZE, DONE, MIN_ROOM, find_pairs, find_records
+from streamjoin.kernels.sorting import PAD, SHORT, index_size, merge, merge_short, radix_sort
+from streamjoin.semantics.errors import InputError
+
+DTYPES = ("int32", "int64", "float32", "float64")
+LINE = 64  # bytes; nodes of the index start where cache lines do
+SMALL_BUFFER, LARGE_BUFFER = 1024, 65536
+NO_ORDER = np.empty(0, np.int32)
+
+
+def aligned(size: int, dtype: np.dtype) -> np.ndarray:
+    """An uninitialised array that starts at a cache line."""
+    raw = np.empty(size * dtype.itemsize + LINE, np.uint8)
+    begin = -raw.ctypes.data % LINE
+    return raw[begin : begin + size * dtype.itemsize].view(dtype)
+
+
+def sort_batch(keys: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Copies in the order of the keys, none of them NaN; equal keys stay in order."""
+    integer = np.dtype(f"i{keys.itemsize}")
+    bits, sign = np.ascontiguousarray(keys).view(integer), integer.type(np.iinfo(integer).min)
+    out, spare, out_slots, spare_slots = (
+        *(np.empty(len(keys), integer) for _ in range(2)),
+        *(np.empty(len(keys), np.int32) for _ in range(2)),
+    )
+    radix_sort(bits, slots, keys.dtype.kind == "f", sign, out, out_slots, spare, spare_slots)
+    return out.view(keys.dtype), out_slots
+
+
+class SortedRun:
+    """Keys in order, the slot of each, and the sampled index (kernels/sorting.py); room for `capacity` tuples."""
+
+    def __init__(self, capacity: int, dtype: np.dtype):
+        self.capacity, self.count = capacity, 0
+        self.keys, self.slots = aligned(capacity + PAD, dtype), aligned(capacity + PAD, np.dtype(np.int32))
+        self.index = aligned(index_size(capacity), dtype)
+        self.highest = dtype.type(np.inf if dtype.kind == "f" else np.iinfo(dtype).max)
+
+    @property
+    def nbytes(self) -> int:
+        return self.keys.nbytes + self.slots.nbytes + self.index.nbytes
+
+    def merge(self, keys: np.ndarray, slots: np.ndarray, count: int) -> None:
+        """Take the first `count` tuples of a sorted batch."""
+        self.count = merge(
+            self.keys, self.slots, self.index, self.count, keys, slots, count, self.highest
+        )
+
+    def insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
+        """Take a batch in any order, but for NaN keys."""
+        if len(keys) <= SHORT:
+            run = self.keys, self.slots, self.index
+            self.count = merge_short(*run, self.count, keys, slots, self.highest)
+            return
+        if keys.dtype.kind == "f":
+            valid = keys == keys
+            if not valid.all():
+                keys, slots = keys[valid], slots[valid]
+        if len(keys):
+            self.merge(*sort_batch(keys, slots), len(keys))
+
+
+class BISortSubwindow:
+    """A `Subwindow` for intervals: O(log n) a probe, and a copy of the slots it finds.
+
+    A batch larger than the buffer may get is merged into the main array at once, others gather in the buffer.
+    """
+
+    def __init__(self, capacity: int, dtype: np.dtype, predecessor: Subwindow | None = None):
+        if np.dtype(dtype).name not in DTYPES:
+            raise InputError(f"a sorted window's key is one of {', '.join(DTYPES)}, not {np.dtype(dtype).name}")
+        self.capacity, self.dtype = capacity, np.dtype(dtype)
+        self.most_buffered = min(max(SMALL_BUFFER, capacity // 16), LARGE_BUFFER, capacity)
+        self._main = SortedRun(capacity, self.dtype)
+        self._buffer = SortedRun(self.most_buffered, self.dtype)
+        self._held = 0
+        self._oldest, self._newest = capacity, -1  # slots
+
+    def __len__(self) -> int:
+        return self._held
+
+    @property
+    def nbytes(self) -> int:
+        return self._main.nbytes + self._buffer.nbytes
+
+    def insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
+        """Add tuples: O(n log n) for n of them, and moves of those held that amortise as the square root."""
+        n = len(keys)
+        if n == 0:
+            return
+        if self._held + n > self.capacity:
+            raise InputError(f"{n} tuples are too many for a subwindow with {self._held} of {self.capacity}")
+        limit = self.buffer_limit(n)
+        if n > limit:
+            self._main.insert(keys, slots)
+        else:
+            if self._buffer.count + n > limit:
+                self._flush()
+            self._buffer.insert(keys, slots)
+        self._held += n
+        self._oldest, self._newest = min(self._oldest, int(slots[0])), max(self._newest, int(slots[-1]))
+
+    def buffer_limit(self, batch: int) -> int:
+        """Tuples in the buffer that cost least: with n in it, a batch moves n / 2 and a flush moves the main array."""
+        return min(max(SMALL_BUFFER, isqrt(4 * self._main.count * batch)), self.most_buffered)
+
+    def _flush(self) -> None:
+        buffer = self._buffer
+        if buffer.count:
+            self._main.merge(buffer.keys, buffer.slots, buffer.count)
+            buffer.count = 0
+
+    def seal(self) -> None:
+        """Merge the buffer and give its memory back, and that of the main array's free places if they are many."""
+        self._flush()
+        self._buffer = SortedRun(0, self.dtype)
+        if 2 * self._main.count < self.capacity:
+            full, self._main = self._main, SortedRun(self._main.count, self.dtype)
+            self._main.merge(full.keys, full.slots, full.count)
+
+    @property
+    def sorted_keys(self) -> np.ndarray:
+        """The keys of the main array; valid until the next change."""
+        return self._main.keys[: self._main.count]
+
+    @property
+    def sorted_slots(self) -> np.ndarray:
+        """The slots of the main array, which records point into; valid until the next change."""
+        return self._main.slots[: self._main.count]
+
+    def probe_records(self, lows: np.ndarray, highs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Places [first, last) of `sorted_slots` for each interval (int32), after the buffer is merged into it.
+
+        O(log n) an interval, whatever it covers. Several bands of a probe are several intervals.
+        """
+        self._flush()
+        main, firsts, lasts = self._main, np.empty(len(lows), np.int32), np.empty(len(lows), np.int32)
+        find_records(main.keys, main.index, main.count, lows, highs, firsts, lasts)
+        return firsts, lasts
+
+    def probe(
+        self, lows: np.ndarray, highs: np.ndarray, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
+    ) -> Iterator[int]:
+        """Append pairs (probe, slot), first those of the main array; see `Subwindow.probe`."""
+        for run in (self._main, self._buffer):
+            if run.count:
+                yield from self._probe_run(run, lows, highs, start, stop, NO_ORDER, False, pairs)
+
+    def _probe_run(
+        self,
+        run: SortedRun,
+        lows: np.ndarray,
+        highs: np.ndarray,
+        start: np.ndarray,
+        stop: np.ndarray,
+        order: np.ndarray,
+        follow: bool,
+        pairs: PairBuffer,
+    ) -> Iterator[int]:
+        cursor = np.zeros(CURSOR_SIZE, np.int64)
+        held = run.keys, run.slots, run.index, run.count, self._oldest, self._newest
+        while cursor[0] != DONE:
+            pairs.reserve(MIN_ROOM)
+            before = pairs.count
+            pairs.count = find_pairs(
+                *held, lows, highs, start, stop, order, follow, cursor, pairs.probe, pairs.pos, before
+            )
+            yield before
