@@ -436,7 +436,9 @@ def pairs_of(result: pa.Table | pa.RecordBatch) -> list[tuple[int, int]]:
     return list(zip(result["l"].to_pylist(), result["r"].to_pylist(), strict=True))
 
 
-def push_all(join: Join, pushes: Iterable[tuple[str, Any]], poll_after: Callable[[], bool]) -> list[pa.RecordBatch]:
+def push_all(
+    join: Join, pushes: Iterable[tuple[str, Any]], poll_after: Callable[[], bool]
+) -> list[pa.RecordBatch]:
     """Push in turn, poll when `poll_after` says so and whenever results must leave before more comes in."""
     polled: list[pa.RecordBatch] = []
     for side, data in pushes:

@@ -3,13 +3,14 @@ the layout allows."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from strategies import _pools, array
 
+from strategies import _pools, array
 from streamjoin.codegen.columns import ColumnData, arguments, parameters, to_column_data
 from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.expressions import Column
@@ -34,7 +35,9 @@ def sample(kind: pa.DataType, nulls: bool) -> pa.Array:
     pool += [None] if nulls else []
     if pa.types.is_dictionary(kind) and pa.types.is_large_binary(kind.value_type):
         pool = [_as_bytes(value) for value in pool]
-    return array([pool[(7 * k) % len(pool)] if len(pool) % 7 else pool[k % len(pool)] for k in range(40)], kind)
+    return array(
+        [pool[(7 * k) % len(pool)] if len(pool) % 7 else pool[k % len(pool)] for k in range(40)], kind
+    )
 
 
 def _as_bytes(value: Any) -> Any:
@@ -51,7 +54,7 @@ def read(data: ColumnData, kind: Type) -> list[Any]:
     """The values as the oracle has them, from the arrays alone."""
     if kind.name in ("string", "binary"):
         offsets, content = data.parts
-        raw = [bytes(content[lo:hi]) for lo, hi in zip(offsets[:-1], offsets[1:], strict=True)]
+        raw = [bytes(content[lo:hi]) for lo, hi in itertools.pairwise(offsets)]
         found: list[Any] = [value.decode() for value in raw] if kind.name == "string" else raw
     elif data.parts[0].ndim == 2:
         found = [int.from_bytes(row.tobytes(), "little", signed=True) for row in data.parts[0]]

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import _pools, array, can_be_typed, predicates, schemas
 
+from strategies import _pools, array, can_be_typed, predicates, schemas
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.evaluate import Bounds, Filter, Keys, _Loop, distinct_columns
 from streamjoin.codegen.expressions import Emitter, sort_of
@@ -323,9 +323,11 @@ def test_a_key_within_its_bounds_is_a_clause_that_holds(data):
     """For random predicates: keys and bounds as arrays decide as the expressions they stand for."""
     left, right = data.draw(schemas())
     spec = can_be_typed(
-        lambda: JoinSpec(left, right, data.draw(predicates(left, right)), TimeWindow("1 s"), "ts", "ts")
-        if pa.types.is_timestamp(left.field("ts").type)
-        else JoinSpec(left, right, data.draw(predicates(left, right)), TimeWindow(1), "ts", "ts")
+        lambda: (
+            JoinSpec(left, right, data.draw(predicates(left, right)), TimeWindow("1 s"), "ts", "ts")
+            if pa.types.is_timestamp(left.field("ts").type)
+            else JoinSpec(left, right, data.draw(predicates(left, right)), TimeWindow(1), "ts", "ts")
+        )
     )
     assert not callable(spec.predicate)
     seed = data.draw(st.integers(0, 1000))
@@ -334,7 +336,7 @@ def test_a_key_within_its_bounds_is_a_clause_that_holds(data):
     for side in ("left", "right"):
         for clause in analyse(spec.predicate).for_window(side).clauses:
             band = clause.bands[0]
-            if band.key.type.is_exact and band.key.type.bits > 64 or band.lo is None or band.hi is None:
+            if (band.key.type.is_exact and band.key.type.bits > 64) or band.lo is None or band.hi is None:
                 continue
             (keys,), key_ok = Keys([band.key])(columns, ROWS)
             (low,), (high,), probe_ok = Bounds([type(clause)((band,))])(columns, ROWS)

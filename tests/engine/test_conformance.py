@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
+import streamjoin as sj
 from strategies import (
     INT64_MAX,
     INT64_MIN,
@@ -24,10 +26,9 @@ from strategies import (
     specs,
     tables,
 )
-
-import streamjoin as sj
 from streamjoin.planner import ORDERS
 from streamjoin.semantics.oracle import column_values
+from streamjoin.semantics.types import TIME_SCALE
 
 TIMES = pa.schema([("ts", pa.int64())])
 Window = Any
@@ -156,7 +157,9 @@ def test_windows_hold_only_what_can_still_meet():
 # ---- against the oracle
 
 
-def check(spec: sj.JoinSpec, left: pa.Table, right: pa.Table, run: Callable[..., pa.Table], order: str) -> None:
+def check(
+    spec: sj.JoinSpec, left: pa.Table, right: pa.Table, run: Callable[..., pa.Table], order: str
+) -> None:
     """`run` on numbered tables gives the oracle's pairs, each with its own payload."""
     spec, left, right = numbered(spec, left, right)
     expected = sj.oracle.pairs(left, right, spec)
@@ -166,14 +169,13 @@ def check(spec: sj.JoinSpec, left: pa.Table, right: pa.Table, run: Callable[...,
     assert (met if order == "timestamp" else sorted(met)) == (
         expected if order == "timestamp" else sorted(expected)
     )
-    wanted = pa.table(found.select(["l", "r"]))
     for side, row, names in (
         (left, "l", spec.left.names),
         (right, "r", spec.schema.names[len(spec.left.names) :]),
     ):
         for column, name in zip(side.columns, names, strict=True):
             values = column_values(column)
-            rows = [values[at] for at in wanted[row].to_pylist()]
+            rows = [values[at] for at in found[row].to_pylist()]
             assert repr(column_values(found[name])) == repr(rows), name
 
 
@@ -211,9 +213,12 @@ def in_ticks(batch: pa.RecordBatch, spec: sj.JoinSpec, side: str) -> list[int]:
     at = 0 if side == "left" else len(spec.left.names)
     at += spec.side_schema(side).names.index("ts")
     column = batch.column(at)
-    finer = spec.time_unit and {"s": 0, "ms": 3, "us": 6, "ns": 9}[spec.time_unit]
-    factor = 10 ** (finer - {"s": 0, "ms": 3, "us": 6, "ns": 9}[column.type.unit]) if finer is not None else 1
-    return [value * factor for value in column_values(pa.chunked_array([column]))]
+    coarser = TIME_SCALE[spec.time_unit] - TIME_SCALE[column.type.unit] if spec.time_unit else 0
+    return [value * 10**coarser for value in column_values(pa.chunked_array([column]))]
+
+
+INT, LONG, SMALL, UNSIGNED = pa.int32(), pa.int64(), pa.int8(), pa.uint64()
+FLOAT, DOUBLE, TEXT, BOOLEAN = pa.float32(), pa.float64(), pa.string(), pa.bool_()
 
 
 @dataclass(frozen=True)
@@ -223,7 +228,7 @@ class Case:
     on: Any
     left: tuple[pa.DataType, ...]
     right: tuple[pa.DataType, ...]
-    time: pa.DataType = pa.int64()
+    time: pa.DataType = LONG
 
     @property
     def both(self) -> tuple[pa.Schema, pa.Schema]:
@@ -236,11 +241,9 @@ class Case:
 
 
 def close_or_flagged(l: Any, r: Any) -> bool:
-    return abs(l.x0 - r.y0) <= 1 or l.x1
+    return bool(abs(l.x0 - r.y0) <= 1 or l.x1)
 
 
-INT, LONG, SMALL, UNSIGNED = pa.int32(), pa.int64(), pa.int8(), pa.uint64()
-FLOAT, DOUBLE, TEXT, BOOLEAN = pa.float32(), pa.float64(), pa.string(), pa.bool_()
 CASES = {
     "equality": Case("x0 = y0", (INT,), (LONG,)),
     "two equalities": Case("x0 = y0 AND x1 = y1", (INT, pa.int16()), (INT, SMALL)),
@@ -306,9 +309,8 @@ def test_whole_tables_in_any_row_order_give_the_oracles_result(name, data):
 @given(data=st.data())
 def test_event_times_and_windows_at_the_ends_of_64_bits(data):
     ends = [INT64_MIN, INT64_MIN + 1, -1, 0, 1, INT64_MAX - 1, INT64_MAX]
-    sides = [
-        times(*sorted(data.draw(st.lists(st.sampled_from(ends), max_size=8)))) for _ in ("left", "right")
-    ]
+    some = st.lists(st.sampled_from(ends), max_size=8)
+    left, right = times(*sorted(data.draw(some))), times(*sorted(data.draw(some)))
     size = st.sampled_from([0, 1, 2**62, INT64_MAX - 1, INT64_MAX])
     window = st.one_of(st.builds(sj.TimeWindow, size, size), st.builds(sj.RowWindow, size, size))
     spec = sj.JoinSpec(TIMES, TIMES, "TRUE", data.draw(window | st.tuples(window, window)), "ts", "ts")
@@ -321,7 +323,7 @@ def test_event_times_and_windows_at_the_ends_of_64_bits(data):
         check_punctuations(spec, batches, order)
         return pa.Table.from_batches([b.replace_schema_metadata(None) for b in batches], spec.schema)
 
-    check(spec, *sides, run, order)
+    check(spec, left, right, run, order)
 
 
 def check_random_predicate(data: st.DataObject, examples: int) -> None:

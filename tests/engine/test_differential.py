@@ -9,9 +9,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from strategies import push_all
 
 import streamjoin as sj
+from strategies import push_all
 from streamjoin.planner import ORDERS
 
 LEFT = pa.schema(
@@ -20,8 +20,8 @@ LEFT = pa.schema(
 RIGHT = pa.schema(
     [("ts", pa.int64()), ("a", pa.int32()), ("b", pa.float32()), ("name", pa.string()), ("r", pa.int64())]
 )
-TIME, NUMBER, DECIMAL, TEXT, ROW = range(5)
-Mask = Callable[[pa.Table, pa.Table], np.ndarray]
+Tables = tuple[pa.Table, pa.Table]
+Mask = Callable[[pa.Table, pa.Table, np.ndarray, np.ndarray], np.ndarray]
 
 
 def stream(schema: pa.Schema, rows: int, seed: int, domain: int = 10_000, nulls: float = 0.01) -> pa.Table:
@@ -29,7 +29,11 @@ def stream(schema: pa.Schema, rows: int, seed: int, domain: int = 10_000, nulls:
     rng = np.random.default_rng(seed)
     ts = np.cumsum(rng.integers(0, 3, rows))
     numbers = rng.integers(0, domain, rows)
-    text = pa.array(np.char.add("s", rng.integers(0, domain, rows).astype(str)), pa.string(), mask=rng.random(rows) < nulls)
+    text = pa.array(
+        np.char.add("s", rng.integers(0, domain, rows).astype(str)),
+        pa.string(),
+        mask=rng.random(rows) < nulls,
+    )
     arrays = [
         pa.array(ts, pa.int64()),
         pa.array(numbers, pa.int32(), mask=rng.random(rows) < nulls),
@@ -63,11 +67,9 @@ def found_pairs(spec: sj.JoinSpec, pushes: list[tuple[str, pa.Table]], order: st
     with sj.open_join(spec, order=order) as join:
         batches = push_all(join, pushes, lambda: True)
         rest = join.finish()
-    tables = [pa.Table.from_batches([batch.replace_schema_metadata(None)]) for batch in batches]
-    whole = pa.concat_tables([rest.replace_schema_metadata(None), *tables][::-1][::-1])
-    ordered = pa.concat_tables([*tables, rest.replace_schema_metadata(None)])
-    assert whole.num_rows == ordered.num_rows
-    return np.column_stack([ordered["l"].to_numpy(), ordered["r"].to_numpy()])
+    plain = [batch.replace_schema_metadata(None) for batch in [*batches, *rest.to_batches()]]
+    whole = pa.Table.from_batches(plain, spec.schema)
+    return np.column_stack([whole["l"].to_numpy(), whole["r"].to_numpy()])
 
 
 def in_order(pairs: np.ndarray) -> np.ndarray:
@@ -75,7 +77,8 @@ def in_order(pairs: np.ndarray) -> np.ndarray:
 
 
 def every_pair_in_range(left: pa.Table, right: pa.Table, spec: sj.JoinSpec, holds: Mask) -> np.ndarray:
-    """All pairs of an earlier tuple still in its window and a later one, kept where `holds`; sorted by (l, r)."""
+    """All pairs of an earlier tuple still in its window and a later one, kept where `holds` is true of their row
+    numbers; sorted by (l, r)."""
     parts = []
     times = {"left": left["ts"].to_numpy(), "right": right["ts"].to_numpy()}
     for stored, probing in (("left", "right"), ("right", "left")):
@@ -90,13 +93,13 @@ def every_pair_in_range(left: pa.Table, right: pa.Table, spec: sj.JoinSpec, hold
             offset = np.arange(len(probe)) - np.repeat(np.cumsum(counts) - counts, counts)
             held = np.repeat(start[chunk], counts) + offset
             l, r = (held, probe) if stored == "left" else (probe, held)
-            keep = holds(left, right, l, r)  # type: ignore[call-arg]
+            keep = holds(left, right, l, r)
             parts.append(np.column_stack([l[keep], r[keep]]))
     return in_order(np.concatenate(parts))
 
 
-def near(l: np.ndarray, r: np.ndarray, width: float) -> np.ndarray:
-    return (l >= r - width) & (l <= r + width)
+def near(l: np.ndarray, r: np.ndarray, width: Any) -> np.ndarray:
+    return np.asarray((l >= r - width) & (l <= r + width))
 
 
 def plane_band(left: pa.Table, right: pa.Table, l: np.ndarray, r: np.ndarray) -> np.ndarray:
@@ -120,13 +123,13 @@ WINDOWS = {
 
 
 @pytest.fixture(scope="module")
-def planes() -> tuple[pa.Table, pa.Table]:
+def planes() -> Tables:
     return stream(LEFT, 20_000, 1), stream(RIGHT, 24_000, 2)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("window", WINDOWS)
-def test_differential_plane_band(window, order, planes):
+def test_differential_plane_band(window: str, order: str, planes: Tables):
     spec = make_spec(BAND, WINDOWS[window])
     wanted = every_pair_in_range(*planes, spec, plane_band)
     assert len(wanted) > 500
@@ -158,12 +161,12 @@ def duckdb_pairs(left: pa.Table, right: pa.Table, on: str, before: int, after: i
 
 
 @pytest.fixture(scope="module")
-def millions() -> tuple[pa.Table, pa.Table]:
+def millions() -> Tables:
     return stream(LEFT, 1_000_000, 4, domain=50_000), stream(RIGHT, 1_000_000, 5, domain=50_000)
 
 
 @pytest.fixture(scope="module")
-def equal_numbers(millions) -> np.ndarray:
+def equal_numbers(millions: Tables) -> np.ndarray:
     pairs = duckdb_pairs(*millions, "x = a", before=300, after=900)
     assert len(pairs) > 10_000
     return pairs
@@ -173,24 +176,26 @@ EQUAL = make_spec("x = a", sj.TimeWindow(left=900, right=300))
 
 
 @pytest.mark.parametrize("first", ["left", "right"])
-def test_differential_a_million_rows_at_once(first, millions, equal_numbers):
+def test_differential_a_million_rows_at_once(first: str, millions: Tables, equal_numbers: np.ndarray):
     pushes = list(zip(("left", "right"), millions, strict=True))
     found = found_pairs(EQUAL, pushes if first == "left" else pushes[::-1])
     np.testing.assert_array_equal(in_order(found), equal_numbers)
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_differential_a_million_rows_in_random_cuts(order, millions, equal_numbers):
+def test_differential_a_million_rows_in_random_cuts(order: str, millions: Tables, equal_numbers: np.ndarray):
     found = found_pairs(EQUAL, interleaved(*millions, seed=6, pieces=100), order)
     np.testing.assert_array_equal(in_order(found), equal_numbers)
     if order == "timestamp":
         np.testing.assert_array_equal(found, sorted_by_result_time(found, *millions))
 
 
-def test_differential_whole_tables_of_a_million_rows_in_any_row_order(millions, equal_numbers):
+def test_differential_whole_tables_of_a_million_rows_in_any_row_order(
+    millions: Tables, equal_numbers: np.ndarray
+):
     rng = np.random.default_rng(7)
-    shuffled = [table.take(pa.array(rng.permutation(table.num_rows))) for table in millions]
-    found = sj.join_tables(*shuffled, EQUAL)
+    left, right = (table.take(pa.array(rng.permutation(table.num_rows))) for table in millions)
+    found = sj.join_tables(left, right, EQUAL)
     pairs = np.column_stack([found["l"].to_numpy(), found["r"].to_numpy()])
     np.testing.assert_array_equal(in_order(pairs), equal_numbers)
 
@@ -218,7 +223,7 @@ def test_differential_every_pair_matches():
     """Far more results than the buffer holds, and than there are tuples."""
     left, right = stream(LEFT, 3000, 11), stream(RIGHT, 3000, 12)
     spec = make_spec("TRUE", sj.TimeWindow(1000))
-    wanted = every_pair_in_range(left, right, spec, lambda _l, _r, l, _: np.ones(len(l), np.bool_))  # type: ignore
+    wanted = every_pair_in_range(left, right, spec, lambda *rows: np.ones(len(rows[-1]), np.bool_))
     assert len(wanted) > 2_000_000
     found = found_pairs(spec, interleaved(left, right, seed=13, pieces=8))
     np.testing.assert_array_equal(in_order(found), wanted)
