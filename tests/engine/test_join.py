@@ -17,6 +17,7 @@ import streamjoin as sj
 from streamjoin import engine
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.semantics.sql import column_type
+from streamjoin.semantics.types import Type
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 TEXT = pa.schema({"ts": pa.int64(), "s": pa.string()})
@@ -341,12 +342,18 @@ def test_metadata_of_pushed_data_is_not_mixed_in():
     assert result.schema.equals(equal_x().schema, check_metadata=True)
 
 
+def known_type(kind: pa.DataType) -> Type:
+    known = column_type(kind)
+    assert known is not None
+    return known
+
+
 def test_numeric_keys_are_read_where_they_lie():
     numbers = [pa.int8(), pa.uint16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()]
     for kind in [*numbers, pa.date32(), pa.timestamp("us")]:
         array = pa.array([1, 2, None, 4], pa.int64() if kind == pa.timestamp("us") else pa.int32()).cast(kind)
         for piece in (array, array.slice(1, 2)):
-            data = to_column_data(piece, column_type(kind))
+            data = to_column_data(piece, known_type(kind))
             address, size = array.buffers()[1].address, array.buffers()[1].size
             given = data.parts[0].__array_interface__["data"][0]
             assert given == address + piece.offset * kind.bit_width // 8, kind
@@ -356,7 +363,7 @@ def test_numeric_keys_are_read_where_they_lie():
 def test_text_is_read_where_it_lies():
     for kind in (pa.large_string(), pa.large_binary()):
         array = pa.array(["a", "bc", "def"], kind)
-        offsets, data = to_column_data(array.slice(1), column_type(kind)).parts
+        offsets, data = to_column_data(array.slice(1), known_type(kind)).parts
         assert offsets.tolist() == [1, 3, 6]
         assert data.__array_interface__["data"][0] == array.buffers()[2].address
         assert offsets.__array_interface__["data"][0] == array.buffers()[1].address + 8
