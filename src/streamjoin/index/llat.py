@@ -14,6 +14,7 @@ from streamjoin.semantics.errors import ClosedError, InputError, SpecError
 SIGMA = 1.25  # room of an entry over the average partition; the paper suggests 1.10-1.25
 MOST_TUPLES = 2**31 - 1  # slots are 32-bit
 DTYPES = ("int32", "int64", "float32", "float64")
+HIGHEST = {name: np.iinfo(name).max for name in ("int32", "int64")} | {"float32": np.inf, "float64": np.inf}
 IN_ORDER = np.empty(0, np.int64)  # probes and tuples as they are given
 
 
@@ -74,7 +75,8 @@ class PartitionedSubwindow(ABC):
         """Pack the partitions and give the LLAT back; O(tuples + P)."""
         if self.sealed:
             return
-        firsts, self._splitters = self._ordered_partitions()
+        firsts, uppers = self._ordered_partitions()
+        self._fence(uppers)
         offsets = np.empty(len(firsts) + 1, np.int64)
         keys = np.empty(self._count + llat.LANES, self.dtype)
         slots = np.empty(self._count + llat.LANES, np.int32)
@@ -82,6 +84,10 @@ class PartitionedSubwindow(ABC):
         self._keys, self._slots, self._offsets = keys, slots, offsets
         self._entries = self._entries[:0].copy()
         self.sealed = True
+
+    def _fence(self, uppers: np.ndarray) -> None:
+        self._fences = np.empty(llat.fence_places(len(uppers)), self.dtype)
+        llat.fence(uppers, self._fences)
 
     def probe(
         self, lows: np.ndarray, highs: np.ndarray, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
@@ -96,7 +102,7 @@ class PartitionedSubwindow(ABC):
             before = pairs.count
             if self.sealed:
                 pairs.count = llat.probe_packed(
-                    *(self._keys, self._slots, self._splitters, self._offsets),
+                    *(self._keys, self._slots, self._fences, self._offsets),
                     *(order, lows, highs, start, stop, cursor, pairs.probe, pairs.pos, before),
                 )
             else:
@@ -122,4 +128,4 @@ class PartitionedSubwindow(ABC):
 
     @abstractmethod
     def _ordered_partitions(self) -> tuple[np.ndarray, np.ndarray]:
-        """The first entry of each partition, by key, and the splitters between them."""
+        """The first entry and the upper of each partition, by key."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamjoin.index.llat import IN_ORDER, PartitionedSubwindow
+from streamjoin.index.llat import HIGHEST, IN_ORDER, PartitionedSubwindow
 from streamjoin.kernels import llat, raptable
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.errors import SpecError
@@ -35,21 +35,25 @@ class RaPTableSubwindow(PartitionedSubwindow):
         super().__init__(capacity, np.dtype(dtype), partitions or max(1, capacity // PARTITION_SIZE), columns=4)
         self._next_adjustment = self.capacity + 1
         self._summary: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        self._header[raptable.PARTITIONS] = self.partitions
         if splitters is not None:
-            self._splitters = self._checked(splitters)
+            self._divide(self._checked(splitters))
         elif isinstance(predecessor, RaPTableSubwindow) and len(predecessor) and predecessor.dtype == self.dtype:
-            self._splitters = predecessor.adjusted_splitters(self.partitions)
+            self._divide(predecessor.adjusted_splitters(self.partitions))
         else:
-            self._splitters = even_splitters(self.dtype, self.partitions)
+            self._divide(even_splitters(self.dtype, self.partitions))
             self._next_adjustment = FIRST_ADJUSTMENT
-        self._begin_partitions()
 
     def _checked(self, splitters: np.ndarray) -> np.ndarray:
         if splitters.shape != (self.partitions - 1,) or not (splitters[1:] >= splitters[:-1]).all():
             raise SpecError(f"{self.partitions} partitions need {self.partitions - 1} splitters that never fall")
-        return splitters.astype(self.dtype)
+        return splitters
 
-    def _begin_partitions(self) -> None:
+    def _divide(self, splitters: np.ndarray) -> None:
+        """Begin empty partitions."""
+        self._uppers = np.full(self.partitions, HIGHEST[self.dtype.name], self.dtype)
+        self._uppers[:-1] = splitters
+        self._fence(self._uppers)
         normal = self._entries[: self.partitions]
         normal[:, llat.HEAD], normal[:, llat.NEXT] = 0, llat.NONE
         normal[:, llat.LAST] = np.arange(self.partitions)
@@ -58,7 +62,7 @@ class RaPTableSubwindow(PartitionedSubwindow):
     @property
     def splitters(self) -> np.ndarray:
         """The partition table: partition i takes keys in (splitters[i - 1], splitters[i]]."""
-        return self._splitters
+        return self._uppers[:-1]
 
     def histograms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Tuples, smallest and greatest finite key of each partition; O(tuples + P), once if sealed."""
@@ -72,11 +76,7 @@ class RaPTableSubwindow(PartitionedSubwindow):
     def adjusted_splitters(self, partitions: int) -> np.ndarray:
         """Splitters that would balance the tuples held over so many partitions (Algorithm 1)."""
         counts, lows, highs = self.histograms()
-        splitters = np.empty(partitions - 1, self.dtype)
-        if counts.any():
-            raptable.adjust(counts, lows, highs, splitters)
-            return splitters
-        return even_splitters(self.dtype, partitions)
+        return balanced(counts, lows, highs, partitions) if counts.any() else even_splitters(self.dtype, partitions)
 
     def seal(self) -> None:
         if not self.sealed:
@@ -85,7 +85,7 @@ class RaPTableSubwindow(PartitionedSubwindow):
 
     def _insert(self, keys: np.ndarray, slots: np.ndarray, order: np.ndarray) -> None:
         raptable.insert(
-            *(self._keys, self._slots, self._entries, self._header, self.width, self._splitters),
+            *(self._keys, self._slots, self._entries, self._header, self.width, self._fences),
             *(keys, slots, order),
         )
         if self._count >= self._next_adjustment:
@@ -98,15 +98,15 @@ class RaPTableSubwindow(PartitionedSubwindow):
         splitters = self.adjusted_splitters(self.partitions)
         keys, slots, entries = self._keys, self._slots, self._entries
         self._allocate()
-        self._splitters = splitters
-        self._begin_partitions()
+        self._header[raptable.PARTITIONS] = self.partitions
+        self._divide(splitters)
         held = np.empty(self._count + llat.LANES, self.dtype), np.empty(self._count + llat.LANES, np.int32)
         offsets = np.empty(self.partitions + 1, np.int64)
         llat.pack(keys, slots, entries, self.width, np.arange(self.partitions), offsets, *held)
         count = offsets[-1]
         # Tuples of a partition lie in the order they came in, and do so again.
         raptable.insert(
-            *(self._keys, self._slots, self._entries, self._header, self.width, splitters),
+            *(self._keys, self._slots, self._entries, self._header, self.width, self._fences),
             *(held[0][:count], held[1][:count], IN_ORDER),
         )
 
@@ -121,18 +121,25 @@ class RaPTableSubwindow(PartitionedSubwindow):
         pairs: PairBuffer,
     ) -> int:
         count: int = raptable.probe(
-            *(self._keys, self._slots, self._entries, self.width, self._splitters),
+            *(self._keys, self._slots, self._entries, self._header, self.width, self._fences),
             *(order, lows, highs, start, stop, cursor, pairs.probe, pairs.pos, pairs.count),
         )
         return count
 
     def _ordered_partitions(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.arange(self.partitions), self._splitters
+        return np.arange(self.partitions), self._uppers
+
+
+def balanced(counts: np.ndarray, lows: np.ndarray, highs: np.ndarray, partitions: int) -> np.ndarray:
+    """Splitters that spread the counted tuples evenly, as far as the histograms tell (Algorithm 1); O(P)."""
+    uppers = np.empty(partitions, lows.dtype)
+    raptable.adjust(counts, lows, highs, uppers)
+    return uppers[:-1]
 
 
 def even_splitters(dtype: np.dtype, partitions: int) -> np.ndarray:
     """The finite range of a dtype cut into equal parts, as the paper's first partition table."""
     limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-    splitters = np.empty(partitions - 1, dtype)
-    raptable.adjust(np.ones(1, np.int64), np.array([limits.min], dtype), np.array([limits.max], dtype), splitters)
-    return splitters
+    return balanced(
+        np.ones(1, np.int64), np.array([limits.min], dtype), np.array([limits.max], dtype), partitions
+    )

@@ -11,14 +11,18 @@ Entries that suffice: a further entry is linked only when a tuple comes and the 
 first entries, n tuples and width w = sigma * n / P, each further one thus has a full one of its own
 before it, so there are at most n / w = P / sigma < P of them, and never more than 2 P in all.
 
-Partitions are ordered by key: partition i takes the keys in (splitters[i - 1], splitters[i]], the first and
-the last one without that end. *Packed* partitions lie without gaps one after the other:
-partition i at [offsets[i], offsets[i + 1]).
+Partitions are ordered by key: partition i takes the keys in (uppers[i - 1], uppers[i]], the first one
+without that end; the last upper is the greatest value of the key's type. `fences` are the uppers and above them
+the last of every FANOUT, and so on: a search tree without pointers, each node of which is compared as one vector.
+*Packed* partitions lie without gaps one after the other: partition i at [offsets[i], offsets[i + 1]).
 """
 
 from __future__ import annotations
 
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 from streamjoin.kernels import vector
 from streamjoin.kernels.jit import inner, jit
@@ -48,6 +52,23 @@ MIN_ROOM = CHUNK + LANES  # places a probe needs to go on
 CURSOR_SIZE = 4  # where a probe goes on: probe, partition, entry, tuple
 DONE = -1
 LOCKSTEP = 16  # searches that run together, so that their cache misses overlap
+FANOUT = 16  # keys of a node of the fences
+MAX_LEVELS = 8  # FANOUT ** 8 is beyond 2**31
+
+
+@intrinsic
+def prefetch(typing_context, start, index):
+    """Ask for the cache line of start[index], which need not exist."""
+
+    def generate(context, builder, signature, arguments):
+        place = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+        fetch = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
+        builder.call(fetch, [place, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.none(start, types.intp), generate
 
 
 @inner
@@ -74,28 +95,71 @@ def append(keys, slots, entries, header, width, partition, key, slot):
     entries[last, HEAD] = head + 1
 
 
-@inner
-def gather(values, order, begin, end, gathered):
-    """LOCKSTEP values from place `begin` of the order on, the one before `end` repeated where there are fewer."""
-    for i in range(LOCKSTEP):
-        place = min(begin + i, end - 1)
-        gathered[i] = values[order[place] if len(order) else place]
+def fence_places(partitions: int) -> int:
+    """Places in the fences of so many partitions."""
+    total, size = 0, partitions
+    while True:
+        nodes = -(-size // FANOUT)
+        total += nodes * FANOUT
+        if nodes == 1:
+            return total
+        size = nodes
+
+
+@jit
+def fence(uppers, fences):
+    """Fill the fences; O(P)."""
+    size, at, below = len(uppers), 0, 0
+    highest = uppers[size - 1]
+    for i in range(size):
+        fences[i] = uppers[i]
+    while True:
+        nodes = (size + FANOUT - 1) // FANOUT
+        for i in range(size, nodes * FANOUT):
+            fences[at + i] = highest
+        if nodes == 1:
+            break
+        below, at = at, at + nodes * FANOUT
+        for i in range(nodes):
+            fences[at + i] = fences[below + i * FANOUT + FANOUT - 1]
+        size = nodes
 
 
 @inner
-def locate(splitters, keys, found):
+def fence_levels(partitions, levels):
+    """Fill the place of each level in the fences, level 0 being the uppers; their number."""
+    size, count = partitions, 1
+    levels[0] = 0
+    while size > FANOUT:
+        size = (size + FANOUT - 1) // FANOUT
+        levels[count] = levels[count - 1] + size * FANOUT
+        count += 1
+    return count
+
+
+@inner
+def locate(fences, levels, level_count, keys, found):
     """found[i] = the partition of keys[i], for LOCKSTEP keys that are searched together; O(log P) each."""
-    count = len(splitters)
     for i in range(LOCKSTEP):
         found[i] = 0
-    while count > 1:
-        half = count >> 1
+    for level in range(level_count - 1, -1, -1):
+        base = levels[level]
         for i in range(LOCKSTEP):
-            found[i] += half * np.int64(splitters[found[i] + half - 1] < keys[i])
-        count -= half
-    if count:
-        for i in range(LOCKSTEP):
-            found[i] += np.int64(splitters[found[i]] < keys[i])
+            node = load(fences, base + found[i] * FANOUT, FANOUT)
+            not_below = bit_count(word(at_least(node, splat(keys[i], FANOUT))))
+            found[i] = found[i] * FANOUT + FANOUT - not_below
+
+
+@inner
+def gather(values, order, begin, end, some_key, gathered):
+    """LOCKSTEP values from place `begin` of the order on, the one before `end` repeated where there are fewer.
+
+    NaN, which no search could place, becomes `some_key`.
+    """
+    for i in range(LOCKSTEP):
+        place = min(begin + i, end - 1)
+        value = values[order[place] if len(order) else place]
+        gathered[i] = value if value == value else some_key
 
 
 @inner
@@ -178,19 +242,7 @@ def pack(keys, slots, entries, width, firsts, offsets, packed_keys, packed_slots
 
 @jit
 def probe_packed(
-    keys,
-    slots,
-    splitters,
-    offsets,
-    order,
-    lows,
-    highs,
-    starts,
-    stops,
-    cursor,
-    out_probes,
-    out_positions,
-    count,
+    keys, slots, fences, offsets, order, lows, highs, starts, stops, cursor, out_probes, out_positions, count
 ):
     """Append (probe, slot) pairs from packed partitions, probes in the order `order` (as given if that is empty).
 
@@ -198,20 +250,24 @@ def probe_packed(
     left: make room and call again with the same cursor. O(log P + tuples of the partitions met) a probe.
     """
     key, slot, out_probe, out_pos = pointer(keys), pointer(slots), pointer(out_probes), pointer(out_positions)
-    n, room = len(lows), len(out_probes)
-    low = stack_array(lows[0], LOCKSTEP)
-    found = stack_array(np.int64(0), LOCKSTEP)
+    upper, n, room = pointer(fences), len(lows), len(out_probes)
+    low, found = stack_array(lows[0], LOCKSTEP), stack_array(np.int64(0), LOCKSTEP)
+    levels = stack_array(np.int64(0), MAX_LEVELS)
+    level_count = fence_levels(len(offsets) - 1, levels)
     begin, resume = cursor[0], cursor[1]
     while begin < n:
         end = min(begin + LOCKSTEP, n)
-        gather(lows, order, begin, end, low)
-        locate(splitters, low, found)
+        gather(lows, order, begin, end, upper[0], low)
+        locate(upper, levels, level_count, low, found)
+        for i in range(end - begin):
+            prefetch(key, offsets[found[i]])
         for i in range(end - begin):
             probe = order[begin + i] if len(order) else begin + i
-            if not (low[i] <= highs[probe]) or starts[probe] >= stops[probe]:
+            high, start, stop = highs[probe], starts[probe], stops[probe]
+            if not (lows[probe] <= high) or start >= stop:
                 continue
             last = found[i]
-            while last < len(splitters) and splitters[last] < highs[probe]:
+            while upper[last] < high:
                 last += 1
             at, until = max(offsets[found[i]], resume), offsets[last + 1]
             resume = 0
@@ -221,8 +277,8 @@ def probe_packed(
                     return count
                 chunk_end = min(at + CHUNK, until)
                 count = scan(
-                    key, slot, at, chunk_end, low[i], highs[probe],
-                    np.int32(starts[probe]), np.int32(stops[probe]), np.int32(probe), out_probe, out_pos, count,
+                    key, slot, at, chunk_end, low[i], high,
+                    np.int32(start), np.int32(stop), np.int32(probe), out_probe, out_pos, count,
                 )  # fmt: skip
                 at = chunk_end
         begin = end

@@ -10,57 +10,71 @@ from numba import types
 from numba.extending import overload
 
 from streamjoin.kernels.jit import jit
-from streamjoin.kernels.llat import DONE, HEAD, LOCKSTEP, NEXT, NONE, append, gather, locate, scan_list
+from streamjoin.kernels.llat import (
+    DONE,
+    HEAD,
+    LAST,
+    LOCKSTEP,
+    MAX_LEVELS,
+    NEXT,
+    NONE,
+    append,
+    fence_levels,
+    gather,
+    locate,
+    prefetch,
+    scan_list,
+)
 from streamjoin.kernels.vector import pointer, stack_array
+
+PARTITIONS = 1  # in `header`
 
 
 @jit
-def insert(keys, slots, entries, header, width, splitters, new_keys, new_slots, order):
+def insert(keys, slots, entries, header, width, fences, new_keys, new_slots, order):
     """Add tuples in the order `order` (as given if that is empty), without those whose key is NaN; O(log P) each."""
-    key = stack_array(new_keys[0], LOCKSTEP)
-    found = stack_array(np.int64(0), LOCKSTEP)
+    upper, stored_key, stored_slot = pointer(fences), pointer(keys), pointer(slots)
+    key, found = stack_array(new_keys[0], LOCKSTEP), stack_array(np.int64(0), LOCKSTEP)
+    levels = stack_array(np.int64(0), MAX_LEVELS)
+    level_count = fence_levels(header[PARTITIONS], levels)
     n = len(new_keys)
     for begin in range(0, n, LOCKSTEP):
         end = min(begin + LOCKSTEP, n)
-        gather(new_keys, order, begin, end, key)
-        locate(splitters, key, found)
+        gather(new_keys, order, begin, end, upper[0], key)
+        locate(upper, levels, level_count, key, found)
         for i in range(end - begin):
-            if key[i] == key[i]:
-                slot = new_slots[order[begin + i] if len(order) else begin + i]
-                append(keys, slots, entries, header, width, found[i], key[i], slot)
+            last = np.int64(entries[found[i], LAST])
+            place = last * width + entries[last, HEAD]
+            prefetch(stored_key, place)
+            prefetch(stored_slot, place)
+        for i in range(end - begin):
+            number = order[begin + i] if len(order) else begin + i
+            if new_keys[number] == new_keys[number]:
+                append(keys, slots, entries, header, width, found[i], key[i], new_slots[number])
 
 
 @jit
 def probe(
-    keys,
-    slots,
-    entries,
-    width,
-    splitters,
-    order,
-    lows,
-    highs,
-    starts,
-    stops,
-    cursor,
-    out_probes,
-    out_positions,
-    count,
-):
+    keys, slots, entries, header, width, fences,
+    order, lows, highs, starts, stops, cursor, out_probes, out_positions, count,
+):  # fmt: skip
     """Append (probe, slot) pairs; the contract is that of `llat.probe_packed`."""
     key, slot, out_probe, out_pos = pointer(keys), pointer(slots), pointer(out_probes), pointer(out_positions)
-    n, room = len(lows), len(out_probes)
-    low = stack_array(lows[0], LOCKSTEP)
-    found = stack_array(np.int64(0), LOCKSTEP)
+    upper, n, room = pointer(fences), len(lows), len(out_probes)
+    low, found = stack_array(lows[0], LOCKSTEP), stack_array(np.int64(0), LOCKSTEP)
+    levels = stack_array(np.int64(0), MAX_LEVELS)
+    level_count = fence_levels(header[PARTITIONS], levels)
     begin, resumed = cursor[0], cursor[1] - 1
     while begin < n:
         end = min(begin + LOCKSTEP, n)
-        gather(lows, order, begin, end, low)
-        locate(splitters, low, found)
+        gather(lows, order, begin, end, upper[0], low)
+        locate(upper, levels, level_count, low, found)
+        for i in range(end - begin):
+            prefetch(key, found[i] * width)
         for i in range(end - begin):
             number = order[begin + i] if len(order) else begin + i
             high, start, stop = highs[number], starts[number], stops[number]
-            if not (low[i] <= high) or start >= stop:
+            if not (lows[number] <= high) or start >= stop:
                 continue
             partition = found[i]
             if resumed >= 0:
@@ -76,7 +90,7 @@ def probe(
                 if cursor[2] != NONE:
                     cursor[0], cursor[1] = begin + i, partition + 1
                     return count
-                if partition == len(splitters) or not splitters[partition] < high:
+                if not upper[partition] < high:
                     break
                 partition += 1
         begin = end
@@ -138,24 +152,20 @@ def _between(low, high, fraction):
 
 
 @jit
-def adjust(counts, lows, highs, splitters):
-    """Fill `splitters` so that each partition would get the same share of the counted tuples; O(P).
+def adjust(counts, lows, highs, uppers):
+    """Fill `uppers`, all but the last, so that each partition would get the same share of the counted tuples; O(P).
 
     Algorithm 1 of the paper. Splitter j is where the first bal = n * j / P tuples end, counting on a
     uniform distribution inside each old partition: if the old partitions before i hold `before` tuples and
     before < bal <= before + count, it is low + (bal - before) / count * (high - low). The paper's formula leaves
     out the first `low`, the partition's minimum, and so is right for partitions that begin at 0 only; its j
-    begins with 0 where 1 is meant. The number of splitters may differ from that of the old partitions.
+    begins with 0 where 1 is meant. The number of partitions may differ from that of the old ones.
     """
     n = counts.sum()
-    share = n / (len(splitters) + 1)
-    before, j = 0, 0
+    share = n / len(uppers)
+    before, j, final = 0, 0, len(uppers) - 1
     for i in range(len(counts)):
-        while j < len(splitters) and share * (j + 1) <= before + counts[i] and counts[i]:
-            fraction = (share * (j + 1) - before) / counts[i]
-            splitters[j] = between(lows[i], highs[i], fraction)
+        while j < final and counts[i] and share * (j + 1) <= before + counts[i]:
+            uppers[j] = between(lows[i], highs[i], (share * (j + 1) - before) / counts[i])
             j += 1
         before += counts[i]
-    while j < len(splitters):  # what rounding of the last share left over
-        splitters[j] = splitters[j - 1]
-        j += 1
