@@ -22,7 +22,7 @@ from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.index.protocol import Tuples
 from streamjoin.index.sliding import SlidingColumns
 from streamjoin.payload import storage_schema
-from streamjoin.planner import INDEXES, TOPOLOGIES, Plan, explain_plan, make_plan
+from streamjoin.planner import TOPOLOGIES, Plan, explain_plan, make_plan, make_window
 from streamjoin.results import ResultBuffer
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, SpecError, StreamJoinError
 from streamjoin.semantics.expressions import Column
@@ -98,7 +98,7 @@ class Join:
         self._results = ResultBuffer(max_results)
         self._topology: Topology = TOPOLOGIES[plan.topology](
             plan.spec,
-            {side: INDEXES[plan.index](plan.programs[side]) for side in SIDES},
+            {side: make_window(plan, side) for side in SIDES},
             {side: plan.programs[side].residual for side in SIDES},
             plan.order,
             self._fetch,

@@ -5,25 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamjoin.codegen.programs import WindowProgram
+from streamjoin.index.bisort import BISortSubwindow
+from streamjoin.index.chain import ChainWindow, Structure
+from streamjoin.index.protocol import WindowIndex
 from streamjoin.index.scan import ScanWindow
-from streamjoin.semantics.analysis import Analysis, analyse, describe
+from streamjoin.semantics.analysis import AccessPath, Analysis, analyse, describe, describe_path
 from streamjoin.semantics.callables import CallablePredicate
-from streamjoin.semantics.errors import SpecError
+from streamjoin.semantics.errors import IndexNotApplicableError, SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.windows import SideWindow
 from streamjoin.topologies.three_step import ThreeStep
 
 TOPOLOGIES = {"three_step": ThreeStep}
-INDEXES = {"scan": ScanWindow}
+# Structures for the subwindows of a chain, and whether they serve equalities only.
+STRUCTURES: dict[str, tuple[Structure, bool]] = {"bisort": (BISortSubwindow, False)}
+INDEXES = ("scan", *STRUCTURES)
 ORDERS = ("any", "punctuated", "timestamp")
+FEW_ROWS = 2_048  # tuples of a window that are scanned faster than looked up
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A spec and how it is run. `reasons` are sentences for `explain`."""
+    """A spec and how it is run. `index` and `programs` are by side, `reasons` are sentences for `explain`."""
 
     spec: JoinSpec
     topology: str
-    index: str
+    index: dict[str, str]
     workers: int
     order: str
     analysis: Analysis | None
@@ -41,14 +48,54 @@ def make_plan(spec: JoinSpec, topology: str, index: str, workers: int | None, or
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
         raise SpecError(f"workers is {workers!r}; allowed: a whole number from 1 on, or None")
     analysis = None if isinstance(spec.predicate, CallablePredicate) else analyse(spec.predicate)
-    programs = {
-        side: WindowProgram(spec.predicate, None if analysis is None else getattr(analysis, side), side)
-        for side in SIDES
-    }
     chosen = "three_step" if topology == "auto" else topology
     reasons = [_topology_reason(spec, chosen, topology, workers, order)]
-    reasons.append("index scan: every tuple in range is compared, whatever the predicate")
-    return Plan(spec, chosen, "scan", TOPOLOGIES[chosen].workers, order, analysis, programs, tuple(reasons))
+    indexes, programs = {}, {}
+    for side in SIDES:
+        path = None if analysis is None else analysis.for_window(side)
+        indexes[side], reason = _choose_index(index, path, spec.side_window(side))
+        programs[side] = WindowProgram(spec.predicate, path, side, indexed=indexes[side] != "scan")
+        reasons.append(f"{side} window: {indexes[side]}, {reason}")
+    return Plan(spec, chosen, indexes, TOPOLOGIES[chosen].workers, order, analysis, programs, tuple(reasons))
+
+
+def make_window(plan: Plan, side: str) -> WindowIndex:
+    """The window of one side, empty."""
+    program = plan.programs[side]
+    if plan.index[side] == "scan":
+        return ScanWindow(program)
+    structure, equality = STRUCTURES[plan.index[side]]
+    bands = program.indexable(equality)
+    two_sided = [band for band in bands if program.is_two_sided(band)]
+    return ChainWindow(program, structure, two_sided or bands)
+
+
+def _choose_index(asked: str, path: AccessPath | None, window: SideWindow) -> tuple[str, str]:
+    """The index of one window, and why."""
+    alone = [] if path is None else [clause.bands[0] for clause in path.clauses if len(clause.bands) == 1]
+    equality = any(band.is_equality for band in alone)
+    interval = any(band.lo is not None and band.hi is not None for band in alone)
+    if asked == "scan":
+        return "scan", "as asked"
+    if asked != "auto":
+        if not alone or (STRUCTURES[asked][1] and not equality):
+            raise IndexNotApplicableError(_not_applicable(asked, path))
+        return asked, "as asked"
+    if window.rows and window.size <= FEW_ROWS:
+        return "scan", f"{window.size} rows are scanned faster than looked up"
+    if equality and "hash" in STRUCTURES:
+        return "hash", "the predicate has an equality"
+    if interval:
+        return "bisort", "the predicate has an interval condition"
+    return "scan", "the predicate has neither an equality nor an interval with two ends"
+
+
+def _not_applicable(asked: str, path: AccessPath | None) -> str:
+    needs = "an equality" if STRUCTURES[asked][1] else "an equality or interval condition"
+    if path is None:
+        return f"index {asked!r} needs {needs}, and a callable offers none; allowed: auto, scan"
+    offers = "; ".join(describe_path(path))
+    return f"index {asked!r} needs {needs} for the {path.stored} window; the predicate offers: {offers}"
 
 
 def _check(what: str, given: object, allowed: tuple[str, ...]) -> None:
@@ -80,7 +127,9 @@ def explain_plan(plan: Plan) -> str:
     for side in SIDES:
         window = spec.side_window(side)
         length = f"{window.size:,} rows" if window.rows else f"{window.size:,} {unit}"
-        lines.append(f"{side} window".ljust(13) + f"{length}; {plan.programs[side].method}")
+        lines.append(
+            f"{side} window".ljust(13) + f"{length}; {plan.index[side]}: {plan.programs[side].method}"
+        )
     lines.append(f"order        {plan.order}")
     lines += [f"plan         {reason}" for reason in plan.reasons]
     return "\n".join(lines)

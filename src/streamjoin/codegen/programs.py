@@ -161,14 +161,17 @@ class WindowProgram:
         return [number for number, clause in enumerate(self.clauses) for _ in clause.bands]
 
     def indexable(self, equality: bool) -> list[int]:
-        """The bands that an index on one key can serve: equalities, or intervals, those bounded on both sides first."""
+        """The bands that an index on one key can serve: equalities, or any interval."""
         alone = [
             number for number, clause in enumerate(self._clause_of) if len(self.clauses[clause].bands) == 1
         ]
         bands = self.bounds.bands
         if equality:
             return [number for number in alone if bands[number].is_equality]
-        return sorted(alone, key=lambda number: None in (bands[number].lo, bands[number].hi))
+        return alone
+
+    def is_two_sided(self, number: int) -> bool:
+        return None not in (self.bounds.bands[number].lo, self.bounds.bands[number].hi)
 
     def key_of_band(self, number: int) -> int:
         return self.keys.keys.index(self.bounds.bands[number].key)

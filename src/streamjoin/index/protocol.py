@@ -49,6 +49,19 @@ class Reach:
     rows: int = 0
     strict: bool = False
 
+    def pick(self, probes: np.ndarray) -> Reach:
+        return Reach(
+            None if self.low is None else self.low[probes], self.high[probes], self.rows, self.strict
+        )
+
+    def misses(self, oldest: int, newest: int) -> bool:
+        """Whether no probe reaches a tuple between these times. Time windows only, as `covers`."""
+        return self.low is not None and bool(newest < self.low[0] or oldest > self.high[-1])
+
+    def covers(self, oldest: int, newest: int) -> bool:
+        """Whether every probe reaches all tuples between these times."""
+        return self.low is not None and bool(self.low[-1] <= oldest and newest <= self.high[0])
+
     def positions(self, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The range [start, stop) of positions in a window sorted by `ts`, for each probe."""
         stop = ts.searchsorted(self.high, "left" if self.strict else "right")

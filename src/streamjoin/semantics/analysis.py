@@ -94,12 +94,17 @@ def describe(analysis: Analysis) -> list[str]:
     """The split in lines of text, for people."""
     lines = []
     for path in (analysis.left, analysis.right):
-        lines.append(f"{path.stored} window:")
-        for clause in path.clauses:
-            sort = "equality" if clause.is_equality else "interval"
-            lines.append(f"  {sort}: {' OR '.join(_band_text(band) for band in clause.bands)}")
-        lines.append(f"  residual: {'none' if path.residual is None else to_sql(path.residual)}")
+        lines += [f"{path.stored} window:", *(f"  {line}" for line in describe_path(path))]
     return lines
+
+
+def describe_path(path: AccessPath) -> list[str]:
+    """What a predicate offers to one window."""
+    lines = []
+    for clause in path.clauses:
+        sort = "equality" if clause.is_equality else "interval"
+        lines.append(f"{sort}: {' OR '.join(_band_text(band) for band in clause.bands)}")
+    return [*lines, f"residual: {'none' if path.residual is None else to_sql(path.residual)}"]
 
 
 def _band_text(band: Band) -> str:

@@ -1,0 +1,46 @@
+"""Candidate pairs checked against closed bands: what an index that knows one key leaves to be decided."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from streamjoin.kernels import source
+from streamjoin.kernels.scan import Clauses
+
+_CHECK = """\
+import numpy as np
+
+from streamjoin.kernels.jit import jit
+
+
+@jit
+def check(probe, pos, first, count, ok, keys, lows, highs):
+    kept = first
+    for at in range(first, count):
+        i, p = np.uint64(probe[at]), np.uint64(pos[at])
+        probe[kept] = probe[at]
+        pos[kept] = pos[at]
+        kept += np.int64(ok[p] & {condition})
+    return kept
+"""
+
+
+@functools.cache
+def band_check(clauses: Clauses) -> Callable[..., int]:
+    """`check(probe, pos, first, count, ok, keys, lows, highs) -> count`: of the pairs `first` to `count` keep those for
+    which `ok[pos]` is true and every clause holds; keys, lows and highs as `kernels.scan.band_scan` takes them.
+    Without branches; one random access per key and pair."""
+    numbers = iter(range(sum(len(clause) for clause in clauses)))
+    terms = []
+    for clause in clauses:
+        bands = []
+        for band in clause:
+            number = next(numbers)
+            tests = [f"(lows[{number}][i] <= keys[{band.key}][p])"] if band.lo else []
+            tests += [f"(keys[{band.key}][p] <= highs[{number}][i])"] if band.hi else []
+            bands.append(" & ".join(tests))
+        terms.append(f"({' | '.join(f'({band})' for band in bands)})")
+    text = _CHECK.format(condition=" & ".join(terms) or "True")
+    check: Callable[..., int] = source.load(text, "band_check").check
+    return check
