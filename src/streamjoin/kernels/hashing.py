@@ -173,9 +173,9 @@ def _with_slot(pools, counters, said, slot):
 
 
 @inner
-def _rising(slots, begin, last):
-    falls = np.int64(begin < len(slots) and slots[begin] <= last)
-    for i in range(begin + 1, len(slots)):
+def _rising(slots, last):
+    falls = np.int64(len(slots) > 0 and slots[0] <= last)
+    for i in range(1, len(slots)):
         falls |= np.int64(slots[i] <= slots[i - 1])
     return falls == 0
 
@@ -187,7 +187,7 @@ def insert(keys, slots, begin, tables, lines, most, pools, counters):
     On TABLE_FULL (`most` distinct keys are there), TAIL_FULL (the last line is reached) and POOL_FULL the caller
     makes room and goes on from where counters[TUPLES] says. FALLING_SLOT: nothing was taken. O(1) a tuple.
     """
-    if not _rising(slots, begin, counters[LAST_SLOT]):
+    if begin == 0 and not _rising(slots, counters[LAST_SLOT]):
         return FALLING_SLOT
     table, last = pointer(tables), len(tables) - LINE
     words, homes = stack_array(np.int64(0), BLOCK), stack_array(np.int64(0), QUEUE)
@@ -274,10 +274,10 @@ def is_equality(lows, highs):
 
 
 @inline
-def _locate(lows, highs, begin, size, table, lines, pool, words, found):
+def _locate(low, high, begin, size, table, lines, pool, words, found):
     """Find what is said about the keys of `size` probes, 0 without a match; the sum of their counts."""
     for i in range(size):
-        words[i] = word_of(lows[begin + i])
+        words[i] = word_of(low[begin + i])
         found[i] = home_of(words[i], lines)
     for i in range(AHEAD):
         prefetch(table, LINE * found[i])
@@ -285,7 +285,7 @@ def _locate(lows, highs, begin, size, table, lines, pool, words, found):
     for i in range(size):
         prefetch(table, LINE * found[i + AHEAD])
         # Not equal are NaN and the ends of empty intervals.
-        equal = np.int64(lows[begin + i] == highs[begin + i])
+        equal = np.int64(low[begin + i] == high[begin + i])
         said = table[_search(table, found[i], words[i])] * equal
         many = said >> 32
         prefetch(pool, (said & 0xFFFFFFFF) if many > 1 else 0)
@@ -349,7 +349,7 @@ def probe(lows, highs, starts, stops, tables, lines, pools, cursor, out_probes, 
     Needs MIN_ROOM. Returns when the room is used, with the place to go on in `cursor` (zeros at first), or
     when all is done, with DONE there. O(probes + pairs).
     """
-    table, pool, n = pointer(tables), pointer(pools), len(lows)
+    n, table, pool = len(lows), pointer(tables), pointer(pools)
     low, high, start, stop = pointer(lows), pointer(highs), pointer(starts), pointer(stops)
     out_probe, out_pos = pointer(out_probes), pointer(out_positions)
     room = min(len(out_probes), len(out_positions)) - SLACK
