@@ -57,6 +57,7 @@ class RaPTableSubwindow(PartitionedSubwindow):
         normal = self._entries[: self.partitions]
         normal[:, llat.HEAD], normal[:, llat.NEXT] = 0, llat.NONE
         normal[:, llat.LAST] = np.arange(self.partitions)
+        normal[:, llat.AFTER] = np.arange(1, self.partitions + 1)
         self._header[llat.PTR_G] = self.partitions
 
     @property

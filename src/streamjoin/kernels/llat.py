@@ -3,8 +3,8 @@
 Storage is cut into *entries* of `width` tuples. A partition is a linked list of entries; all but its
 last are full. `keys` and `slots` hold the tuples, entry e at [e * width, (e + 1) * width), with LANES
 places of scrap behind the last entry so that whole vectors can be read. `entries[e]` holds HEAD (tuples in the entry),
-NEXT (the entry after it in the list, or NONE) and, of a list's first entry, LAST (its last one).
-`header[PTR_G]` is the first entry that nobody uses. The paper's Tail, where tuples leave, would always
+NEXT (the entry after it in the list, or NONE) and, of a list's first entry, LAST (its last one) and AFTER (the
+first entry of the next partition by key). `header[PTR_G]` is the first entry that nobody uses. The paper's Tail, where tuples leave, would always
 be 0: a subwindow expires whole (section III-G1).
 
 Entries that suffice: a further entry is linked only when a tuple comes and the list's last one is full. With P
@@ -44,7 +44,7 @@ from streamjoin.kernels.vector import (
 
 LANES = vector.lanes()
 PACKS = vector.has_compress()
-HEAD, NEXT, LAST = 0, 1, 2  # columns of `entries`
+HEAD, NEXT, LAST, AFTER = 0, 1, 2, 3  # columns of `entries`
 NONE = -1
 PTR_G = 0  # in `header`
 CHUNK = 1024  # tuples scanned between two looks at the room that is left
@@ -220,6 +220,47 @@ def scan_list(
             at = end
         entry, at = np.int64(entries[entry, NEXT]), 0
     cursor[2], cursor[3] = NONE, 0
+    return count
+
+
+@inner
+def scan_group(
+    key, slot, entries, width, upper, found, order, begin, end,
+    lows, highs, starts, stops, cursor, out_probe, out_pos, room, count,
+):  # fmt: skip
+    """Write the pairs of the probes at places begin..end-1 of the order, whose low lies in partition found[0], ...
+
+    cursor[2] == NONE when all is done. Otherwise room is short and the cursor tells where to go on: at probe
+    cursor[0], partition cursor[1] - 1 (0: at its first one), entry cursor[2], tuple cursor[3].
+    """
+    for i in range(end - begin):
+        # A vector compares the first tuples, another one the next; the hardware fetches the rest.
+        prefetch(key, found[i] * width)
+        prefetch(key, found[i] * width + LANES)
+    for i in range(end - begin):
+        probe = order[begin + i] if len(order) else begin + i
+        low, high, start, stop = lows[probe], highs[probe], starts[probe], stops[probe]
+        if not (low <= high) or start >= stop:
+            continue
+        partition = found[i]
+        if cursor[1]:
+            partition = cursor[1] - 1
+        else:
+            cursor[2], cursor[3] = partition, 0
+        while True:
+            count = scan_list(
+                key, slot, entries, width, cursor, low, high,
+                np.int32(start), np.int32(stop), np.int32(probe), out_probe, out_pos, room, count,
+            )  # fmt: skip
+            if cursor[2] != NONE:
+                cursor[0], cursor[1] = begin + i, partition + 1
+                return count
+            if not upper[partition] < high:
+                break
+            partition = np.int64(entries[partition, AFTER])
+            cursor[2], cursor[3] = partition, 0
+        cursor[1] = 0
+    cursor[2] = NONE
     return count
 
 

@@ -23,7 +23,7 @@ from streamjoin.kernels.llat import (
     gather,
     locate,
     prefetch,
-    scan_list,
+    scan_group,
 )
 from streamjoin.kernels.vector import pointer, stack_array
 
@@ -64,35 +64,17 @@ def probe(
     low, found = stack_array(lows[0], LOCKSTEP), stack_array(np.int64(0), LOCKSTEP)
     levels = stack_array(np.int64(0), MAX_LEVELS)
     level_count = fence_levels(header[PARTITIONS], levels)
-    begin, resumed = cursor[0], cursor[1] - 1
+    begin = cursor[0]
     while begin < n:
         end = min(begin + LOCKSTEP, n)
         gather(lows, order, begin, end, upper[0], low)
         locate(upper, levels, level_count, low, found)
-        for i in range(end - begin):
-            prefetch(key, found[i] * width)
-        for i in range(end - begin):
-            number = order[begin + i] if len(order) else begin + i
-            high, start, stop = highs[number], starts[number], stops[number]
-            if not (lows[number] <= high) or start >= stop:
-                continue
-            partition = found[i]
-            if resumed >= 0:
-                partition = resumed
-            while True:
-                if resumed < 0:
-                    cursor[2], cursor[3] = partition, 0
-                resumed = -1
-                count = scan_list(
-                    key, slot, entries, width, cursor, low[i], high,
-                    np.int32(start), np.int32(stop), np.int32(number), out_probe, out_pos, room, count,
-                )  # fmt: skip
-                if cursor[2] != NONE:
-                    cursor[0], cursor[1] = begin + i, partition + 1
-                    return count
-                if not upper[partition] < high:
-                    break
-                partition += 1
+        count = scan_group(
+            key, slot, entries, width, upper, found, order, begin, end,
+            lows, highs, starts, stops, cursor, out_probe, out_pos, room, count,
+        )  # fmt: skip
+        if cursor[2] != NONE:
+            return count
         begin = end
     cursor[0] = DONE
     return count

@@ -1,0 +1,79 @@
+"""The WiB+-Tree subwindow: range partitions that split as they fill, for keys of any pattern (Pan & Jacobsen, III-C)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamjoin.index.llat import HIGHEST, SIGMA, PartitionedSubwindow
+from streamjoin.kernels import llat, wibtree
+from streamjoin.kernels.pairs import PairBuffer
+
+LEAF_SIZE = 64  # tuples aimed at by default
+
+
+class WiBTreeSubwindow(PartitionedSubwindow):
+    """Tuples of a subwindow in the unsorted leaves of a B+-tree. About `partitions` leaves; never more than 2P.
+
+    It learns nothing from its predecessor: leaves split where the keys are.
+    """
+
+    sorts_from = 1 << 62
+
+    def __init__(
+        self,
+        capacity: int,
+        dtype: np.dtype,
+        predecessor: object | None = None,
+        partitions: int | None = None,
+    ):
+        columns = wibtree.COLUMNS
+        super().__init__(capacity, np.dtype(dtype), partitions or max(1, capacity // LEAF_SIZE), columns)
+        highest = HIGHEST[self.dtype.name]
+        lowest = -highest if self.dtype.kind == "f" else -highest - 1
+        entries, nodes = 2 * self.partitions, wibtree.node_count(2 * self.partitions)
+        self._uppers = np.full(entries, highest, self.dtype)
+        self._separators = np.full((nodes, wibtree.FANOUT), highest, self.dtype)
+        self._children = np.full((nodes, wibtree.FANOUT), llat.NONE, np.int32)
+        self._path = np.zeros((wibtree.DEPTH + 1, 2), np.int64)
+        self._bounds = np.zeros((wibtree.DEPTH + 1, 2), self.dtype)
+        self._bounds[0] = lowest, highest
+        held = wibtree.MOST_ENTRIES * self.width
+        self._held_keys, self._held_slots = np.empty(held, self.dtype), np.empty(held, np.int32)
+        self._header[wibtree.LEAST] = int(np.ceil(self.width / (2 * SIGMA)))
+        self._header[llat.PTR_G] = 1
+        self._entries[0] = 0
+        self._entries[0, [llat.NEXT, llat.AFTER, wibtree.BEFORE]] = llat.NONE
+
+    @property
+    def height(self) -> int:
+        """Internal nodes on the way from the root to a leaf."""
+        return int(self._header[wibtree.HEIGHT])
+
+    def _insert(self, keys: np.ndarray, slots: np.ndarray, order: np.ndarray) -> None:
+        wibtree.insert(
+            *(self._keys, self._slots, self._entries, self._header, self.width, self._uppers),
+            *(self._separators, self._children, self._path, self._bounds, self._held_keys, self._held_slots),
+            *(keys, slots, order),
+        )
+
+    def _probe_open(
+        self,
+        order: np.ndarray,
+        lows: np.ndarray,
+        highs: np.ndarray,
+        start: np.ndarray,
+        stop: np.ndarray,
+        cursor: np.ndarray,
+        pairs: PairBuffer,
+    ) -> int:
+        count: int = wibtree.probe(
+            *(self._keys, self._slots, self._entries, self._header, self.width, self._uppers),
+            *(self._separators, self._children, self._bounds),
+            *(order, lows, highs, start, stop, cursor, pairs.probe, pairs.pos, pairs.count),
+        )
+        return count
+
+    def _ordered_partitions(self) -> tuple[np.ndarray, np.ndarray]:
+        firsts, uppers = np.empty(self.entries_used, np.int64), np.empty(self.entries_used, self.dtype)
+        count = wibtree.leaves(self._entries, self._uppers, firsts, uppers)
+        return firsts[:count], uppers[:count]
