@@ -9,6 +9,9 @@ not depend on how many tuples it covers. An empty interval, NaN as well, gives a
 from __future__ import annotations
 
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 from streamjoin.kernels import vector
 from streamjoin.kernels.jit import inner, jit
@@ -36,6 +39,21 @@ PACKS = vector.has_compress()
 MOST = 2**31 - 1
 
 
+@intrinsic
+def prefetch(typing_context, start, index):
+    """Bring the cache line of start[index] nearer, without waiting; the place need not exist."""
+
+    def generate(context, builder, signature, arguments):
+        place = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+        fetch = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
+        builder.call(fetch, [place, number(0), number(3), number(1)])  # to read, into all caches, data
+        return context.get_dummy_value()
+
+    return types.none(start, types.intp), generate
+
+
 @inner
 def count_at_least(key, at, low):
     """How many of the FANOUT keys from `at` on are >= low."""
@@ -49,7 +67,7 @@ def count_at_most(key, at, high):
 
 
 @inner
-def lower_bounds(key, index, sizes, offsets, top, lows, group, found):
+def lower_bounds(key, slot, index, sizes, offsets, top, lows, group, found):
     """The first place whose key is >= low, of each probe; `sizes` has the count of the run at level 0.
 
     Padding is counted as a key; the limits correct it, level by level.
@@ -61,6 +79,12 @@ def lower_bounds(key, index, sizes, offsets, top, lows, group, found):
         for g in range(group):
             at = found[g] * FANOUT
             found[g] = min(at + FANOUT - count_at_least(index, base + at, lows[g]), last)
+    for g in range(group):
+        at = found[g] * FANOUT
+        prefetch(key, at)
+        prefetch(key, at + FANOUT)
+        prefetch(slot, at)
+        prefetch(slot, at + FANOUT)
     for g in range(group):
         at = found[g] * FANOUT
         found[g] = min(at + FANOUT - count_at_least(key, at, lows[g]), sizes[0])
@@ -102,7 +126,7 @@ def rebound(key, count, at, low):
 
 
 @inner
-def find_group(key, index, sizes, offsets, top, lows, highs, probe, group, follow, begin, end):
+def find_group(key, slot, index, sizes, offsets, top, lows, highs, probe, group, follow, begin, end):
     """Records [begin, end) of `group` probes from `probe` on; with `follow` lows rise, from `begin[GROUP - 1]` on."""
     far, ends = stack_array(np.int64(0), GROUP), stack_array(np.int64(0), GROUP)
     low, high = stack_array(lows[0], GROUP), stack_array(lows[0], GROUP)
@@ -114,7 +138,7 @@ def find_group(key, index, sizes, offsets, top, lows, highs, probe, group, follo
     else:
         for g in range(group):
             low[g] = lows[probe + g]
-        lower_bounds(key, index, sizes, offsets, top, low, group, begin)
+        lower_bounds(key, slot, index, sizes, offsets, top, low, group, begin)
     many = 0
     for g in range(group):
         hits = count_at_most(key, begin[g], highs[probe + g])
@@ -140,7 +164,7 @@ def find_records(keys, index, count, lows, highs, firsts, lasts):
     top = level_sizes(np.int64(count), sizes, offsets)
     for probe in range(0, len(lows), GROUP):
         group = min(GROUP, len(lows) - probe)
-        find_group(key, tree, sizes, offsets, top, low, high, probe, group, False, begin, end)
+        find_group(key, key, tree, sizes, offsets, top, low, high, probe, group, False, begin, end)
         for g in range(group):
             firsts[probe + g] = begin[g]
             lasts[probe + g] = end[g]
@@ -179,7 +203,22 @@ def emit_within(slot, at, end, low, high, name, out_probe, out_pos, count):
 
 @jit
 def find_pairs(
-    keys, slots, index, count, oldest, newest, lows, highs, starts, stops, order, follow, cursor, probes, places, filled
+    keys,
+    slots,
+    index,
+    count,
+    oldest,
+    newest,
+    lows,
+    highs,
+    starts,
+    stops,
+    order,
+    follow,
+    cursor,
+    probes,
+    places,
+    filled,
 ):
     """Append to `probes`, `places` from `filled` on a pair for each probe i and slot of the run with
     lows[i] <= key <= highs[i] and starts[i] <= slot < stops[i]; the new number of pairs.
@@ -202,7 +241,7 @@ def find_pairs(
     begin[GROUP - 1] = 0
     while probe < n:
         group = min(GROUP, n - probe)
-        find_group(key, tree, sizes, offsets, top, low, high, probe, group, follow, begin, end)
+        find_group(key, slot, tree, sizes, offsets, top, low, high, probe, group, follow, begin, end)
         for g in range(group):
             at, i = begin[g] + emitted, probe + g
             emitted = 0

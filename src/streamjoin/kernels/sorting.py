@@ -16,7 +16,9 @@ from streamjoin.kernels.vector import at_most, bit_count, load, pointer, splat, 
 FANOUT = 16  # keys of a node
 PAD = 16  # places behind a run that are read and written as part of vectors
 MAX_LEVELS = 9  # FANOUT ** 8 is beyond 2**31
-SHORT = 48  # tuples up to which `merge_short` takes less time than radix sort and `merge`
+SHORT = (
+    192  # tuples up to which `merge_short` takes less time than radix sort and `merge`: 1.6 and 6.4 us for 16
+)
 DIGIT = 8  # bits that one pass of the radix sort handles
 BUCKETS = 1 << DIGIT
 
@@ -45,16 +47,20 @@ def level_sizes(count, sizes, offsets):
 
 
 @inner
-def finish_run(keys, count, changed, index, highest):
-    """Pad a run and renew its index, where keys before `changed` are as they were. O(count / FANOUT)."""
+def finish_run(keys, before, count, changed, index, highest):
+    """Pad a run that has grown from `before` keys and renew its index; keys below `changed` are as they were.
+
+    O(count / FANOUT).
+    """
     sizes, offsets = stack_array(np.int64(0), MAX_LEVELS), stack_array(np.int64(0), MAX_LEVELS)
     for i in range(count, count + PAD):
         keys[i] = highest
     top = level_sizes(count, sizes, offsets)
     for level in range(1, top + 1):
         at, size, below, last = offsets[level], sizes[level], offsets[level - 1], sizes[level - 1] - 1
-        # Level 1 never moves; the others begin where the one below ends, which depends on the count.
-        for i in range(changed // FANOUT if level == 1 else 0, size):
+        # Level 1, once there, never moves; the others begin where the one below ends, which depends on the count.
+        kept = changed // FANOUT if level == 1 and before > FANOUT else 0
+        for i in range(kept, size):
             place = min(i * FANOUT + FANOUT - 1, last)
             index[at + i] = keys[place] if level == 1 else index[below + place]
         for i in range(size, (size + FANOUT - 1) // FANOUT * FANOUT):
@@ -111,7 +117,7 @@ def merge(keys, slots, index, count, new_keys, new_slots, new_count, highest):
     changed = merge_backwards(
         key, pointer(slots), count, pointer(new_keys), pointer(new_slots), np.int64(new_count)
     )
-    finish_run(key, count + new_count, changed, pointer(index), highest)
+    finish_run(key, count, count + new_count, changed, pointer(index), highest)
     return count + new_count
 
 
@@ -133,7 +139,7 @@ def merge_short(keys, slots, index, count, new_keys, new_slots, highest):
             sorted_slots[place] = new_slots[i]
             kept += 1
     changed = merge_backwards(key, pointer(slots), count, sorted_keys, sorted_slots, kept)
-    finish_run(key, count + kept, changed, pointer(index), highest)
+    finish_run(key, count, count + kept, changed, pointer(index), highest)
     return count + kept
 
 
