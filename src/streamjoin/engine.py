@@ -256,6 +256,7 @@ class Join:
 
     def _run(self) -> bool:
         """Let the topology work while results fit; whether nothing is left to do. Needs `_work`."""
+        self._check_failure()
         while not self._topology.idle and self._state != "closed":
             if self._results.room <= 0:
                 return False
@@ -412,6 +413,7 @@ class Join:
             yield
         except BaseException as error:
             self._failure = error
+            self._results.lift_bound()  # whoever waits for room wakes up and learns of it
             raise
 
 
