@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chain import ChainWindow, Structure
+from streamjoin.index.hash import HashSubwindow
 from streamjoin.index.protocol import WindowIndex
+from streamjoin.index.raptable import RaPTableSubwindow
 from streamjoin.index.scan import ScanWindow
+from streamjoin.index.wibtree import WiBTreeSubwindow
 from streamjoin.semantics.analysis import AccessPath, Analysis, analyse, describe, describe_path
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import IndexNotApplicableError, SpecError
@@ -18,7 +21,12 @@ from streamjoin.topologies.three_step import ThreeStep
 
 TOPOLOGIES = {"three_step": ThreeStep}
 # Structures for the subwindows of a chain, and whether they serve equalities only.
-STRUCTURES: dict[str, tuple[Structure, bool]] = {"bisort": (BISortSubwindow, False)}
+STRUCTURES: dict[str, tuple[Structure, bool]] = {
+    "hash": (HashSubwindow, True),
+    "bisort": (BISortSubwindow, False),
+    "raptable": (RaPTableSubwindow, False),
+    "wibtree": (WiBTreeSubwindow, False),
+}
 INDEXES = ("scan", *STRUCTURES)
 ORDERS = ("any", "punctuated", "timestamp")
 FEW_ROWS = 2_048  # tuples of a window that are scanned faster than looked up
@@ -65,9 +73,7 @@ def make_window(plan: Plan, side: str) -> WindowIndex:
     if plan.index[side] == "scan":
         return ScanWindow(program)
     structure, equality = STRUCTURES[plan.index[side]]
-    bands = program.indexable(equality)
-    two_sided = [band for band in bands if program.is_two_sided(band)]
-    return ChainWindow(program, structure, two_sided or bands)
+    return ChainWindow(program, structure, program.indexable(equality))
 
 
 def _choose_index(asked: str, path: AccessPath | None, window: SideWindow) -> tuple[str, str]:
@@ -83,7 +89,7 @@ def _choose_index(asked: str, path: AccessPath | None, window: SideWindow) -> tu
         return asked, "as asked"
     if window.rows and window.size <= FEW_ROWS:
         return "scan", f"{window.size} rows are scanned faster than looked up"
-    if equality and "hash" in STRUCTURES:
+    if equality:
         return "hash", "the predicate has an equality"
     if interval:
         return "bisort", "the predicate has an interval condition"
@@ -91,7 +97,7 @@ def _choose_index(asked: str, path: AccessPath | None, window: SideWindow) -> tu
 
 
 def _not_applicable(asked: str, path: AccessPath | None) -> str:
-    needs = "an equality" if STRUCTURES[asked][1] else "an equality or interval condition"
+    needs = "an equality" if STRUCTURES[asked][1] else "an equality or interval condition that stands alone"
     if path is None:
         return f"index {asked!r} needs {needs}, and a callable offers none; allowed: auto, scan"
     offers = "; ".join(describe_path(path))

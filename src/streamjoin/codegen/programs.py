@@ -18,6 +18,7 @@ import pyarrow as pa
 from streamjoin.codegen.blocks import block_scan, callable_scan
 from streamjoin.codegen.columns import ColumnData, arguments, to_column_data
 from streamjoin.codegen.evaluate import Bounds, Columns, Keys, key_dtype
+from streamjoin.kernels import hashing
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
 from streamjoin.semantics.analysis import AccessPath, Band, Clause
@@ -26,6 +27,7 @@ from streamjoin.semantics.expressions import Call, Column, Expr, Literal, column
 from streamjoin.semantics.types import BOOL, Type
 
 Table = Mapping[str, np.ndarray]
+COMPOSITE = -1  # stands for all equalities together where a band's number is asked for
 
 
 class WindowProgram:
@@ -161,32 +163,38 @@ class WindowProgram:
         return [number for number, clause in enumerate(self.clauses) for _ in clause.bands]
 
     def indexable(self, equality: bool) -> list[int]:
-        """The bands that an index on one key can serve: equalities, or any interval."""
+        """The bands that an index on one key can serve: equalities, all of them as one if there are several; or
+        intervals with two ends, and if there are none, with one."""
+        bands = self.bounds.bands
         alone = [
             number for number, clause in enumerate(self._clause_of) if len(self.clauses[clause].bands) == 1
         ]
-        bands = self.bounds.bands
         if equality:
-            return [number for number in alone if bands[number].is_equality]
-        return alone
+            return [COMPOSITE] if len(self._equalities) > 1 else self._equalities
+        two_sided = [number for number in alone if None not in (bands[number].lo, bands[number].hi)]
+        return two_sided or alone
 
-    def is_two_sided(self, number: int) -> bool:
-        return None not in (self.bounds.bands[number].lo, self.bounds.bands[number].hi)
-
-    def key_of_band(self, number: int) -> int:
-        return self.keys.keys.index(self.bounds.bands[number].key)
+    @cached_property
+    def _equalities(self) -> list[int]:
+        return [n for n, band in enumerate(self.bounds.bands) if self.clauses[self._clause_of[n]].is_equality]
 
     def band_dtype(self, number: int) -> np.dtype:
-        return key_dtype(self.bounds.bands[number].key.type)
+        return np.dtype(np.int64) if number == COMPOSITE else key_dtype(self.bounds.bands[number].key.type)
+
+    def key_of_band(self, stored: Table, number: int) -> np.ndarray:
+        """The key of one band, from prepared stored tuples; of COMPOSITE, a hash of all equality keys."""
+        if number == COMPOSITE:
+            return combined([self.key_of_band(stored, equality) for equality in self._equalities])
+        return stored[f"key{self.keys.keys.index(self.bounds.bands[number].key)}"]
 
     def bounds_of_band(self, probing: Table, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The lows and highs of one band for all probes; a missing bound is the extreme of the key's type."""
+        if number == COMPOSITE:
+            hashes = combined([probing[f"low{equality}"] for equality in self._equalities])
+            return hashes, hashes
         dtype = self.band_dtype(number)
         count = len(probing["probe_ok"])
-        if dtype.kind == "f":
-            least, most = -np.inf, np.inf
-        else:
-            least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+        least, most = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         low, high = probing.get(f"low{number}"), probing.get(f"high{number}")
         return (
             np.full(count, least, dtype) if low is None else low,
@@ -194,8 +202,8 @@ class WindowProgram:
         )
 
     def other_bands(self, number: int) -> tuple[tuple[tuple[BandShape, ...], ...], list[int]]:
-        """The clauses without band `number`'s, and the numbers of their bands."""
-        served = self._clause_of[number]
+        """The clauses that an index on band `number` leaves to be checked, and the numbers of their bands."""
+        served = None if number == COMPOSITE else self._clause_of[number]  # equal hashes prove nothing
         rest = [other for other, clause in enumerate(self._clause_of) if clause != served]
         return tuple(shape for clause, shape in enumerate(self.shapes) if clause != served), rest
 
@@ -229,6 +237,13 @@ class WindowProgram:
         none = np.empty(0, np.int64)
         scan = self.scanner(window, probes, nulls=isinstance(self.block, CallablePredicate))
         scan(none, none, new_cursor(), PairBuffer(MIN_ROOM))
+
+
+def combined(keys: list[np.ndarray]) -> np.ndarray:
+    """One 64-bit hash for each row of several keys."""
+    out = np.empty(len(keys[0]), np.int64)
+    hashing.combine(tuple(keys), out)  # type: ignore[no-untyped-call]  # kernels are typed by Numba
+    return out
 
 
 def new_cursor() -> np.ndarray:

@@ -54,7 +54,7 @@ class ChainWindow:
         self.program, self.structure, self.bands = program, structure, list(bands)
         self._recent: Tuples | None = None  # some probes
         self.comparisons = 0  # candidates that an index found
-        self._others = {number: program.other_bands(number) for number in range(len(program.bounds.bands))}
+        self._others = {band: program.other_bands(band) for band in self.bands}
         self._nulls = False
         self._links: deque[Link] = deque()
         self._gone = 0  # rows dropped so far
@@ -90,12 +90,8 @@ class ChainWindow:
         while done < len(tuples):
             link = self._open_link()
             part = slice(done, done + link.capacity - link.count)
-            done += self._fill(
-                link, tuples.ts[part], self._key(tuples, link.band)[part], tuples.stored["key_ok"][part]
-            )
-
-    def _key(self, tuples: Tuples, band: int) -> np.ndarray:
-        return tuples.stored[f"key{self.program.key_of_band(band)}"]
+            keys = self.program.key_of_band(tuples.stored, link.band)
+            done += self._fill(link, tuples.ts[part], keys[part], tuples.stored["key_ok"][part])
 
     def _open_link(self) -> Link:
         """The newest link, if it has room, or a new one."""
@@ -116,7 +112,7 @@ class ChainWindow:
         """Which part of recent tuples lies in this band for recent probes; 0 if there are none to tell."""
         if self._recent is None:
             return 0.0
-        keys = self[f"key{self.program.key_of_band(band)}"][-SAMPLED_TUPLES:]
+        keys = self.program.key_of_band(self._rows.live(), band)[-SAMPLED_TUPLES:]
         lows, highs = self.program.bounds_of_band(self._recent.probing, band)
         return float(((lows[:, None] <= keys) & (keys <= highs[:, None])).mean())
 
