@@ -32,7 +32,7 @@ class WiBTreeSubwindow(PartitionedSubwindow):
         lowest = -highest if self.dtype.kind == "f" else -highest - 1
         entries, nodes = 2 * self.partitions, wibtree.node_count(2 * self.partitions)
         self._uppers = np.full(entries, highest, self.dtype)
-        self._separators = np.full((nodes, wibtree.FANOUT), highest, self.dtype)
+        self._separators = np.full(nodes * wibtree.FANOUT, highest, self.dtype)
         self._children = np.full((nodes, wibtree.FANOUT), llat.NONE, np.int32)
         self._path = np.zeros((wibtree.DEPTH + 1, 2), np.int64)
         self._bounds = np.zeros((wibtree.DEPTH + 1, 2), self.dtype)

@@ -34,21 +34,27 @@ from streamjoin.kernels.llat import (
     AFTER,
     DONE,
     HEAD,
+    LANES,
     LAST,
     LOCKSTEP,
     NEXT,
     NONE,
+    PTR_G,
     append,
+    gather,
+    prefetch,
     scan_group,
     take_entry,
 )
-from streamjoin.kernels.vector import pointer, stack_array
+from streamjoin.kernels.vector import at_least, bit_count, load, pointer, splat, stack_array, word
 
 BEFORE, PURE = 4, 5  # columns of `entries`
 COLUMNS = 8  # half a cache line
 ROOT, HEIGHT, NODES, LEAST = 1, 2, 3, 4  # in `header`
 FANOUT = 64  # children of a node
 MAX_HEIGHT = 8  # nodes have FANOUT // 2 children at least, but for the root
+SAMPLE = 32  # keys of a leaf looked at to cut it
+GUESSES = 3
 MOST_ENTRIES = 3  # of a leaf that is not pure
 DEPTH = MAX_HEIGHT  # path[DEPTH, 0]: levels of the path that are known
 
@@ -90,6 +96,15 @@ def _just_below(key):
 
 
 @inner
+def child_place(separators, node, key):
+    """The place of a key's child: the number of separators below it. A NaN gets some place."""
+    wanted, not_below = splat(key, LANES), 1
+    for i in range(0, FANOUT, LANES):
+        not_below += bit_count(word(at_least(load(separators, node * FANOUT + i, LANES), wanted)))
+    return min(FANOUT + 1 - not_below, FANOUT - 1)
+
+
+@inner
 def find_leaf(separators, children, header, path, bounds, key):
     """The leaf of `key`, and the path to it; O(log P).
 
@@ -100,17 +115,27 @@ def find_leaf(separators, children, header, path, bounds, key):
     while level > 0 and not (bounds[level, 0] < key and key <= bounds[level, 1]):
         level -= 1
     node = header[ROOT] if level == 0 else np.int64(children[path[level - 1, 0], path[level - 1, 1]])
+    separator = pointer(separators)
     while level < height:
-        place = 0
-        for i in range(FANOUT):
-            place += np.int64(separators[node, i] < key)
+        place = child_place(separator, node, key)
         path[level, 0], path[level, 1] = node, place
-        bounds[level + 1, 0] = separators[node, place - 1] if place else bounds[level, 0]
-        bounds[level + 1, 1] = min(separators[node, place], bounds[level, 1])
+        bounds[level + 1, 0] = separator[node * FANOUT + place - 1] if place else bounds[level, 0]
+        bounds[level + 1, 1] = min(separator[node * FANOUT + place], bounds[level, 1])
         node = np.int64(children[node, place])
         level += 1
     path[DEPTH, 0] = height
     return node
+
+
+@inner
+def find_leaves(separators, children, header, keys, found):
+    """found[i] = the leaf of keys[i], for LOCKSTEP keys that are searched together; O(log P) each."""
+    separator = pointer(separators)
+    for i in range(LOCKSTEP):
+        found[i] = header[ROOT]
+    for _ in range(header[HEIGHT]):
+        for i in range(LOCKSTEP):
+            found[i] = np.int64(children[found[i], child_place(separator, found[i], keys[i])])
 
 
 @inner
@@ -119,7 +144,7 @@ def open_gap(separators, children, node, place, used):
     for i in range(used - 1, place, -1):
         children[node, i + 1] = children[node, i]
     for i in range(used - 2, place - 1, -1):
-        separators[node, i + 1] = separators[node, i]
+        separators[node * FANOUT + i + 1] = separators[node * FANOUT + i]
 
 
 @inner
@@ -127,7 +152,7 @@ def new_node(tree):
     """An internal node without children."""
     node = tree.header[NODES]
     tree.header[NODES] += 1
-    tree.separators[node, :] = tree.bounds[0, 1]
+    tree.separators[node * FANOUT : (node + 1) * FANOUT] = tree.bounds[0, 1]
     tree.children[node, :] = NONE
     return node
 
@@ -150,9 +175,9 @@ def split_node(tree, node):
         children[right, i] = children[node, half + i]
         children[node, half + i] = NONE
     for i in range(half - 1):
-        separators[right, i] = separators[node, half + i]
+        separators[right * FANOUT + i] = separators[node * FANOUT + half + i]
     for i in range(half - 1, FANOUT):
-        separators[node, i] = tree.bounds[0, 1]
+        separators[node * FANOUT + i] = tree.bounds[0, 1]
     return right
 
 
@@ -171,18 +196,18 @@ def replace_child(tree, left, separator, right):
         used = child_count(children, node)
         if used < FANOUT:
             open_gap(separators, children, node, place, used)
-            separators[node, place], children[node, place + 1] = separator, right
+            separators[node * FANOUT + place], children[node, place + 1] = separator, right
             return
-        middle = separators[node, half - 1]
+        middle = separators[node * FANOUT + half - 1]
         sibling = split_node(tree, node)
         target = node
         if place >= half:
             target, place = sibling, place - half
         open_gap(separators, children, target, place, half)
-        separators[target, place], children[target, place + 1] = separator, right
+        separators[target * FANOUT + place], children[target, place + 1] = separator, right
         left, separator, right = node, middle, sibling
     root = new_node(tree)
-    children[root, 0], children[root, 1], separators[root, 0] = left, right, separator
+    children[root, 0], children[root, 1], separators[root * FANOUT] = left, right, separator
     header[ROOT] = root
     header[HEIGHT] += 1
 
@@ -252,9 +277,36 @@ def refill(tree, leaf, spare, count, cut, upper_part):
 
 
 @inner
-def cut_leaf(tree, leaf, count, cut):
-    """Move the tuples above `cut` to a new leaf, which is returned. They are held, and the path leads to `leaf`."""
-    entries, uppers = tree.entries, tree.uppers
+def adopt_right(tree, leaf, cut, right):
+    """Put a new leaf with what is above `cut` beside `leaf`, to which the path leads."""
+    link(tree.entries, leaf, right, np.int64(tree.entries[leaf, AFTER]))
+    tree.uppers[right], tree.uppers[leaf] = tree.uppers[leaf], cut
+    replace_child(tree, leaf, cut, right)
+
+
+@inner
+def cut_entry(tree, leaf, cut):
+    """Move the tuples above `cut` from a leaf of one entry to a new leaf. Branches would be mispredicted half the time."""
+    keys, slots, right = tree.keys, tree.slots, new_leaf(tree)
+    begin, to = leaf * tree.width, right * tree.width
+    stay, move = 0, 0
+    for i in range(begin, begin + np.int64(tree.entries[leaf, HEAD])):
+        key, slot = keys[i], slots[i]
+        keys[begin + stay] = key
+        slots[begin + stay] = slot
+        keys[to + move] = key
+        slots[to + move] = slot
+        above = np.int64(key > cut)
+        stay += 1 - above
+        move += above
+    tree.entries[leaf, HEAD], tree.entries[right, HEAD] = stay, move
+    adopt_right(tree, leaf, cut, right)
+
+
+@inner
+def cut_list(tree, leaf, count, cut):
+    """Move the tuples above `cut` to a new leaf, which is returned. All of them are held, and the path leads to `leaf`."""
+    entries = tree.entries
     spare = np.int64(entries[leaf, NEXT])
     begin_leaf(entries, leaf)
     spare = refill(tree, leaf, spare, count, cut, False)
@@ -265,10 +317,32 @@ def cut_leaf(tree, leaf, count, cut):
     else:
         right = new_leaf(tree)
     refill(tree, right, spare, count, cut, True)
-    link(entries, leaf, right, np.int64(entries[leaf, AFTER]))
-    uppers[right], uppers[leaf] = uppers[leaf], cut
-    replace_child(tree, leaf, cut, right)
+    adopt_right(tree, leaf, cut, right)
     return right
+
+
+@inner
+def cut_by_sample(tree, leaf):
+    """Cut a full leaf of one entry near the middle key of a sample, if that or a second guess will do; whether."""
+    keys, width, least = tree.keys, tree.width, tree.header[LEAST]
+    begin = leaf * width
+    sample = stack_array(keys[0], SAMPLE)
+    for i in range(SAMPLE):
+        key, place = keys[begin + i * width // SAMPLE], i
+        while place > 0 and sample[place - 1] > key:
+            sample[place] = sample[place - 1]
+            place -= 1
+        sample[place] = key
+    rank = SAMPLE // 2 - 1
+    for _ in range(GUESSES):
+        cut, stay = sample[rank], 0
+        for i in range(begin, begin + width):
+            stay += np.int32(keys[i] <= cut)
+        if least <= stay and stay <= width - least:
+            cut_entry(tree, leaf, cut)
+            return True
+        rank = min(max(rank + SAMPLE // 2 - stay * SAMPLE // width, 0), SAMPLE - 1)
+    return False
 
 
 @inner
@@ -287,21 +361,23 @@ def make_pure(tree, leaf, count, ordered):
     """Cut a full leaf of three entries on both sides of the key that most of its tuples have."""
     common = ordered[count // 2]
     if ordered[0] < common:
-        leaf = cut_leaf(tree, leaf, count, just_below(common))
+        leaf = cut_list(tree, leaf, count, just_below(common))
     if common < ordered[count - 1]:
         find_leaf(tree.separators, tree.children, tree.header, tree.path, tree.bounds, common)
-        cut_leaf(tree, leaf, hold_leaf(tree, leaf), common)
+        cut_list(tree, leaf, hold_leaf(tree, leaf), common)
     tree.entries[leaf, PURE] = 1
 
 
 @inner
 def cut_full_leaf(tree, leaf):
-    """Cut a full leaf that is not pure, and the path to which is known, if its keys allow; whether. O(w log w)."""
+    """Cut a full leaf that is not pure, and the path to which is known, if its keys allow; whether. O(w), or O(w log w)."""
+    if tree.entries[leaf, NEXT] == NONE and tree.width >= SAMPLE and cut_by_sample(tree, leaf):
+        return True
     count = hold_leaf(tree, leaf)
     ordered = np.sort(tree.held_keys[:count])
     place = middle_cut(ordered, tree.header[LEAST])
     if place > 0:
-        cut_leaf(tree, leaf, count, ordered[place - 1])
+        cut_list(tree, leaf, count, ordered[place - 1])
         return True
     if count < MOST_ENTRIES * tree.width:
         return False
@@ -349,12 +425,36 @@ def insert(
     tree = Tree(
         keys, slots, entries, header, width, uppers, separators, children, path, bounds, held_keys, held_slots
     )
-    for i in range(len(new_keys)):
-        number = order[i] if len(order) else i
-        key = new_keys[number]
-        if key == key:
-            leaf = leaf_with_room(tree, key)
-            append(keys, slots, entries, header, width, leaf, key, new_slots[number])
+    stored_key, stored_slot = pointer(keys), pointer(slots)
+    key, found = stack_array(new_keys[0], LOCKSTEP), stack_array(np.int64(0), LOCKSTEP)
+    n = len(new_keys)
+    for begin in range(0, n, LOCKSTEP):
+        end = min(begin + LOCKSTEP, n)
+        gather(new_keys, order, begin, end, bounds[0, 0], key)
+        find_leaves(separators, children, header, key, found)
+        for i in range(end - begin):
+            last = np.int64(entries[found[i], LAST])
+            place = last * width + entries[last, HEAD]
+            prefetch(stored_key, place)
+            prefetch(stored_slot, place)
+        known = header[PTR_G]
+        for i in range(end - begin):
+            number = order[begin + i] if len(order) else begin + i
+            if new_keys[number] == new_keys[number]:
+                leaf = found[i]
+                # A leaf found before another one was cut may be the wrong one.
+                if known != header[PTR_G] or entries[entries[leaf, LAST], HEAD] == width or entries[leaf, PURE]:
+                    leaf = leaf_with_room(tree, key[i])
+                append(keys, slots, entries, header, width, leaf, key[i], new_slots[number])
+
+
+@inner
+def rises(keys):
+    """Whether LOCKSTEP keys never fall."""
+    falls = 0
+    for i in range(1, LOCKSTEP):
+        falls += np.int64(keys[i] < keys[i - 1])
+    return falls == 0
 
 
 @jit
@@ -369,13 +469,17 @@ def probe(
     key, slot, out_probe, out_pos = pointer(keys), pointer(slots), pointer(out_probes), pointer(out_positions)
     upper, n, room = pointer(uppers), len(lows), len(out_probes)
     found = stack_array(np.int64(0), LOCKSTEP)
+    wanted = stack_array(lows[0], LOCKSTEP)
     path, bounds = np.zeros((DEPTH + 1, 2), np.int64), root_bounds.copy()
     begin = cursor[0]
     while begin < n:
         end = min(begin + LOCKSTEP, n)
-        for i in range(end - begin):
-            low = lows[order[begin + i] if len(order) else begin + i]
-            found[i] = find_leaf(separators, children, header, path, bounds, low)
+        gather(lows, order, begin, end, root_bounds[0, 0], wanted)
+        if rises(wanted):
+            for i in range(end - begin):
+                found[i] = find_leaf(separators, children, header, path, bounds, wanted[i])
+        else:
+            find_leaves(separators, children, header, wanted, found)
         count = scan_group(
             key, slot, entries, width, upper, found, order, begin, end,
             lows, highs, starts, stops, cursor, out_probe, out_pos, room, count,
