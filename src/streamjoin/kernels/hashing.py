@@ -369,10 +369,11 @@ def probe(lows, highs, starts, stops, tables, lines, pools, cursor, out_probes, 
         for i in range(begin, begin + size):
             many, ref = found[i - begin] >> 32, found[i - begin] & 0xFFFFFFFF
             if many <= 1:
-                if count >= room:
+                if count == room:
                     cursor[0], cursor[1] = i, 0
                     return count
-                count = _write(i, found[i - begin], start[i], stop[i], pool, out_probe, out_pos, count)
+                out_probe[count], out_pos[count] = np.int32(i), np.int32(ref)
+                count += many & np.int64(start[i] <= ref) & np.int64(ref < stop[i])
                 continue
             first = _below(pool, ref, many, start[i]) + skip
             left = _below(pool, ref, many, stop[i]) - first
