@@ -181,6 +181,9 @@ def test_bad_arguments_are_refused_and_change_nothing():
         HashSubwindow(10, np.dtype("uint8"))
     with pytest.raises(InputError, match="1 to 536,870,912 tuples, not 0"):
         HashSubwindow(0, np.dtype("int64"))
+    window.seal()
+    with pytest.raises(InputError, match="a sealed subwindow takes no tuples; 1 came"):
+        window.insert(np.zeros(1, np.int64), np.array([3], np.int32))
     check_invariants(window, np.array([1, 2, 3]))
 
 

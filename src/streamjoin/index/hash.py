@@ -38,7 +38,7 @@ class HashSubwindow:
             raise IndexNotApplicableError(f"hash keys are {', '.join(DTYPES)}, not {self.dtype}")
         if not 0 < capacity <= MOST_TUPLES:
             raise InputError(f"a hash subwindow holds 1 to {MOST_TUPLES:,} tuples, not {capacity:,}")
-        self.capacity = capacity
+        self.capacity, self._sealed = capacity, False
         # Halvings of the table that suits the capacity, so that growth arrives there exactly.
         self._halvings = max(0, (_lines_for(capacity) // SMALLEST_LINES).bit_length() - 1)
         self._lines, self._tail = self._lines_after(self._halvings), SMALLEST_TAIL
@@ -63,6 +63,8 @@ class HashSubwindow:
     def insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
         """Add tuples whose slots rise; O(1) a tuple, amortised. A NaN key matches nothing."""
         self._check(keys)
+        if self._sealed:
+            raise InputError(f"a sealed subwindow takes no tuples; {len(keys):,} came")
         before, done = len(self), 0
         while True:
             most = int(self._lines * hashing.WAYS * FULL_LOAD)
@@ -81,6 +83,7 @@ class HashSubwindow:
 
         Speed does not ask for it: the tuples of a key always lie together.
         """
+        self._sealed = True
         lines, places = _lines_for(self.distinct), hashing.pooled(self._table) + hashing.SLACK
         packed_size = (lines + self._tail) * hashing.LINE * 8 + places * 4
         if self.nbytes > WORTH_PACKING * packed_size:
