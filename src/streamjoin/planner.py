@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamjoin.codegen.programs import WindowProgram
+from streamjoin.index.access import BandChoice, Choice, FixedChoice, Structure
 from streamjoin.index.bisort import BISortSubwindow
-from streamjoin.index.chain import ChainWindow, Structure
+from streamjoin.index.chain import ChainWindow
 from streamjoin.index.hash import HashSubwindow
 from streamjoin.index.protocol import WindowIndex
 from streamjoin.index.raptable import RaPTableSubwindow
@@ -41,6 +42,7 @@ class Plan:
     index: dict[str, str]
     workers: int
     order: str
+    adaptive: bool  # the index was left to us: subwindows may differ in structure
     analysis: Analysis | None
     programs: dict[str, WindowProgram]
     reasons: tuple[str, ...]
@@ -64,7 +66,17 @@ def make_plan(spec: JoinSpec, topology: str, index: str, workers: int | None, or
         indexes[side], reason = _choose_index(index, path, spec.side_window(side))
         programs[side] = WindowProgram(spec.predicate, path, side, indexed=indexes[side] != "scan")
         reasons.append(f"{side} window: {indexes[side]}, {reason}")
-    return Plan(spec, chosen, indexes, TOPOLOGIES[chosen].workers, order, analysis, programs, tuple(reasons))
+    return Plan(
+        spec,
+        chosen,
+        indexes,
+        TOPOLOGIES[chosen].workers,
+        order,
+        index == "auto",
+        analysis,
+        programs,
+        tuple(reasons),
+    )
 
 
 def make_window(plan: Plan, side: str) -> WindowIndex:
@@ -73,7 +85,12 @@ def make_window(plan: Plan, side: str) -> WindowIndex:
     if plan.index[side] == "scan":
         return ScanWindow(program)
     structure, equality = STRUCTURES[plan.index[side]]
-    return ChainWindow(program, structure, program.indexable(equality))
+    bands = program.indexable(equality)
+    if plan.adaptive and not equality:
+        choose: Choice = BandChoice(program, structure, STRUCTURES["hash"][0], bands)
+    else:
+        choose = FixedChoice(program, structure, bands)
+    return ChainWindow(choose, len(program.keys.keys))
 
 
 def _choose_index(asked: str, path: AccessPath | None, window: SideWindow) -> tuple[str, str]:

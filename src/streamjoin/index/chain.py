@@ -10,12 +10,12 @@ event times, nothing else.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from streamjoin.codegen.programs import WindowProgram
+from streamjoin.index.access import Access, Choice
 from streamjoin.index.protocol import Reach, Subwindow, Tuples
 from streamjoin.index.sliding import MOST_TUPLES, SlidingColumns
 from streamjoin.kernels.check import band_check
@@ -25,9 +25,7 @@ from streamjoin.kernels.scan import BandShape
 SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
 SHARE = 4  # a new subwindow is made for this part of what the window holds
 
-SAMPLED_TUPLES, SAMPLED_PROBES = 1024, 64
-
-Structure = Callable[[int, np.dtype, Subwindow | None], Subwindow]
+SAMPLED_PROBES = 64
 
 
 @dataclass
@@ -35,7 +33,7 @@ class Link:
     """One subwindow of the chain. Its tuples are rows first..first+count-1, counted since the window was made."""
 
     subwindow: Subwindow
-    band: int
+    access: Access
     capacity: int
     first: int
     count: int = 0
@@ -44,18 +42,14 @@ class Link:
 
 
 class ChainWindow:
-    """A `WindowIndex` over a chain of one kind of structure.
+    """A `WindowIndex` over a chain. `choose` gives each new subwindow its structure and what it is asked, from
+    its capacity, the tuples held, and some recent probes."""
 
-    `bands` are the numbers of the bands it can serve. Each new subwindow indexes the one that, by a sample of
-    recent tuples and probes, leaves the fewest candidates.
-    """
-
-    def __init__(self, program: WindowProgram, structure: Structure, bands: Sequence[int]):
-        self.program, self.structure, self.bands = program, structure, list(bands)
-        self._recent: Tuples | None = None  # some probes
-        self.comparisons = 0  # candidates that an index found
-        self._others = {band: program.other_bands(band) for band in self.bands}
-        self._nulls = False
+    def __init__(self, choose: Choice, key_count: int):
+        self.choose = choose
+        self.comparisons = 0  # candidates that subwindows found
+        self._key_names = [f"key{number}" for number in range(key_count)]
+        self._recent: Tuples | None = None
         self._links: deque[Link] = deque()
         self._gone = 0  # rows dropped so far
         self._disorder = 0  # the last row that came with a smaller ts than the one before it
@@ -84,13 +78,12 @@ class ChainWindow:
         held = self["ts"]
         if len(held) and tuples.ts[0] < held[-1]:
             self._disorder = self._gone + len(held)
-        self._nulls |= tuples.nulls
         self._rows.append({"ts": tuples.ts, "id": tuples.id, "source": tuples.source, **tuples.stored})
         done = 0
         while done < len(tuples):
             link = self._open_link()
             part = slice(done, done + link.capacity - link.count)
-            keys = self.program.key_of_band(tuples.stored, link.band)
+            keys = link.access.keys(tuples.stored)
             done += self._fill(link, tuples.ts[part], keys[part], tuples.stored["key_ok"][part])
 
     def _open_link(self) -> Link:
@@ -101,20 +94,12 @@ class ChainWindow:
         if last is not None:
             last.subwindow.seal()
         capacity = min(max(SMALLEST, 1 << (len(self) // SHARE).bit_length()), LARGEST)
-        band = min(self.bands, key=self._share) if len(self.bands) > 1 else self.bands[0]
-        previous = last.subwindow if last is not None and last.band == band else None
-        subwindow = self.structure(capacity, self.program.band_dtype(band), previous)
+        structure, access = self.choose(capacity, self._rows.live(), self._recent)
+        previous = last.subwindow if last is not None and last.access is access else None
+        subwindow = structure(capacity, access.dtype, previous)
         first = self._gone if last is None else last.first + last.count
-        self._links.append(Link(subwindow, band, capacity, first))
+        self._links.append(Link(subwindow, access, capacity, first))
         return self._links[-1]
-
-    def _share(self, band: int) -> float:
-        """Which part of recent tuples lies in this band for recent probes; 0 if there are none to tell."""
-        if self._recent is None:
-            return 0.0
-        keys = self.program.key_of_band(self._rows.live(), band)[-SAMPLED_TUPLES:]
-        lows, highs = self.program.bounds_of_band(self._recent.probing, band)
-        return float(((lows[:, None] <= keys) & (keys <= highs[:, None])).mean())
 
     def _fill(self, link: Link, ts: np.ndarray, keys: np.ndarray, ok: np.ndarray) -> int:
         """Insert into one link; tuples with a NULL key match nothing and stay out of the index."""
@@ -168,20 +153,21 @@ class ChainWindow:
         kept: np.ndarray,
         pairs: PairBuffer,
     ) -> Iterator[int]:
-        lows, highs = self.program.bounds_of_band(probes.probing, link.band)
-        for before in link.subwindow.probe(lows, highs, *slots, pairs):
+        for before in link.access.probe(link.subwindow, probes.probing, *slots, pairs):
             fresh = slice(before, pairs.count)
             self.comparisons += pairs.count - before
             pairs.pos[fresh] += np.int32(begin)
-            self._check(link.band, probes, timed, pairs, before)
+            self._check(link.access, probes, timed, pairs, before)
             fresh = slice(before, pairs.count)
             pairs.probe[fresh] = kept[pairs.probe[fresh]]
             yield before
 
-    def _check(self, band: int, probes: Tuples, timed: Reach | None, pairs: PairBuffer, before: int) -> None:
-        """Keep the fresh pairs that satisfy all clauses but the indexed one and, if asked, the reach."""
-        shapes, numbers = self._others[band]
-        keys = tuple(self[f"key{k}"] for k in range(len(self.program.keys.keys)))
+    def _check(
+        self, access: Access, probes: Tuples, timed: Reach | None, pairs: PairBuffer, before: int
+    ) -> None:
+        """Keep the fresh pairs that satisfy what the access leaves open and, if asked, the reach."""
+        shapes, numbers = access.unchecked
+        keys = tuple(self[name] for name in self._key_names)
         lows = tuple(probes.probing.get(f"low{number}", keys[0][:0]) for number in numbers)
         highs = tuple(probes.probing.get(f"high{number}", keys[0][:0]) for number in numbers)
         if timed is not None and timed.low is not None:
