@@ -201,18 +201,20 @@ def test_every_batch_size_and_key_pattern_keeps_the_arrays_sorted(dtype, pattern
 @pytest.mark.parametrize("follow_share", [0, 10**9], ids=["index", "rebounding"])
 @pytest.mark.parametrize("dtype", EXTREMES)
 def test_sorted_probes_find_the_same(dtype, follow_share, monkeypatch):
-    monkeypatch.setattr(bisort, "SORT_FROM", 1)
+    monkeypatch.setattr(bisort, "SORT_BYTES", 0)
     monkeypatch.setattr(bisort, "FOLLOW_SHARE", follow_share)
     random = np.random.default_rng(5)
-    for count, probes, spread in ((5, 3, 3), (3000, 200, 50), (3000, 2500, 10_000), (40, 3000, 10)):
+    for count, probes, spread in ((5, 3, 3), (1500, 100, 50), (1500, 600, 10_000), (40, 900, 10)):
         keys = numbers(random, dtype, count, spread)
         window = filled(keys, [count // 2])
         lows, highs = numbers(random, dtype, probes, spread), numbers(random, dtype, probes, spread)
-        for start, stop in (
-            (np.zeros(probes, np.int64), np.full(probes, count)),
-            (random.integers(0, count, probes), random.integers(0, count + 1, probes)),
-        ):
-            assert found(window, lows, highs, start, stop, 50) == defined(keys, lows, highs, start, stop)
+        whole = np.zeros(probes, np.int64), np.full(probes, count)
+        partial = random.integers(0, count, probes), random.integers(0, count + 1, probes)
+        for bounds in ((lows, highs), (np.sort(lows[lows == lows]), highs[lows == lows]), (highs + 1, highs)):
+            for start, stop in (whole, partial):
+                size = len(bounds[0])
+                work = (bounds[0], bounds[1], start[:size], stop[:size])
+                assert found(window, *work, 50) == defined(keys, *work)
 
 
 def test_filtering_without_packed_stores_gives_the_same():

