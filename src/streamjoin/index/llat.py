@@ -15,16 +15,13 @@ SIGMA = 1.25  # room of an entry over the average partition; the paper suggests 
 MOST_TUPLES = 2**31 - 1  # slots are 32-bit
 DTYPES = ("int32", "int64", "float32", "float64")
 HIGHEST = {name: np.iinfo(name).max for name in ("int32", "int64")} | {"float32": np.inf, "float64": np.inf}
-IN_ORDER = np.empty(0, np.int64)  # probes and tuples as they are given
 
 
 class PartitionedSubwindow(ABC):
     """A subwindow (`index.protocol.Subwindow`) whose tuples lie unsorted in partitions that are ordered by key.
 
-    `partitions`: how many are aimed at. `entry_count`, `columns`: shape of the LLAT's table of entries.
+    `partitions`: how many are aimed at. `columns`: of the LLAT's table of entries.
     """
-
-    sorts_from: int  # tuples or probes from which on sorting a batch by key pays
 
     def __init__(self, capacity: int, dtype: np.dtype, partitions: int, columns: int):
         if not 1 <= capacity <= MOST_TUPLES:
@@ -37,22 +34,22 @@ class PartitionedSubwindow(ABC):
         self.width = int(np.ceil(SIGMA * capacity / partitions))
         self.sealed = False
         self._count = 0
-        self._columns = columns
+        self._header = np.zeros(8, np.int64)
+        self._entries = np.empty((2 * partitions, columns), np.int32)
+        self._fences = self._offsets = np.empty(0, dtype)
         self._allocate()
 
     def _allocate(self) -> None:
-        """An empty LLAT of 2P entries. Memory that no tuple ever reaches is asked for, but not touched."""
+        """Places of an LLAT of 2P entries. Those that no tuple ever reaches are asked for, but not touched."""
         places = 2 * self.partitions * self.width + llat.LANES
         self._keys, self._slots = np.empty(places, self.dtype), np.empty(places, np.int32)
-        self._entries = np.empty((2 * self.partitions, self._columns), np.int32)
-        self._header = np.zeros(8, np.int64)
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def entries_used(self) -> int:
-        """Entries of the LLAT that hold or held tuples; at most 2P."""
+        """Entries of the LLAT that were ever used; at most 2P."""
         return int(self._header[llat.PTR_G])
 
     @property
@@ -69,7 +66,7 @@ class PartitionedSubwindow(ABC):
             )
         if len(keys):
             self._count += len(keys)
-            self._insert(keys, slots, np.argsort(keys) if len(keys) >= self.sorts_from else IN_ORDER)
+            self._insert(keys, slots)
 
     def seal(self) -> None:
         """Pack the partitions and give the LLAT back; O(tuples + P)."""
@@ -77,11 +74,11 @@ class PartitionedSubwindow(ABC):
             return
         firsts, uppers = self._ordered_partitions()
         self._fence(uppers)
-        offsets = np.empty(len(firsts) + 1, np.int64)
+        self._offsets = np.empty(len(firsts) + 1, np.int64)
         keys = np.empty(self._count + llat.LANES, self.dtype)
         slots = np.empty(self._count + llat.LANES, np.int32)
-        llat.pack(self._keys, self._slots, self._entries, self.width, firsts, offsets, keys, slots)
-        self._keys, self._slots, self._offsets = keys, slots, offsets
+        llat.pack(self._keys, self._slots, self._entries, self.width, firsts, self._offsets, keys, slots)
+        self._keys, self._slots = keys, slots
         self._entries = self._entries[:0].copy()
         self.sealed = True
 
@@ -95,7 +92,6 @@ class PartitionedSubwindow(ABC):
         """As the protocol says; O(log P + tuples of the partitions met) a probe, `LANES` tuples at once."""
         if not (self._count and len(lows)):
             return
-        order = np.argsort(lows) if len(lows) >= self.sorts_from else IN_ORDER
         cursor = np.zeros(llat.CURSOR_SIZE, np.int64)
         while cursor[0] != llat.DONE:
             pairs.reserve(llat.MIN_ROOM)
@@ -103,20 +99,19 @@ class PartitionedSubwindow(ABC):
             if self.sealed:
                 pairs.count = llat.probe_packed(
                     *(self._keys, self._slots, self._fences, self._offsets),
-                    *(order, lows, highs, start, stop, cursor, pairs.probe, pairs.pos, before),
+                    *(lows, highs, start, stop, cursor, pairs.probe, pairs.pos, before),
                 )
             else:
-                pairs.count = self._probe_open(order, lows, highs, start, stop, cursor, pairs)
+                pairs.count = self._probe_open(lows, highs, start, stop, cursor, pairs)
             yield before
 
     @abstractmethod
-    def _insert(self, keys: np.ndarray, slots: np.ndarray, order: np.ndarray) -> None:
-        """Add tuples in the order `order`, or as given if that is empty."""
+    def _insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
+        """Add tuples to the LLAT."""
 
     @abstractmethod
     def _probe_open(
         self,
-        order: np.ndarray,
         lows: np.ndarray,
         highs: np.ndarray,
         start: np.ndarray,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamjoin.index.llat import HIGHEST, IN_ORDER, PartitionedSubwindow
+from streamjoin.index.llat import HIGHEST, PartitionedSubwindow
 from streamjoin.kernels import llat, raptable
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.errors import SpecError
@@ -22,8 +22,6 @@ class RaPTableSubwindow(PartitionedSubwindow):
     Keys that drift out of the predecessor's range meet in few partitions: WiB+-Tree serves those.
     """
 
-    sorts_from = 1 << 62
-
     def __init__(
         self,
         capacity: int,
@@ -32,13 +30,19 @@ class RaPTableSubwindow(PartitionedSubwindow):
         partitions: int | None = None,
         splitters: np.ndarray | None = None,
     ):
-        super().__init__(capacity, np.dtype(dtype), partitions or max(1, capacity // PARTITION_SIZE), columns=4)
+        super().__init__(
+            capacity, np.dtype(dtype), partitions or max(1, capacity // PARTITION_SIZE), columns=4
+        )
         self._next_adjustment = self.capacity + 1
-        self._summary: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        self._counts, self._lows, self._highs = np.empty(0, np.int64), np.empty(0, dtype), np.empty(0, dtype)
         self._header[raptable.PARTITIONS] = self.partitions
         if splitters is not None:
             self._divide(self._checked(splitters))
-        elif isinstance(predecessor, RaPTableSubwindow) and len(predecessor) and predecessor.dtype == self.dtype:
+        elif (
+            isinstance(predecessor, RaPTableSubwindow)
+            and len(predecessor)
+            and predecessor.dtype == self.dtype
+        ):
             self._divide(predecessor.adjusted_splitters(self.partitions))
         else:
             self._divide(even_splitters(self.dtype, self.partitions))
@@ -46,14 +50,14 @@ class RaPTableSubwindow(PartitionedSubwindow):
 
     def _checked(self, splitters: np.ndarray) -> np.ndarray:
         if splitters.shape != (self.partitions - 1,) or not (splitters[1:] >= splitters[:-1]).all():
-            raise SpecError(f"{self.partitions} partitions need {self.partitions - 1} splitters that never fall")
+            raise SpecError(
+                f"{self.partitions} partitions need {self.partitions - 1} splitters that never fall"
+            )
         return splitters
 
     def _divide(self, splitters: np.ndarray) -> None:
         """Begin empty partitions."""
-        self._uppers = np.full(self.partitions, HIGHEST[self.dtype.name], self.dtype)
-        self._uppers[:-1] = splitters
-        self._fence(self._uppers)
+        self._fence(np.append(splitters.astype(self.dtype), self.dtype.type(HIGHEST[self.dtype.name])))
         normal = self._entries[: self.partitions]
         normal[:, llat.HEAD], normal[:, llat.NEXT] = 0, llat.NONE
         normal[:, llat.LAST] = np.arange(self.partitions)
@@ -63,12 +67,12 @@ class RaPTableSubwindow(PartitionedSubwindow):
     @property
     def splitters(self) -> np.ndarray:
         """The partition table: partition i takes keys in (splitters[i - 1], splitters[i]]."""
-        return self._uppers[:-1]
+        return self._fences[: self.partitions - 1]
 
     def histograms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Tuples, smallest and greatest finite key of each partition; O(tuples + P), once if sealed."""
-        if self._summary is not None:
-            return self._summary
+        if self.sealed:
+            return self._counts, self._lows, self._highs
         counts = np.empty(self.partitions, np.int64)
         lows, highs = np.zeros(self.partitions, self.dtype), np.zeros(self.partitions, self.dtype)
         raptable.histograms(self._keys, self._entries, self.width, counts, lows, highs)
@@ -77,17 +81,20 @@ class RaPTableSubwindow(PartitionedSubwindow):
     def adjusted_splitters(self, partitions: int) -> np.ndarray:
         """Splitters that would balance the tuples held over so many partitions (Algorithm 1)."""
         counts, lows, highs = self.histograms()
-        return balanced(counts, lows, highs, partitions) if counts.any() else even_splitters(self.dtype, partitions)
+        return (
+            balanced(counts, lows, highs, partitions)
+            if counts.any()
+            else even_splitters(self.dtype, partitions)
+        )
 
     def seal(self) -> None:
-        if not self.sealed:
-            self._summary = self.histograms()
+        self._counts, self._lows, self._highs = self.histograms()
         super().seal()
 
-    def _insert(self, keys: np.ndarray, slots: np.ndarray, order: np.ndarray) -> None:
+    def _insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
         raptable.insert(
             *(self._keys, self._slots, self._entries, self._header, self.width, self._fences),
-            *(keys, slots, order),
+            *(keys, slots),
         )
         if self._count >= self._next_adjustment:
             self._adjust()
@@ -97,23 +104,20 @@ class RaPTableSubwindow(PartitionedSubwindow):
         while self._next_adjustment <= self._count:
             self._next_adjustment *= ADJUSTMENT_GROWTH
         splitters = self.adjusted_splitters(self.partitions)
-        keys, slots, entries = self._keys, self._slots, self._entries
-        self._allocate()
-        self._header[raptable.PARTITIONS] = self.partitions
-        self._divide(splitters)
-        held = np.empty(self._count + llat.LANES, self.dtype), np.empty(self._count + llat.LANES, np.int32)
+        held = np.empty(self._count, self.dtype), np.empty(self._count, np.int32)
         offsets = np.empty(self.partitions + 1, np.int64)
-        llat.pack(keys, slots, entries, self.width, np.arange(self.partitions), offsets, *held)
+        llat.pack(
+            *(self._keys, self._slots, self._entries, self.width, np.arange(self.partitions), offsets, *held)
+        )
         count = offsets[-1]
-        # Tuples of a partition lie in the order they came in, and do so again.
+        self._divide(splitters)
         raptable.insert(
             *(self._keys, self._slots, self._entries, self._header, self.width, self._fences),
-            *(held[0][:count], held[1][:count], IN_ORDER),
+            *(held[0][:count], held[1][:count]),
         )
 
     def _probe_open(
         self,
-        order: np.ndarray,
         lows: np.ndarray,
         highs: np.ndarray,
         start: np.ndarray,
@@ -123,12 +127,12 @@ class RaPTableSubwindow(PartitionedSubwindow):
     ) -> int:
         count: int = raptable.probe(
             *(self._keys, self._slots, self._entries, self._header, self.width, self._fences),
-            *(order, lows, highs, start, stop, cursor, pairs.probe, pairs.pos, pairs.count),
+            *(lows, highs, start, stop, cursor, pairs.probe, pairs.pos, pairs.count),
         )
         return count
 
     def _ordered_partitions(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.arange(self.partitions), self._uppers
+        return np.arange(self.partitions), self._fences[: self.partitions]
 
 
 def balanced(counts: np.ndarray, lows: np.ndarray, highs: np.ndarray, partitions: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The WiB+-Tree subwindow: range partitions that split as they fill, for keys of any pattern (Pan & Jacobsen, III-C)."""
+"""The WiB+-Tree subwindow: partitions that split as they fill, for any pattern of keys (Pan & Jacobsen, III-C)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ class WiBTreeSubwindow(PartitionedSubwindow):
 
     It learns nothing from its predecessor: leaves split where the keys are.
     """
-
-    sorts_from = 1 << 62
 
     def __init__(
         self,
@@ -49,16 +47,22 @@ class WiBTreeSubwindow(PartitionedSubwindow):
         """Internal nodes on the way from the root to a leaf."""
         return int(self._header[wibtree.HEIGHT])
 
-    def _insert(self, keys: np.ndarray, slots: np.ndarray, order: np.ndarray) -> None:
+    def seal(self) -> None:
+        super().seal()
+        self._uppers, self._separators, self._children = (
+            array[:0].copy() for array in (self._uppers, self._separators, self._children)
+        )
+        self._held_keys, self._held_slots = self._held_keys[:0].copy(), self._held_slots[:0].copy()
+
+    def _insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
         wibtree.insert(
             *(self._keys, self._slots, self._entries, self._header, self.width, self._uppers),
             *(self._separators, self._children, self._path, self._bounds, self._held_keys, self._held_slots),
-            *(keys, slots, order),
+            *(keys, slots),
         )
 
     def _probe_open(
         self,
-        order: np.ndarray,
         lows: np.ndarray,
         highs: np.ndarray,
         start: np.ndarray,
@@ -69,7 +73,7 @@ class WiBTreeSubwindow(PartitionedSubwindow):
         count: int = wibtree.probe(
             *(self._keys, self._slots, self._entries, self._header, self.width, self._uppers),
             *(self._separators, self._children, self._bounds),
-            *(order, lows, highs, start, stop, cursor, pairs.probe, pairs.pos, pairs.count),
+            *(lows, highs, start, stop, cursor, pairs.probe, pairs.pos, pairs.count),
         )
         return count
 

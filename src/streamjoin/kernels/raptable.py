@@ -31,8 +31,8 @@ PARTITIONS = 1  # in `header`
 
 
 @jit
-def insert(keys, slots, entries, header, width, fences, new_keys, new_slots, order):
-    """Add tuples in the order `order` (as given if that is empty), without those whose key is NaN; O(log P) each."""
+def insert(keys, slots, entries, header, width, fences, new_keys, new_slots):
+    """Add tuples, without those whose key is NaN; O(log P) each."""
     upper, stored_key, stored_slot = pointer(fences), pointer(keys), pointer(slots)
     key, found = stack_array(new_keys[0], LOCKSTEP), stack_array(np.int64(0), LOCKSTEP)
     levels = stack_array(np.int64(0), MAX_LEVELS)
@@ -40,7 +40,7 @@ def insert(keys, slots, entries, header, width, fences, new_keys, new_slots, ord
     n = len(new_keys)
     for begin in range(0, n, LOCKSTEP):
         end = min(begin + LOCKSTEP, n)
-        gather(new_keys, order, begin, end, upper[0], key)
+        gather(new_keys, begin, end, upper[0], key)
         locate(upper, levels, level_count, key, found)
         for i in range(end - begin):
             last = np.int64(entries[found[i], LAST])
@@ -48,15 +48,14 @@ def insert(keys, slots, entries, header, width, fences, new_keys, new_slots, ord
             prefetch(stored_key, place)
             prefetch(stored_slot, place)
         for i in range(end - begin):
-            number = order[begin + i] if len(order) else begin + i
-            if new_keys[number] == new_keys[number]:
-                append(keys, slots, entries, header, width, found[i], key[i], new_slots[number])
+            if new_keys[begin + i] == new_keys[begin + i]:
+                append(keys, slots, entries, header, width, found[i], key[i], new_slots[begin + i])
 
 
 @jit
 def probe(
     keys, slots, entries, header, width, fences,
-    order, lows, highs, starts, stops, cursor, out_probes, out_positions, count,
+    lows, highs, starts, stops, cursor, out_probes, out_positions, count,
 ):  # fmt: skip
     """Append (probe, slot) pairs; the contract is that of `llat.probe_packed`."""
     key, slot, out_probe, out_pos = pointer(keys), pointer(slots), pointer(out_probes), pointer(out_positions)
@@ -67,10 +66,10 @@ def probe(
     begin = cursor[0]
     while begin < n:
         end = min(begin + LOCKSTEP, n)
-        gather(lows, order, begin, end, upper[0], low)
+        gather(lows, begin, end, upper[0], low)
         locate(upper, levels, level_count, low, found)
         count = scan_group(
-            key, slot, entries, width, upper, found, order, begin, end,
+            key, slot, entries, width, upper, found, begin, end,
             lows, highs, starts, stops, cursor, out_probe, out_pos, room, count,
         )  # fmt: skip
         if cursor[2] != NONE:

@@ -55,12 +55,13 @@ FANOUT = 64  # children of a node
 MAX_HEIGHT = 8  # nodes have FANOUT // 2 children at least, but for the root
 SAMPLE = 32  # keys of a leaf looked at to cut it
 GUESSES = 3
+DENSE = 4  # rising probes a leaf from which on backtracking beats searching in lock step
 MOST_ENTRIES = 3  # of a leaf that is not pure
 DEPTH = MAX_HEIGHT  # path[DEPTH, 0]: levels of the path that are known
 
 
 class Tree(NamedTuple):
-    """The arrays of a tree. `bounds` and `path` belong to `find_leaf`; `held_keys`, `held_slots` to leaves being cut."""
+    """The arrays of a tree. `bounds` and `path` belong to `find_leaf`; `held_*` have room for a leaf being cut."""
 
     keys: np.ndarray
     slots: np.ndarray
@@ -286,7 +287,7 @@ def adopt_right(tree, leaf, cut, right):
 
 @inner
 def cut_entry(tree, leaf, cut):
-    """Move the tuples above `cut` from a leaf of one entry to a new leaf. Branches would be mispredicted half the time."""
+    """Move the tuples above `cut` from a leaf of one entry to a new leaf, without branches that depend on keys."""
     keys, slots, right = tree.keys, tree.slots, new_leaf(tree)
     begin, to = leaf * tree.width, right * tree.width
     stay, move = 0, 0
@@ -305,7 +306,7 @@ def cut_entry(tree, leaf, cut):
 
 @inner
 def cut_list(tree, leaf, count, cut):
-    """Move the tuples above `cut` to a new leaf, which is returned. All of them are held, and the path leads to `leaf`."""
+    """Move the tuples above `cut` to a new leaf, which is returned. All are held, and the path leads to `leaf`."""
     entries = tree.entries
     spare = np.int64(entries[leaf, NEXT])
     begin_leaf(entries, leaf)
@@ -370,7 +371,7 @@ def make_pure(tree, leaf, count, ordered):
 
 @inner
 def cut_full_leaf(tree, leaf):
-    """Cut a full leaf that is not pure, and the path to which is known, if its keys allow; whether. O(w), or O(w log w)."""
+    """Cut a full leaf that is not pure, to which the path leads, if its keys allow; whether. O(w), at worst w log w."""
     if tree.entries[leaf, NEXT] == NONE and tree.width >= SAMPLE and cut_by_sample(tree, leaf):
         return True
     count = hold_leaf(tree, leaf)
@@ -387,7 +388,7 @@ def cut_full_leaf(tree, leaf):
 
 @inner
 def leaf_beside(tree, leaf, key):
-    """A new leaf for the keys on the same side of a pure leaf's key as `key`, out of its range; the path leads to it."""
+    """A new leaf for the keys on the side of a pure leaf where `key` is; the path must lead to the pure leaf."""
     entries, uppers, common = tree.entries, tree.uppers, tree.keys[leaf * tree.width]
     side = new_leaf(tree)
     if common < key:
@@ -416,9 +417,9 @@ def leaf_with_room(tree, key):
 @jit
 def insert(
     keys, slots, entries, header, width, uppers, separators, children, path, bounds, held_keys, held_slots,
-    new_keys, new_slots, order,
+    new_keys, new_slots,
 ):  # fmt: skip
-    """Add tuples in the order `order` (as given if that is empty), without those whose key is NaN.
+    """Add tuples, without those whose key is NaN.
 
     O(log P) each, and O(log w) more for cutting leaves of w tuples.
     """
@@ -430,7 +431,7 @@ def insert(
     n = len(new_keys)
     for begin in range(0, n, LOCKSTEP):
         end = min(begin + LOCKSTEP, n)
-        gather(new_keys, order, begin, end, bounds[0, 0], key)
+        gather(new_keys, begin, end, bounds[0, 0], key)
         find_leaves(separators, children, header, key, found)
         for i in range(end - begin):
             last = np.int64(entries[found[i], LAST])
@@ -439,13 +440,16 @@ def insert(
             prefetch(stored_slot, place)
         known = header[PTR_G]
         for i in range(end - begin):
-            number = order[begin + i] if len(order) else begin + i
-            if new_keys[number] == new_keys[number]:
+            if new_keys[begin + i] == new_keys[begin + i]:
                 leaf = found[i]
                 # A leaf found before another one was cut may be the wrong one.
-                if known != header[PTR_G] or entries[entries[leaf, LAST], HEAD] == width or entries[leaf, PURE]:
+                if (
+                    known != header[PTR_G]
+                    or entries[entries[leaf, LAST], HEAD] == width
+                    or entries[leaf, PURE]
+                ):
                     leaf = leaf_with_room(tree, key[i])
-                append(keys, slots, entries, header, width, leaf, key[i], new_slots[number])
+                append(keys, slots, entries, header, width, leaf, key[i], new_slots[begin + i])
 
 
 @inner
@@ -460,7 +464,7 @@ def rises(keys):
 @jit
 def probe(
     keys, slots, entries, header, width, uppers, separators, children, root_bounds,
-    order, lows, highs, starts, stops, cursor, out_probes, out_positions, count,
+    lows, highs, starts, stops, cursor, out_probes, out_positions, count,
 ):  # fmt: skip
     """Append (probe, slot) pairs; the contract is that of `llat.probe_packed`.
 
@@ -474,14 +478,14 @@ def probe(
     begin = cursor[0]
     while begin < n:
         end = min(begin + LOCKSTEP, n)
-        gather(lows, order, begin, end, root_bounds[0, 0], wanted)
-        if rises(wanted):
+        gather(lows, begin, end, root_bounds[0, 0], wanted)
+        if n >= DENSE * header[PTR_G] and rises(wanted):
             for i in range(end - begin):
                 found[i] = find_leaf(separators, children, header, path, bounds, wanted[i])
         else:
             find_leaves(separators, children, header, wanted, found)
         count = scan_group(
-            key, slot, entries, width, upper, found, order, begin, end,
+            key, slot, entries, width, upper, found, begin, end,
             lows, highs, starts, stops, cursor, out_probe, out_pos, room, count,
         )  # fmt: skip
         if cursor[2] != NONE:
