@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -294,6 +295,16 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
     assert_sound(window, np.arange(5, dtype=np.int32))
     with pytest.raises(InputError, match="int16"):
         BISortSubwindow(8, np.dtype(np.int16))
+
+
+def test_threads_may_probe_together():
+    random = np.random.default_rng(12)
+    keys, lows = (random.integers(0, 5000, size).astype(np.int32) for size in (20_000, 8_000))
+    window, highs = filled(keys, [19_500]), lows + np.int32(2)
+    parts = [slice(at, at + 1000) for at in range(0, len(lows), 1000)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda part: found(window, lows[part], highs[part], room=64), parts))
+    assert together == [found(window, lows[part], highs[part]) for part in parts]
 
 
 def test_stretches_are_as_long_as_the_room_allows():
