@@ -90,7 +90,8 @@ def just_below(key):
 @overload(just_below)
 def _just_below(key):
     if isinstance(key, types.Integer):
-        return lambda key: key - 1
+        kind = np.int32 if key == types.int32 else np.int64
+        return lambda key: kind(key - 1)
     if key == types.float32:
         return lambda key: np.nextafter(key, np.float32(-np.inf))
     return lambda key: np.nextafter(key, -np.inf)
@@ -278,15 +279,7 @@ def refill(tree, leaf, spare, count, cut, upper_part):
 
 
 @inner
-def adopt_right(tree, leaf, cut, right):
-    """Put a new leaf with what is above `cut` beside `leaf`, to which the path leads."""
-    link(tree.entries, leaf, right, np.int64(tree.entries[leaf, AFTER]))
-    tree.uppers[right], tree.uppers[leaf] = tree.uppers[leaf], cut
-    replace_child(tree, leaf, cut, right)
-
-
-@inner
-def cut_entry(tree, leaf, cut):
+def move_from_entry(tree, leaf, cut):
     """Move the tuples above `cut` from a leaf of one entry to a new leaf, without branches that depend on keys."""
     keys, slots, right = tree.keys, tree.slots, new_leaf(tree)
     begin, to = leaf * tree.width, right * tree.width
@@ -301,13 +294,14 @@ def cut_entry(tree, leaf, cut):
         stay += 1 - above
         move += above
     tree.entries[leaf, HEAD], tree.entries[right, HEAD] = stay, move
-    adopt_right(tree, leaf, cut, right)
+    return right
 
 
 @inner
-def cut_list(tree, leaf, count, cut):
-    """Move the tuples above `cut` to a new leaf, which is returned. All are held, and the path leads to `leaf`."""
+def move_from_list(tree, leaf, cut):
+    """As `move_from_entry`, for a leaf of any number of entries, all of which are used again."""
     entries = tree.entries
+    count = hold_leaf(tree, leaf)
     spare = np.int64(entries[leaf, NEXT])
     begin_leaf(entries, leaf)
     spare = refill(tree, leaf, spare, count, cut, False)
@@ -318,71 +312,103 @@ def cut_list(tree, leaf, count, cut):
     else:
         right = new_leaf(tree)
     refill(tree, right, spare, count, cut, True)
-    adopt_right(tree, leaf, cut, right)
     return right
 
 
 @inner
-def cut_by_sample(tree, leaf):
-    """Cut a full leaf of one entry near the middle key of a sample, if that or a second guess will do; whether."""
+def cut_leaf(tree, leaf, cut):
+    """Give the tuples above `cut` to a new leaf, which is returned. The path leads to `leaf`; unknown afterwards."""
+    if tree.entries[leaf, NEXT] == NONE:
+        right = move_from_entry(tree, leaf, cut)
+    else:
+        right = move_from_list(tree, leaf, cut)
+    link(tree.entries, leaf, right, np.int64(tree.entries[leaf, AFTER]))
+    tree.uppers[right], tree.uppers[leaf] = tree.uppers[leaf], cut
+    replace_child(tree, leaf, cut, right)
+    return right
+
+
+@inner
+def insertion_sort(values, begin, count, step):
+    """Sort values[begin], values[begin + step], ... in place."""
+    for i in range(begin + step, count, step):
+        value, place = values[i], i
+        while place >= begin + step and values[place - step] > value:
+            values[place] = values[place - step]
+            place -= step
+        values[place] = value
+
+
+@inner
+def shell_sort(values, count):
+    """Sort in place. Leaves are a few hundred keys, and few of them need this."""
+    step = 1
+    while step < count // 3:
+        step = 3 * step + 1
+    while step > 0:
+        for begin in range(step):
+            insertion_sort(values, begin, count, step)
+        step //= 3
+
+
+@inner
+def sampled_cut(tree, leaf):
+    """A key that cuts a full leaf of one entry in parts that are large enough, from a sample of its keys.
+
+    Second element: whether it does. O(w).
+    """
     keys, width, least = tree.keys, tree.width, tree.header[LEAST]
-    begin = leaf * width
+    begin, rank = leaf * width, SAMPLE // 2 - 1
     sample = stack_array(keys[0], SAMPLE)
     for i in range(SAMPLE):
-        key, place = keys[begin + i * width // SAMPLE], i
-        while place > 0 and sample[place - 1] > key:
-            sample[place] = sample[place - 1]
-            place -= 1
-        sample[place] = key
-    rank = SAMPLE // 2 - 1
+        sample[i] = keys[begin + i * width // SAMPLE]
+    insertion_sort(sample, 0, SAMPLE, 1)
     for _ in range(GUESSES):
         cut, stay = sample[rank], 0
         for i in range(begin, begin + width):
             stay += np.int32(keys[i] <= cut)
         if least <= stay and stay <= width - least:
-            cut_entry(tree, leaf, cut)
-            return True
+            return cut, True
         rank = min(max(rank + SAMPLE // 2 - stay * SAMPLE // width, 0), SAMPLE - 1)
-    return False
+    return sample[0], False
 
 
 @inner
-def middle_cut(ordered, least):
+def middle_cut(ordered, count, least):
     """Where to cut sorted keys: the place nearest the middle between different keys, or -1 if a part gets too few."""
-    middle = len(ordered) // 2
-    for distance in range(middle - least + 2):
-        for place in (middle - distance, middle + distance):
-            if least <= place <= len(ordered) - least and ordered[place - 1] < ordered[place]:
+    for distance in range(count // 2 - least + 2):
+        for place in (count // 2 - distance, count // 2 + distance):
+            if least <= place and place <= count - least and ordered[place - 1] < ordered[place]:
                 return place
     return -1
 
 
 @inner
-def make_pure(tree, leaf, count, ordered):
-    """Cut a full leaf of three entries on both sides of the key that most of its tuples have."""
-    common = ordered[count // 2]
-    if ordered[0] < common:
-        leaf = cut_list(tree, leaf, count, just_below(common))
-    if common < ordered[count - 1]:
-        find_leaf(tree.separators, tree.children, tree.header, tree.path, tree.bounds, common)
-        cut_list(tree, leaf, hold_leaf(tree, leaf), common)
-    tree.entries[leaf, PURE] = 1
-
-
-@inner
 def cut_full_leaf(tree, leaf):
     """Cut a full leaf that is not pure, to which the path leads, if its keys allow; whether. O(w), at worst w log w."""
-    if tree.entries[leaf, NEXT] == NONE and tree.width >= SAMPLE and cut_by_sample(tree, leaf):
-        return True
-    count = hold_leaf(tree, leaf)
-    ordered = np.sort(tree.held_keys[:count])
-    place = middle_cut(ordered, tree.header[LEAST])
-    if place > 0:
-        cut_list(tree, leaf, count, ordered[place - 1])
-        return True
-    if count < MOST_ENTRIES * tree.width:
-        return False
-    make_pure(tree, leaf, count, ordered)
+    ordered, single, pure = tree.held_keys, tree.entries[leaf, NEXT] == NONE, False
+    cut, known = ordered[0], False
+    if single and tree.width >= SAMPLE:
+        cut, known = sampled_cut(tree, leaf)
+    lowest = common = highest = cut
+    if not known:
+        count = hold_leaf(tree, leaf)
+        shell_sort(ordered, count)
+        place = middle_cut(ordered, count, tree.header[LEAST])
+        if place < 0 and count < MOST_ENTRIES * tree.width:
+            return False
+        pure = place < 0
+        cut = ordered[max(place - 1, 0)]
+        lowest, common, highest = ordered[0], ordered[count // 2], ordered[count - 1]
+    for above in range(2):
+        if pure:
+            cut = common if above else just_below(common)
+        if (common < highest if above else lowest < common) if pure else above == 0:
+            find_leaf(tree.separators, tree.children, tree.header, tree.path, tree.bounds, common)
+            right = cut_leaf(tree, leaf, cut)
+            if pure and above == 0:
+                leaf = right
+    tree.entries[leaf, PURE] = np.int64(pure)
     return True
 
 
@@ -394,11 +420,12 @@ def leaf_beside(tree, leaf, key):
     if common < key:
         link(entries, leaf, side, np.int64(entries[leaf, AFTER]))
         uppers[side], uppers[leaf] = uppers[leaf], common
-        replace_child(tree, leaf, common, side)
+        left, right = leaf, side
     else:
         link(entries, np.int64(entries[leaf, BEFORE]), side, leaf)
         uppers[side] = just_below(common)
-        replace_child(tree, side, uppers[side], leaf)
+        left, right = side, leaf
+    replace_child(tree, left, uppers[left], right)
     return side
 
 
