@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.access import BandChoice, Choice, FixedChoice, Structure
+from streamjoin.index.adaptive import AdaptiveWindow
 from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chain import ChainWindow
 from streamjoin.index.hash import HashSubwindow
@@ -17,7 +19,6 @@ from streamjoin.semantics.analysis import AccessPath, Analysis, analyse, describ
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import IndexNotApplicableError, SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.semantics.windows import SideWindow
 from streamjoin.topologies.three_step import ThreeStep
 
 TOPOLOGIES = {"three_step": ThreeStep}
@@ -30,7 +31,6 @@ STRUCTURES: dict[str, tuple[Structure, bool]] = {
 }
 INDEXES = ("scan", *STRUCTURES)
 ORDERS = ("any", "punctuated", "timestamp")
-FEW_ROWS = 2_048  # tuples of a window that are scanned faster than looked up
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def make_plan(spec: JoinSpec, topology: str, index: str, workers: int | None, or
     indexes, programs = {}, {}
     for side in SIDES:
         path = None if analysis is None else analysis.for_window(side)
-        indexes[side], reason = _choose_index(index, path, spec.side_window(side))
+        indexes[side], reason = _choose_index(index, path)
         programs[side] = WindowProgram(spec.predicate, path, side, indexed=indexes[side] != "scan")
         reasons.append(f"{side} window: {indexes[side]}, {reason}")
     return Plan(
@@ -81,19 +81,19 @@ def make_plan(spec: JoinSpec, topology: str, index: str, workers: int | None, or
 
 def make_window(plan: Plan, side: str) -> WindowIndex:
     """The window of one side, empty."""
-    program = plan.programs[side]
-    if plan.index[side] == "scan":
+    program, name = plan.programs[side], plan.index[side]
+    if name == "scan":
         return ScanWindow(program)
-    structure, equality = STRUCTURES[plan.index[side]]
+    structure, equality = STRUCTURES[name]
     bands = program.indexable(equality)
+    choose: Choice = FixedChoice(program, structure, bands)
     if plan.adaptive and not equality:
-        choose: Choice = BandChoice(program, structure, STRUCTURES["hash"][0], bands)
-    else:
-        choose = FixedChoice(program, structure, bands)
-    return ChainWindow(choose, len(program.keys.keys))
+        choose = BandChoice(program, structure, STRUCTURES["hash"][0], bands)
+    make_chain = partial(ChainWindow, choose, len(program.keys.keys))
+    return AdaptiveWindow(ScanWindow(program), make_chain) if plan.adaptive else make_chain()
 
 
-def _choose_index(asked: str, path: AccessPath | None, window: SideWindow) -> tuple[str, str]:
+def _choose_index(asked: str, path: AccessPath | None) -> tuple[str, str]:
     """The index of one window, and why."""
     alone = [] if path is None else [clause.bands[0] for clause in path.clauses if len(clause.bands) == 1]
     equality = any(band.is_equality for band in alone)
@@ -104,12 +104,10 @@ def _choose_index(asked: str, path: AccessPath | None, window: SideWindow) -> tu
         if not alone or (STRUCTURES[asked][1] and not equality):
             raise IndexNotApplicableError(_not_applicable(asked, path))
         return asked, "as asked"
-    if window.rows and window.size <= FEW_ROWS:
-        return "scan", f"{window.size} rows are scanned faster than looked up"
     if equality:
-        return "hash", "the predicate has an equality"
+        return "hash", "for the equality, once the window is too large to be scanned"
     if interval:
-        return "bisort", "the predicate has an interval condition"
+        return "bisort", "for the interval condition, once the window is too large to be scanned"
     return "scan", "the predicate has neither an equality nor an interval with two ends"
 
 

@@ -95,6 +95,12 @@ def rows_of(tables: Iterable[pa.Table]) -> Iterator[tuple[object, ...]]:
         yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
 
 
+def short(number: float) -> str:
+    """A number with a metric prefix: an index compares millions, a scan billions."""
+    prefix, size = next(((p, s) for p, s in (("G", 1e9), ("M", 1e6), ("k", 1e3)) if number >= s), ("", 1.0))
+    return f"{number / size:.1f} {prefix}".strip()
+
+
 @dataclass
 class Rates:
     """What a run did so far. `rows` are those of one side; windows are sizes in tuples."""
@@ -114,9 +120,8 @@ class Rates:
     def line(self) -> str:
         """One line for the progress bar."""
         left, right = self.windows
-        billions = self.comparisons / self.seconds / 1e9
         return (
-            f"{self.rows / self.seconds:,.0f} rows/s, {billions:.1f} G comparisons/s, "
+            f"{self.rows / self.seconds:,.0f} rows/s, {short(self.comparisons / self.seconds)} comparisons/s, "
             f"{self.matches:,} matches, windows {left / 1000:,.0f}k + {right / 1000:,.0f}k"
         )
 
@@ -129,7 +134,7 @@ class Rates:
         table.add_row("seconds", f"{self.seconds:.2f}")
         table.add_row("tuples/s of each stream", f"{self.rows / self.seconds:,.0f}")
         table.add_row("comparisons", f"{self.comparisons:,}")
-        table.add_row("comparisons/s", f"{self.comparisons / self.seconds / 1e9:.2f} G")
+        table.add_row("comparisons/s", short(self.comparisons / self.seconds))
         table.add_row("matches", f"{self.matches:,}")
         return table
 

@@ -60,6 +60,10 @@ class ScanWindow:
                 pairs.probe[fresh] = kept[pairs.probe[fresh]]
             yield before
 
+    def tuples(self) -> Tuples:
+        """All tuples held, in their stored role; valid until the next change."""
+        return self._tuples.between(0, len(self))
+
     def expire(self, reach: Reach) -> None:
         gone = int(reach.positions(self["ts"])[0][0])
         if gone:
