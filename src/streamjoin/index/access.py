@@ -16,7 +16,7 @@ from streamjoin.kernels.scan import Clauses
 Structure = Callable[[int, np.dtype, Subwindow | None], Subwindow]
 
 SAMPLED_TUPLES = 1024
-MANY_CANDIDATES = 256  # of one band in a subwindow: from here on two bands are worth a grid
+MANY_CANDIDATES = 24  # of one band in a subwindow: from here on two bands are worth a grid
 MOST_CELLS = 64  # a probe that touches more is met with the whole subwindow
 CELLS_AT_ONCE = 65_536
 
