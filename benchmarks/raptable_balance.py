@@ -1,0 +1,147 @@
+"""RaP-Table: balance of partitions after each splitter adjustment (PanJoin's Figure 10f).
+
+Each subwindow gets fresh keys of one distribution and splitters adjusted from its predecessor; the first one's cut the
+range of a 32-bit integer evenly. Balance is the mean absolute error of partition sizes over the mean size: near
+2 with all tuples in one partition. Even perfect splitters leave sqrt(2 / (pi n)) with n tuples a partition on average,
+by chance; `floor` is what splitters made from the sorted keys of the subwindow before leave. The paper's curves fall
+to a level and stay there, after at most 3 adjustments, at a lower level for fewer partitions; its worst case
+(Figure 4) needs up to ceil(log_P 2^32).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from streamjoin.index.raptable import RaPTableSubwindow, even_splitters
+
+SEED = 20
+ADJUSTMENTS = 5
+INT32 = np.dtype("int32")
+LOW, HIGH = -(2**31), 2**31 - 1
+CLOSE = 0.1  # partitions are a tenth off on average: as good as balanced for a probe that scans one
+TOLERANCE = 1.25  # times the error of perfect splitters, which chance alone makes larger than CLOSE for many partitions
+
+Draw = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def uniform(share: float) -> Draw:
+    """Keys spread evenly over a share of the range, around its middle."""
+
+    def draw(rng: np.random.Generator, count: int) -> np.ndarray:
+        return rng.uniform(-share * 2**31, share * 2**31, count)
+
+    return draw
+
+
+def normals(deviation: float, modes: int) -> Draw:
+    """Several bells, each `deviation` of the range wide, spread evenly over it."""
+
+    def draw(rng: np.random.Generator, count: int) -> np.ndarray:
+        centres = (np.arange(modes) + 0.5) / modes * 2**32 - 2**31
+        keys: np.ndarray = rng.normal(centres[rng.integers(0, modes, count)], deviation * 2**32)
+        return keys
+
+    return draw
+
+
+def rank_size(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Keys from 0 to 1 % of the range, of which 99 % lie in its lowest 1 %, like view counts: P(key > x) ~ 1 / x."""
+    greatest = 0.01 * 2**32
+    # rng.pareto(1) is below 99 with a probability of 0.99.
+    keys = 0.01 * greatest * rng.pareto(1, count) / 99
+    return np.minimum(keys, greatest * rng.uniform(0.99, 1, count))
+
+
+DISTRIBUTIONS: dict[str, Draw] = {
+    "uniform": uniform(1.0),
+    "uniform, 1 % of the range": uniform(0.01),
+    "normal": normals(0.05, 1),
+    "narrow normal": normals(0.0005, 1),
+    "multimodal": normals(0.005, 8),
+    "rank-size": rank_size,
+}
+
+
+def drawn(draw: Draw, rng: np.random.Generator, count: int) -> np.ndarray:
+    return np.clip(draw(rng, count), LOW, HIGH).astype(INT32)
+
+
+def error(counts: np.ndarray) -> float:
+    """Mean absolute error of partition sizes over their mean."""
+    return float(np.abs(counts - counts.mean()).mean() / counts.mean())
+
+
+def perfect(keys: np.ndarray, partitions: int) -> np.ndarray:
+    """The splitters that sorting gives."""
+    ordered = np.sort(keys)
+    return ordered[np.arange(1, partitions) * len(keys) // partitions]
+
+
+def sizes(keys: np.ndarray, splitters: np.ndarray) -> np.ndarray:
+    return np.bincount(np.searchsorted(splitters, keys, "left"), minlength=len(splitters) + 1)
+
+
+def series(
+    draw: Draw, count: int, partitions: int, splitters: np.ndarray, adjustments: int
+) -> list[dict[str, float]]:
+    """Balance, floor and cost of the adjustment, in each subwindow of a chain."""
+    rng = np.random.default_rng(SEED)
+    slots, points = np.arange(count, dtype=np.int32), []
+    before = drawn(draw, rng, count)
+    for _ in range(adjustments + 1):
+        keys = drawn(draw, rng, count)
+        table = RaPTableSubwindow(count, INT32, partitions=partitions, splitters=splitters)
+        table.insert(keys, slots)
+        balance = error(table.histograms()[0])
+        began = time.process_time()
+        splitters = table.adjusted_splitters(partitions)
+        seconds = time.process_time() - began
+        floor = error(sizes(keys, perfect(before, partitions)))
+        points.append({"error": balance, "floor": floor, "adjusting_ms": 1000 * seconds})
+        before = keys
+    return points
+
+
+def converged_after(points: list[dict[str, float]]) -> int:
+    """Adjustments until the error stays CLOSE, or within TOLERANCE of what perfect splitters reach; all if never."""
+    near = [point["error"] <= max(CLOSE, TOLERANCE * point["floor"]) for point in points]
+    return next((i for i in range(len(near)) if all(near[i:])), len(near))
+
+
+def worst_case(count: int, partitions: int) -> list[dict[str, float]]:
+    """Figure 4: keys of which one is the range, one a P-th of it, one a P-th of that, ...; all others are below 16 P.
+
+    All of them begin in the first partition. An adjustment splits off the greatest key, and no more. (In a range of P
+    integers partitions would hold one or two of them each, and never be balanced.)
+    """
+    rng = np.random.default_rng(SEED)
+    few = [(2**32 - 1) // partitions**k for k in range(math.ceil(32 / math.log2(partitions)))]
+    keys = (np.r_[few, rng.integers(0, 16 * partitions, count - len(few))] + LOW).astype(INT32)
+    return series(
+        lambda rng, count: keys, count, partitions, np.full(partitions - 1, HIGH, INT32), ADJUSTMENTS + 3
+    )
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: one per distribution, partition count and subwindow. Summary: adjustments until the balance stays."""
+    count = 2**17 if quick else 2**21
+    rows: list[dict[str, Any]] = []
+    summary: dict[str, Any] = {}
+    for partitions in (256, 1024) if quick else (256, 1024, 16384):
+        even = even_splitters(INT32, partitions)
+        runs = {
+            name: series(draw, count, partitions, even, ADJUSTMENTS) for name, draw in DISTRIBUTIONS.items()
+        }
+        runs["worst case"] = worst_case(count, partitions)
+        for name, points in runs.items():
+            for adjustment, point in enumerate(points):
+                row = {"keys": name, "tuples": count, "partitions": partitions, "adjustment": adjustment}
+                rows.append({**row, **point})
+            summary[f"{name}, P={partitions}: converged after"] = converged_after(points)
+        summary[f"worst case, P={partitions}: bound"] = math.ceil(32 / math.log2(partitions))
+    return {"rows": rows, "summary": summary}
