@@ -234,8 +234,8 @@ def test_unknown_side(side):
     [
         ("topology", "ring", "auto, three_step"),
         ("topology", None, "auto, three_step"),
-        ("index", "btree", "auto, scan"),
-        ("index", ["scan"], "auto, scan"),
+        ("index", "btree", "auto, scan, hash, bisort, raptable, wibtree"),
+        ("index", ["scan"], "auto, scan, hash, bisort, raptable, wibtree"),
         ("order", "descending", "any, punctuated, timestamp"),
         ("workers", 0, "from 1 on"),
         ("workers", 1.5, "from 1 on"),

@@ -399,7 +399,7 @@ def test_join_tables_with_more_results_than_a_join_buffers(monkeypatch):
 
 
 def test_every_field_of_stats():
-    with sj.open_join(equal_x(lateness=2)) as join:
+    with sj.open_join(equal_x(lateness=2), index="scan") as join:
         join.push("left", rows([10, 11, 5], [7, 8, 7]))  # the last one is late
         join.push("right", rows([10, 12], [7, 7]))  # two comparisons each
         stats = join.stats()

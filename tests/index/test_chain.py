@@ -1,0 +1,374 @@
+"""The chain of subwindows: what it finds, what it drops, and what it tells its subwindows."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streamjoin as sj
+from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.programs import WindowProgram
+from streamjoin.index import chain
+from streamjoin.index.access import BandAccess, FixedChoice
+from streamjoin.index.bisort import BISortSubwindow
+from streamjoin.index.chain import ChainWindow
+from streamjoin.index.protocol import Reach, Subwindow, Tuples
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.planner import STRUCTURES
+from streamjoin.semantics.analysis import analyse
+from streamjoin.semantics.expressions import Column
+
+LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.int64()})
+RIGHT = pa.schema({"ts": pa.int64(), "a": pa.int32(), "b": pa.int64()})
+PLANE = "x BETWEEN a - 1 AND a + 1 AND y BETWEEN b - 1 AND b + 1"
+EQUAL = "x = a AND y BETWEEN b - 1 AND b + 1"
+RANK = np.zeros(1, np.int32)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tiny_subwindows() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chain, "SMALLEST", 4)
+        patch.setattr(chain, "LARGEST", 16)
+        yield
+
+
+def make_program(on: str) -> WindowProgram:
+    """The predicate for the left window."""
+    spec = sj.JoinSpec(LEFT, RIGHT, on, sj.TimeWindow(1), "ts", "ts")
+    assert not callable(spec.predicate)
+    return WindowProgram(spec.predicate, analyse(spec.predicate).left, "left", indexed=True)
+
+
+PROGRAMS = {on: make_program(on) for on in (PLANE, EQUAL)}
+SERVED = {name: EQUAL if equality else PLANE for name, (_, equality) in STRUCTURES.items()}
+
+
+def make_window(name: str, structure: Any = None) -> ChainWindow:
+    program = PROGRAMS[SERVED[name]]
+    made, equality = STRUCTURES[name]
+    choose = FixedChoice(program, structure or made, program.indexable(equality))
+    return ChainWindow(choose, len(program.keys.keys))
+
+
+def prepared(program: WindowProgram, side: str, rows: list[tuple[Any, ...]], first: int = 0) -> Tuples:
+    """Tuples (ts, key, key) of one side in the role it has for the left window, with ids from `first`."""
+    columns = program.stored_columns if side == "left" else program.probe_columns
+    names = (LEFT if side == "left" else RIGHT).names
+    data = {
+        c: to_column_data(
+            pa.array([row[names.index(c.name)] for row in rows], LEFT.types[names.index(c.name)]), c.type
+        )
+        for c in columns
+    }
+    roles = (
+        (program.prepare_stored(data, len(rows)), {})
+        if side == "left"
+        else ({}, program.prepare_probe(data, len(rows)))
+    )
+    ts = np.array([row[0] for row in rows], np.int64)
+    nulls = any(value is None for row in rows for value in row)
+    return Tuples(ts, np.arange(first, first + len(rows)), np.zeros(len(rows), np.int32), *roles, nulls)
+
+
+def program_of(window: ChainWindow) -> WindowProgram:
+    assert isinstance(window.choose, FixedChoice)
+    return window.choose.accesses[0].program
+
+
+def insert(window: ChainWindow, rows: list[tuple[Any, ...]], first: int) -> None:
+    window.insert(prepared(program_of(window), "left", rows, first), RANK)
+
+
+def found(window: ChainWindow, probes: list[tuple[Any, ...]], reach: Reach) -> list[tuple[int, int]]:
+    """(probe, id) pairs, sorted."""
+    pairs = PairBuffer(1)
+    for before in window.probe(prepared(program_of(window), "right", probes), reach, pairs):
+        assert before <= pairs.count
+    probe, pos = pairs.take()
+    return sorted(zip(probe.tolist(), window["id"][pos].tolist(), strict=True))
+
+
+def holds(on: str, l: tuple[Any, ...], r: tuple[Any, ...]) -> bool:
+    if None in l or None in r:
+        return False
+    return bool(abs(l[1] - r[1]) <= (on == PLANE) and abs(l[2] - r[2]) <= 1)
+
+
+def check_links(window: ChainWindow) -> None:
+    """Links follow each other without a gap, all but the last are full, and know the times of their tuples."""
+    at = window._gone
+    for number, link in enumerate(window._links):
+        assert link.first == at
+        assert chain.SMALLEST <= link.capacity <= chain.LARGEST
+        assert link.count == link.capacity or (
+            number == len(window._links) - 1 and 0 < link.count < link.capacity
+        )
+        ts = window["ts"][at - window._gone : at - window._gone + link.count]
+        assert (link.oldest, link.newest) == (ts.min(), ts.max())
+        ok = window["key_ok"][at - window._gone : at - window._gone + link.count]
+        assert len(link.subwindow) == ok.sum()  # tuples without a key are in no index
+        at += link.count
+    assert at - window._gone == len(window)
+
+
+# ---- random histories, against a list
+
+KEYS = st.sampled_from([0, 1, 2, 3, 5, None, -(2**31), 2**31 - 1])
+ROWS = st.lists(st.tuples(st.integers(0, 9), KEYS, KEYS), min_size=1, max_size=20)
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+@settings(max_examples=80)
+@given(batches=st.lists(st.tuples(st.integers(0, 6), ROWS, ROWS, st.integers(0, 12)), max_size=8))
+def test_tuples_that_come_at_any_time(name, batches):
+    """Batches of a stream that moves on, each sorted but overlapping those before, as sources at their own pace
+    bring them; probes in between; and what no probe can reach any more expires."""
+    window, held, now, promised = make_window(name), [], 0, -1
+    for step, rows, probes, reach_back in batches:
+        now += step
+        arrived = sorted([(max(now + ts, promised), x, y) for ts, x, y in rows], key=lambda row: row[0])
+        insert(window, arrived, len(held))
+        held += arrived
+        check_links(window)
+        asked = sorted([(now + ts, a, b) for ts, a, b in probes], key=lambda row: row[0])
+        ts = np.array([row[0] for row in asked])
+        reach = Reach(np.maximum(ts - 3, promised), ts + 2)
+        expected = [
+            (i, n)
+            for i, probe in enumerate(asked)
+            for n, row in enumerate(held)
+            if reach.low[i] <= row[0] <= reach.high[i] and holds(SERVED[name], row, probe)
+        ]
+        assert found(window, asked, reach) == sorted(expected)
+        promised = max(promised, now + 6 - reach_back)
+        window.expire(Reach(np.array([promised]), np.array([promised + 5])))
+        check_links(window)
+        check_dropped(window, held, promised)
+
+
+def check_dropped(window: ChainWindow, held: list[tuple[Any, ...]], promised: int) -> None:
+    """What is gone came first and can not be reached, and the first subwindow that is left can."""
+    gone = len(held) - len(window)
+    assert window["id"].tolist() == list(range(gone, len(held)))
+    assert all(row[0] < promised for row in held[:gone])
+    assert not window._links or window._links[0].newest >= promised
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+@settings(max_examples=60)
+@given(batches=st.lists(st.tuples(ROWS, ROWS), max_size=8), size=st.integers(0, 25), strict=st.booleans())
+def test_row_windows(name, batches, size, strict):
+    window, held, now = make_window(name), [], 0
+    for rows, probes in batches:
+        arrived = sorted([(now + ts, x, y) for ts, x, y in rows], key=lambda row: row[0])
+        insert(window, arrived, len(held))
+        held += arrived
+        asked = sorted([(now + ts, a, b) for ts, a, b in probes], key=lambda row: row[0])
+        reach = Reach(None, np.array([row[0] for row in asked]), rows=size, strict=strict)
+        expected = []
+        for i, probe in enumerate(asked):
+            before = [
+                n for n, row in enumerate(held) if row[0] < probe[0] or (row[0] == probe[0] and not strict)
+            ]
+            expected += [
+                (i, n) for n in before[max(0, len(before) - size) :] if holds(SERVED[name], held[n], probe)
+            ]
+        assert found(window, asked, reach) == sorted(expected)
+        now = max(arrived[-1][0], asked[-1][0])
+        window.expire(Reach(None, np.array([now]), rows=size, strict=strict))
+        check_links(window)
+        reachable = len([row for row in held if row[0] < now or not strict])
+        needed = len(held) - max(0, reachable - size)
+        assert needed <= len(window) < needed + chain.LARGEST
+
+
+# ---- what subwindows are told
+
+
+class Told(BISortSubwindow):
+    """A sorted subwindow that remembers what it was told."""
+
+    made: list[Told] = []
+
+    def __init__(self, capacity: int, dtype: np.dtype, predecessor: Subwindow | None = None):
+        super().__init__(capacity, dtype, predecessor)
+        self.predecessor, self.seals = predecessor, 0
+        Told.made.append(self)
+
+    def seal(self) -> None:
+        self.seals += 1
+        super().seal()
+
+
+@pytest.fixture
+def told() -> list[Told]:
+    Told.made = []
+    return Told.made
+
+
+def test_full_subwindows_are_sealed_once_and_known_to_their_successor(told):
+    window = make_window("bisort", Told)
+    for n in range(0, 100, 5):
+        insert(window, [(n + i, i, i) for i in range(5)], n)
+    check_links(window)
+    assert [link.subwindow for link in window._links] == told
+    assert [subwindow.seals for subwindow in told[:-1]] == [1] * (len(told) - 1)
+    assert told[-1].seals == 0
+    assert told[0].predecessor is None
+    assert [subwindow.predecessor for subwindow in told[1:]] == told[:-1]
+
+
+def test_capacities_follow_the_window_between_two_limits(told):
+    window = make_window("bisort", Told)
+    for n in range(200):
+        insert(window, [(n, 0, 0)], n)
+    capacities = [subwindow.capacity for subwindow in told]
+    assert capacities == sorted(capacities)
+    assert capacities[0] == chain.SMALLEST and capacities[-1] == chain.LARGEST
+    assert all(capacity & (capacity - 1) == 0 for capacity in capacities)
+
+
+def test_one_large_batch_fills_several_subwindows(told):
+    window = make_window("bisort", Told)
+    insert(window, [(n, n % 7, 0) for n in range(100)], 0)
+    check_links(window)
+    assert len(told) >= 100 // chain.LARGEST
+    reach = Reach(np.array([10, 90]), np.array([95, 99]))
+    expected = [(0, n) for n in range(10, 96) if n % 7 == 0] + [(1, n) for n in range(90, 100) if n % 7 == 6]
+    assert found(window, [(10, -1, 0), (90, 7, 0)], reach) == expected
+
+
+def newest_key(window: ChainWindow) -> str:
+    """The column by which the newest subwindow finds tuples."""
+    access = window._links[-1].access
+    assert isinstance(access, BandAccess)
+    key = access.program.bounds.bands[access.band].key
+    assert isinstance(key, Column)
+    return key.name
+
+
+def test_each_new_subwindow_indexes_the_band_that_leaves_fewer_candidates(told):
+    """x tells tuples apart in the first half of the stream, y in the second."""
+    window, keys = make_window("bisort", Told), []
+    rng = np.random.default_rng(1)
+    for n in range(0, 2000, 40):
+        spread, same = rng.integers(0, 1000, 40).tolist(), [5] * 40
+        columns = (spread, same) if n < 1000 else (same, spread)
+        rows = [(n + i, x, y) for i, (x, y) in enumerate(zip(*columns, strict=True))]
+        found(window, rows, Reach(np.full(40, n - 40), np.full(40, n)))
+        insert(window, rows, n)
+        keys.append(newest_key(window))
+        window.expire(Reach(np.array([n - 100]), np.array([n])))
+    assert set(keys[2:25]) == {"x"} and set(keys[30:]) == {"y"}
+    # A successor that finds tuples by another key learns nothing from its predecessor.
+    switched = [b for a, b in itertools.pairwise(told) if a.dtype != b.dtype]
+    assert len(switched) == 1 and switched[0].predecessor is None
+
+
+def test_candidates_are_counted_before_the_other_band_is_checked():
+    window = make_window("bisort")
+    insert(window, [(0, x, y) for x in range(3) for y in range(5)], 0)
+    assert newest_key(window) == "x"
+    assert found(window, [(0, 9, 0), (0, 3, 0)], Reach(np.array([0, 0]), np.array([0, 0]))) == [
+        (1, 10),
+        (1, 11),
+    ]
+    assert window.comparisons == 5  # those with x = 2
+
+
+def test_subwindows_out_of_reach_are_not_asked():
+    window = make_window("bisort")
+    for n in range(64):
+        insert(window, [(n, 0, 0)], n)
+    found(window, [(63, 0, 0)], Reach(np.array([60]), np.array([63])))
+    assert window.comparisons == 4  # of 64 tuples with this key
+    insert(window, [(62, 0, 0)], 64)  # from now on times are checked tuple by tuple
+    found(window, [(63, 0, 0)], Reach(np.array([60]), np.array([63])))
+    assert 5 <= window.comparisons - 4 <= 2 * chain.LARGEST
+
+
+# ---- nothing is kept
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_dropped_subwindows_are_released(name):
+    dropped: list[weakref.ref] = []
+    made, _ = STRUCTURES[name]
+
+    def structure(*arguments: Any) -> Subwindow:
+        subwindow = made(*arguments)
+        dropped.append(weakref.ref(subwindow))
+        return subwindow
+
+    window = make_window(name, structure)
+    for n in range(0, 400, 10):
+        rows = [(n + i, i, i) for i in range(10)]
+        insert(window, rows, n)
+        found(window, rows, Reach(np.full(10, n - 20), np.full(10, n + 10)))
+        window.expire(Reach(np.array([n - 20]), np.array([n])))
+    gc.collect()
+    assert len(dropped) > 20
+    alive = [ref for ref in dropped if ref() is not None]
+    assert alive == [weakref.ref(link.subwindow) for link in window._links]
+    window.clear()
+    gc.collect()
+    assert len(window) == 0 and not window._links and window["ts"].tolist() == []
+    assert all(ref() is None for ref in dropped)
+    insert(window, [(500, 1, 1)], 400)
+    assert found(window, [(500, 1, 1)], Reach(np.array([500]), np.array([500]))) == [(0, 400)]
+
+
+@pytest.mark.parametrize("rows", [0, 300], ids=["time", "rows"])
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_memory_follows_the_window(name, rows, monkeypatch):
+    monkeypatch.setattr(chain, "SMALLEST", 64)
+    monkeypatch.setattr(chain, "LARGEST", 256)
+    window, sizes, bytes_held = make_window(name), [], []
+    for n in range(0, 20_000, 50):
+        insert(window, [(n + i, (n + i) * 37 % 1000, i) for i in range(50)], n)
+        low = None if rows else np.array([n - 250])
+        window.expire(Reach(low, np.array([n + 49]), rows=rows))
+        sizes.append(len(window))
+        bytes_held.append(window.nbytes)
+    assert 300 <= max(sizes[10:]) <= 300 + 256
+    assert max(bytes_held[200:]) <= max(bytes_held[:200])
+    window.clear()
+    assert len(window) == 0 and window.nbytes <= 1024 * 64  # the least capacity of its columns
+
+
+def test_a_tuple_ahead_of_all_others_holds_its_subwindow_alone():
+    """It is still in reach when those that came with it are not; what came later goes once it goes."""
+    window = make_window("bisort")
+    insert(window, [(1000, 0, 0)], 0)
+    for n in range(1, 65):
+        insert(window, [(n, 0, 0)], n)
+    window.expire(Reach(np.array([100]), np.array([100])))
+    check_links(window)
+    assert found(window, [(1000, 0, 0)], Reach(np.array([900]), np.array([1000]))) == [(0, 0)]
+    window.expire(Reach(np.array([1001]), np.array([1001])))
+    assert len(window) == 0
+
+
+def test_order_is_found_again_once_the_disorder_has_expired():
+    window = make_window("bisort")
+    insert(window, [(5, 0, 0), (9, 0, 0)], 0)
+    insert(window, [(7, 0, 0)], 2)
+    insert(window, [(n, 0, 0) for n in range(10, 30)], 3)
+    reach = Reach(np.array([7]), np.array([9]))
+    assert found(window, [(9, 0, 0)], reach) == [(0, 1), (0, 2)]
+    assert window._disorder > window._gone
+    window.expire(Reach(np.array([20]), np.array([30])))
+    assert window._disorder <= window._gone
+    assert found(window, [(22, 0, 0)], Reach(np.array([20]), np.array([22]))) == [
+        (0, n) for n in (13, 14, 15)
+    ]
