@@ -9,7 +9,7 @@ import numpy as np
 
 from streamjoin.kernels.jit import inner, jit
 
-LARGEST = 2.0**62  # beyond it, a quotient would not fit 64 bits
+LARGEST = 2.0**61  # so that the number of cells between any two fits 64 bits
 
 
 @inner
