@@ -25,7 +25,8 @@ def found(
     lows, highs = np.asarray(lows, window.dtype), np.asarray(highs, window.dtype)
     start = np.zeros(len(lows), np.int64) if start is None else np.asarray(start, np.int64)
     stop = np.full(len(lows), window.capacity, np.int64) if stop is None else np.asarray(stop, np.int64)
-    pairs, result = PairBuffer(room), []
+    pairs = PairBuffer(room)
+    result: list[tuple[int, int]] = []
     for before in window.probe(lows, highs, start, stop, pairs):
         assert before == 0
         probes, slots = pairs.take()
@@ -67,6 +68,10 @@ def test_four_tuples_are_found_by_bands(structure, seal):
     assert found(window, [10, 15, 31, 25], [10, 30, 99, 24]) == [(0, 0), (1, 1), (1, 2), (1, 3)]
     assert found(window, [0], [99], start=[1], stop=[3]) == [(0, 1), (0, 2)]
     assert found(window, [0], [99], start=[3], stop=[3]) == []
+    assert found(window, [0, 0], [99, 99], start=[-(2**40), 2**40], stop=[2**40, 2**41]) == [
+        (0, i) for i in range(4)
+    ]
+    assert found(window, [0], [99], start=[-5], stop=[-2]) == []
 
 
 @pytest.mark.parametrize("seal", [False, True])
@@ -155,6 +160,8 @@ def test_a_buffer_with_pairs_keeps_them_and_may_be_thinned_between_stretches(str
 @st.composite
 def keys_and_probes(draw):
     dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    few: st.SearchStrategy[float]
+    key: st.SearchStrategy[float]
     if dtype.kind == "i":
         limits = np.iinfo(dtype)
         few = st.sampled_from([limits.min, limits.min + 1, -1, 0, 1, 2, 5, limits.max - 1, limits.max])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin.index.wibtree import WiBTreeSubwindow
-from streamjoin.kernels import llat, wibtree
+from streamjoin.kernels import llat, wibtree, wibtree_leaves, wibtree_nodes
 from streamjoin.kernels.pairs import PairBuffer
 
 
@@ -22,8 +22,8 @@ def leaves_below(tree: WiBTreeSubwindow) -> list[tuple[int, int, int]]:
         children = tree._children[node]
         count = int((children != llat.NONE).sum())
         assert (children[:count] != llat.NONE).all()
-        assert count >= (2 if depth == 0 else wibtree.FANOUT // 2)
-        separators = tree._separators[node * wibtree.FANOUT :][: wibtree.FANOUT]
+        assert count >= (2 if depth == 0 else wibtree_nodes.FANOUT // 2)
+        separators = tree._separators[node * wibtree_nodes.FANOUT :][: wibtree_nodes.FANOUT]
         used = separators[: count - 1].tolist()
         assert used == sorted(set(used))
         assert (separators[count - 1 :] == highest).all()
@@ -35,7 +35,7 @@ def leaves_below(tree: WiBTreeSubwindow) -> list[tuple[int, int, int]]:
             for leaf in walk(int(children[i]), depth + 1, int(ends[i]), int(ends[i + 1]))
         ]
 
-    return walk(int(tree._header[wibtree.ROOT]), 0, np.iinfo(np.int32).min, highest)
+    return walk(int(tree._header[wibtree_nodes.ROOT]), 0, np.iinfo(np.int32).min, highest)
 
 
 def keys_of(tree: WiBTreeSubwindow, leaf: int) -> np.ndarray:
@@ -58,10 +58,10 @@ def check(tree: WiBTreeSubwindow, keys: np.ndarray) -> None:
     for _, leaf, upper in found:
         content = keys_of(tree, leaf)
         assert (content <= upper).all() and (lower is None or (content > lower).all())
-        if tree._entries[leaf, wibtree.PURE]:
+        if tree._entries[leaf, wibtree_leaves.PURE]:
             assert len(np.unique(content)) == 1
         else:
-            assert len(content) <= wibtree.MOST_ENTRIES * tree.width
+            assert len(content) <= wibtree_leaves.MOST_ENTRIES * tree.width
         lower = upper
         contents.append(content)
     assert sorted(np.concatenate(contents).tolist()) == sorted(keys.tolist())
@@ -104,7 +104,7 @@ def test_equal_keys_become_a_leaf_of_their_own_and_leave_the_others_alone():
     keys = np.where(rng.random(20_000) < 0.9, 77, rng.integers(0, 1000, 20_000))
     tree = grown(keys, partitions=200)
     firsts, _ = tree._ordered_partitions()
-    pure = [leaf for leaf in firsts if tree._entries[leaf, wibtree.PURE]]
+    pure = [leaf for leaf in firsts if tree._entries[leaf, wibtree_leaves.PURE]]
     assert len(pure) == 1 and (keys_of(tree, pure[0]) == 77).all()
     assert len(keys_of(tree, pure[0])) == (keys == 77).sum()
     assert max(len(keys_of(tree, leaf)) for leaf in firsts if leaf != pure[0]) <= tree.width

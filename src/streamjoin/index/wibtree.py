@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamjoin.index.llat import HIGHEST, SIGMA, PartitionedSubwindow
-from streamjoin.kernels import llat, wibtree
+from streamjoin.kernels import llat, wibtree, wibtree_leaves, wibtree_nodes
 from streamjoin.kernels.pairs import PairBuffer
 
 LEAF_SIZE = 64  # tuples aimed at by default
@@ -28,24 +28,24 @@ class WiBTreeSubwindow(PartitionedSubwindow):
         super().__init__(capacity, np.dtype(dtype), partitions or max(1, capacity // LEAF_SIZE), columns)
         highest = HIGHEST[self.dtype.name]
         lowest = -highest if self.dtype.kind == "f" else -highest - 1
-        entries, nodes = 2 * self.partitions, wibtree.node_count(2 * self.partitions)
+        entries, nodes = 2 * self.partitions, wibtree_nodes.node_count(2 * self.partitions)
         self._uppers = np.full(entries, highest, self.dtype)
-        self._separators = np.full(nodes * wibtree.FANOUT, highest, self.dtype)
-        self._children = np.full((nodes, wibtree.FANOUT), llat.NONE, np.int32)
-        self._path = np.zeros((wibtree.DEPTH + 1, 2), np.int64)
-        self._bounds = np.zeros((wibtree.DEPTH + 1, 2), self.dtype)
+        self._separators = np.full(nodes * wibtree_nodes.FANOUT, highest, self.dtype)
+        self._children = np.full((nodes, wibtree_nodes.FANOUT), llat.NONE, np.int32)
+        self._path = np.zeros((wibtree_nodes.DEPTH + 1, 2), np.int64)
+        self._bounds = np.zeros((wibtree_nodes.DEPTH + 1, 2), self.dtype)
         self._bounds[0] = lowest, highest
-        held = wibtree.MOST_ENTRIES * self.width
+        held = wibtree_leaves.MOST_ENTRIES * self.width
         self._held_keys, self._held_slots = np.empty(held, self.dtype), np.empty(held, np.int32)
-        self._header[wibtree.LEAST] = int(np.ceil(self.width / (2 * SIGMA)))
+        self._header[wibtree_leaves.LEAST] = int(np.ceil(self.width / (2 * SIGMA)))
         self._header[llat.PTR_G] = 1
         self._entries[0] = 0
-        self._entries[0, [llat.NEXT, llat.AFTER, wibtree.BEFORE]] = llat.NONE
+        self._entries[0, [llat.NEXT, llat.AFTER, wibtree_leaves.BEFORE]] = llat.NONE
 
     @property
     def height(self) -> int:
         """Internal nodes on the way from the root to a leaf."""
-        return int(self._header[wibtree.HEIGHT])
+        return int(self._header[wibtree_nodes.HEIGHT])
 
     def seal(self) -> None:
         super().seal()

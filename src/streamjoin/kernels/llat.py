@@ -51,6 +51,7 @@ CHUNK = 1024  # tuples scanned between two looks at the room that is left
 MIN_ROOM = CHUNK + LANES  # places a probe needs to go on
 CURSOR_SIZE = 4  # where a probe goes on: probe, partition, entry, tuple
 DONE = -1
+MOST = 2**31 - 1  # slots are 32-bit and below
 LOCKSTEP = 16  # searches that run together, so that their cache misses overlap
 FETCHED = 5  # vectors of a partition asked for before it is scanned: 0.5 to 0.9 of the time beyond the caches
 FANOUT = 16  # keys of a node of the fences
@@ -238,7 +239,8 @@ def scan_group(
             prefetch(key, found[i] * width + j * LANES)
     for i in range(end - begin):
         probe = begin + i
-        low, high, start, stop = lows[probe], highs[probe], starts[probe], stops[probe]
+        low, high = lows[probe], highs[probe]
+        start, stop = max(starts[probe], 0), min(stops[probe], MOST)
         if not (low <= high) or start >= stop:
             continue
         partition = found[i]
@@ -304,7 +306,7 @@ def probe_packed(
                 prefetch(key, offsets[found[i]] + j * LANES)
         for i in range(end - begin):
             probe = begin + i
-            high, start, stop = highs[probe], starts[probe], stops[probe]
+            high, start, stop = highs[probe], max(starts[probe], 0), min(stops[probe], MOST)
             if not (lows[probe] <= high) or start >= stop:
                 continue
             last = found[i]
