@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -155,6 +159,35 @@ def test_a_buffer_with_pairs_keeps_them_and_may_be_thinned_between_stretches(str
         pairs.count, stretches = 1, stretches + 1
     assert stretches > 1
     assert sorted(slots) == list(range(5000))
+
+
+WITHOUT_COMPRESS = """
+import numpy as np
+from streamjoin.index.raptable import RaPTableSubwindow
+from streamjoin.kernels import llat
+from streamjoin.kernels.pairs import PairBuffer
+
+keys = np.random.default_rng(1).integers(0, 50, 2000).astype(np.int32)
+table = RaPTableSubwindow(2000, keys.dtype, partitions=30)
+table.insert(keys, np.arange(2000, dtype=np.int32))
+table.seal()
+lows, start, stop = np.arange(50, dtype=np.int32), np.full(50, 100), np.full(50, 1900)
+pairs = PairBuffer()
+for _ in table.probe(lows, lows + np.int32(1), start, stop, pairs):
+    pass
+probes, slots = pairs.take()
+inside = (keys[slots] - probes >= 0) & (keys[slots] - probes <= 1) & (slots >= 100) & (slots < 1900)
+expected = sum(int(((keys[100:1900] == k) | (keys[100:1900] == k + 1)).sum()) for k in range(50))
+print(llat.PACKS, inside.all(), len(set(zip(probes, slots))) == len(probes) == expected)
+"""
+
+
+def test_a_cpu_that_can_not_pack_vectors_finds_the_same():
+    environment = {**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_COMPRESS], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["False", "True", "True"], done.stderr
 
 
 @st.composite
