@@ -28,9 +28,9 @@ from streamjoin.kernels.llat import (
 )
 from streamjoin.kernels.vector import pointer, stack_array
 from streamjoin.kernels.wibtree_leaves import BEFORE, leaf_with_room, takes_at_once
-from streamjoin.kernels.wibtree_nodes import CHANGES, DEPTH, Tree, find_leaf, find_leaves
+from streamjoin.kernels.wibtree_nodes import CHANGES, DEPTH, HEIGHT, Tree, find_leaf, find_leaves
 
-DENSE = 4  # rising probes a leaf from which on backtracking beats searching in lock step
+DENSE = 16  # rising probes a leaf from which on backtracking beats searching in lock step: 0.9 of the time
 COLUMNS = 8  # of `entries`: half a cache line
 
 
@@ -91,13 +91,17 @@ def probe(
     found = stack_array(np.int64(0), LOCKSTEP)
     wanted = stack_array(lows[0], LOCKSTEP)
     path, bounds = np.zeros((DEPTH + 1, 2), np.int64), root_bounds.copy()
+    leaf, leaf_low, leaf_high = 0, bounds[0, 1], bounds[0, 1]
     begin = cursor[0]
     while begin < n:
         end = min(begin + LOCKSTEP, n)
         gather(lows, begin, end, root_bounds[0, 0], wanted)
         if n >= DENSE * header[PTR_G] and rises(wanted):
             for i in range(end - begin):
-                found[i] = find_leaf(separators, children, header, path, bounds, wanted[i])
+                if not (leaf_low < wanted[i] and wanted[i] <= leaf_high):
+                    leaf = find_leaf(separators, children, header, path, bounds, wanted[i])
+                    leaf_low, leaf_high = bounds[header[HEIGHT], 0], bounds[header[HEIGHT], 1]
+                found[i] = leaf
         else:
             find_leaves(separators, children, header, wanted, found)
         count = scan_group(
