@@ -1,4 +1,4 @@
-"""The README's Python runs as it stands: its blocks one after another, as a reader would type them."""
+"""The Python of the README and the guide runs as it stands: block after block, as a reader would type them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import importlib.util
 import re
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -16,13 +18,14 @@ def python_blocks(text: str) -> list[tuple[int, str]]:
     return [(text.count("\n", 0, match.start(1)) + 1, match[1]) for match in found]
 
 
-def test_readme_code_runs() -> None:
-    blocks = python_blocks((ROOT / "README.md").read_text())
-    assert blocks, "the README shows no Python"
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+def test_code_of_a_page_runs(page: str) -> None:
+    blocks = python_blocks((ROOT / page).read_text())
+    assert blocks, f"{page} shows no Python"
     names: dict[str, object] = {}
     for line, source in blocks:
-        # Empty lines in front keep the README's line numbers in a traceback.
-        exec(compile("\n" * (line - 1) + source, "README.md", "exec"), names)
+        # Empty lines in front keep the page's line numbers in a traceback.
+        exec(compile("\n" * (line - 1) + source, page, "exec"), names)
 
 
 def test_links_of_the_readme_exist() -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,12 @@ from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, S
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.stats import LatencyRecorder, Stats
-from streamjoin.streams import Source, Sources, as_batch, event_times
+from streamjoin.streams import Source, Sources, as_batch, as_ticks, event_times
 from streamjoin.topologies.protocol import OTHER, Matches, Topology
 
 MAX_RESULTS = 1_000_000  # result rows that may wait for `poll`
 BATCH_ROWS = 65_536  # rows of a result batch at most
+SLACK_ROWS = 4_096  # payload rows that may be held beyond twice those needed
 MAX_LATE = 1_000_000  # late rows kept for `late`
 LATENCY_SAMPLES = 256
 PUNCTUATION = b"streamjoin.punctuation"
@@ -79,6 +81,8 @@ def explain(
 def punctuation(batch: pa.RecordBatch) -> int | None:
     """The promise a batch of an `order="punctuated"` join carries: no result that comes after it has a result time
     (the later of both event times, in ticks) below this. None if the batch carries none."""
+    if not isinstance(batch, pa.RecordBatch):
+        raise InputError(f"punctuation reads a RecordBatch that poll() gave, not a {type(batch).__name__}")
     value = (batch.schema.metadata or {}).get(PUNCTUATION)
     return None if value is None else int(value)
 
@@ -154,7 +158,12 @@ class Join:
                 self._check_open()
                 into = source or self._sources.find(side, "") or self._new_source(side, "")
                 if into.closed:
-                    raise ClosedError(f"source {into.name!r} of {side} is closed")
+                    what = (
+                        f"the {side} side"
+                        if side in self._sources.ended
+                        else f"source {into.name!r} of {side}"
+                    )
+                    raise ClosedError(f"{what} has ended: nothing can be pushed to it")
                 late = self._sources.late(into, ts, self._topology.settles)
                 if self._run() and self._results.room > 0:
                     with self._failing():
@@ -233,12 +242,13 @@ class Join:
                 self._sources.end(side)
             self._progress()
 
-    def _advance(self, source: Source, ts: int) -> None:
-        if isinstance(ts, bool) or not isinstance(ts, (int, np.integer)):
-            raise InputError(f"advance takes a time in ticks, an integer, not {ts!r}")
+    def _advance(self, source: Source, ts: int | datetime) -> None:
+        ticks = as_ticks(ts, self.spec)
         with self._work:
             self._check_open()
-            source.promised = max(source.promised, int(ts))
+            if source.closed:
+                raise ClosedError(f"source {source.name!r} of {source.side} is closed")
+            source.promised = max(source.promised, ticks)
             self._progress()
 
     def _close(self, source: Source) -> None:
@@ -282,7 +292,7 @@ class Join:
         costs its size, so it is done once as many rows have come as are held."""
         for side in SIDES:
             count, payload = self._topology.held(side), self._results.payload[side]
-            if count and payload.row_count < 2 * count + BATCH_ROWS:
+            if count and payload.row_count < 2 * count + SLACK_ROWS:
                 continue
             oldest = self._topology.oldest_id(side)
             held = self._results.release(side, payload.next_id if oldest is None else oldest)

@@ -84,7 +84,9 @@ class Rows:
 
 def is_fixed_width(kind: pa.DataType) -> bool:
     """Whether Arrow gathers from many batches of this type without copying them whole."""
-    return any(test(kind) for test in (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary))
+    return any(
+        test(kind) for test in (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary)
+    )
 
 
 class PayloadStore:

@@ -108,6 +108,8 @@ def _choose_index(asked: str, path: AccessPath | None) -> tuple[str, str]:
         return "hash", "for the equality, once the window is too large to be scanned"
     if interval:
         return "bisort", "for the interval condition, once the window is too large to be scanned"
+    if path is None:
+        return "scan", "a callable offers no key"
     return "scan", "the predicate has neither an equality nor an interval with two ends"
 
 
@@ -136,6 +138,13 @@ def _topology_reason(spec: JoinSpec, chosen: str, asked: str, workers: int | Non
     return reason + "; tuples are joined when they arrive"
 
 
+def _method(plan: Plan, side: str) -> str:
+    name = plan.index[side]
+    if name == "scan":
+        return plan.programs[side].method
+    return f"{name} index{', scanned while it is small' if plan.adaptive else ''}"
+
+
 def explain_plan(plan: Plan) -> str:
     """The plan as text: predicate, split, windows, and how it is run."""
     spec = plan.spec
@@ -148,9 +157,7 @@ def explain_plan(plan: Plan) -> str:
     for side in SIDES:
         window = spec.side_window(side)
         length = f"{window.size:,} rows" if window.rows else f"{window.size:,} {unit}"
-        lines.append(
-            f"{side} window".ljust(13) + f"{length}; {plan.index[side]}: {plan.programs[side].method}"
-        )
+        lines.append(f"{side} window".ljust(13) + f"{length}; {_method(plan, side)}")
     lines.append(f"order        {plan.order}")
     lines += [f"plan         {reason}" for reason in plan.reasons]
     return "\n".join(lines)

@@ -28,7 +28,11 @@ class LatencyHistogram:
 
 @dataclass(frozen=True)
 class Stats:
-    """Counts since the join was opened, and sizes now. Windows and buffers are in tuples or rows."""
+    """Counts since the join was opened, and sizes now. Windows and buffers are in tuples or rows.
+
+    `left_window` and `right_window` count the tuples held; an indexed window lets whole subwindows expire, so it
+    holds somewhat more than can still match. `comparisons` are pairs compared, by an index candidates found.
+    """
 
     left_tuples: int
     right_tuples: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,6 +97,18 @@ def event_times(batch: pa.RecordBatch, spec: JoinSpec, side: str) -> np.ndarray:
     return values.astype(np.int64, copy=False)
 
 
+def as_ticks(ts: int | datetime, spec: JoinSpec) -> int:
+    """A point in time in ticks of the spec's unit."""
+    if isinstance(ts, (int, np.integer)) and not isinstance(ts, bool):
+        return int(ts)
+    kind = spec.left.field(spec.left_time).type
+    if isinstance(ts, datetime) and spec.time_unit is not None and (ts.tzinfo is None) == (kind.tz is None):
+        return int(pa.scalar(ts, pa.timestamp(spec.time_unit, kind.tz)).value)
+    allowed = "ticks, an integer" if spec.time_unit is None else f"ticks of {spec.time_unit}, or a datetime"
+    zone = "" if spec.time_unit is None else f" {'with' if kind.tz else 'without'} a time zone"
+    raise InputError(f"{ts!r} is no point in time for this join; allowed: {allowed}{zone}")
+
+
 def _scaled(ticks: np.ndarray, factor: int, spec: JoinSpec, side: str) -> np.ndarray:
     if factor == 1 or not len(ticks):
         return ticks
@@ -124,9 +137,11 @@ class Source:
         """Push Arrow data of this source; as `Join.push`."""
         self.join._push(self.side, self, data, timeout)
 
-    def advance(self, ts: int) -> None:
-        """Promise that no tuple before `ts` (in ticks of the spec's time unit) will come: an idle source need not
-        hold the others back."""
+    def advance(self, ts: int | datetime) -> None:
+        """Promise that no tuple before `ts` will come: an idle source need not hold the others back.
+
+        `ts` is in ticks of the finer unit of the two time columns, or a datetime if they are timestamps.
+        """
         self.join._advance(self, ts)
 
     def close(self) -> None:

@@ -54,7 +54,12 @@ def demo(
             f"check against the oracle FAILED: of {expected:,} pairs {missing:,} missing, {wrong:,} wrong"
         )
         raise typer.Exit(1)
-    console.print(f"checked against the oracle: all {expected:,} pairs of a sample are there, and no other")
+    if expected:
+        console.print(
+            f"checked against the oracle: all {expected:,} pairs of a sample are there, and no other"
+        )
+    else:
+        console.print("checked against the oracle: no pair of the sample should match, and none does")
 
 
 @app.command()
@@ -70,6 +75,8 @@ def explain(
         str | None, typer.Option(help="Time column; else ts, which is added if missing.")
     ] = None,
     right_time: Annotated[str | None, typer.Option(help="Likewise for right.")] = None,
+    index: Annotated[str, typer.Option(help="auto, scan, hash, bisort, raptable or wibtree.")] = "auto",
+    order: Annotated[str, typer.Option(help="any, punctuated or timestamp.")] = "any",
 ) -> None:
     """Show how a join would be run, and why."""
     left_schema, left_time = with_time(parse_schema(left), left_time)
@@ -78,7 +85,7 @@ def explain(
     spec = sj.JoinSpec(
         left_schema, right_schema, predicate, windows, left_time=left_time, right_time=right_time
     )
-    console.print(sj.explain(spec), markup=False, highlight=False, soft_wrap=True)
+    console.print(sj.explain(spec, index=index, order=order), markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

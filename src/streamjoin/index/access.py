@@ -160,7 +160,10 @@ class BandChoice(FixedChoice):
         lows, highs = (
             bound.astype(np.float64) for bound in self.program.bounds_of_band(recent.probing, band)
         )
-        return float(np.median(highs - lows))
+        with np.errstate(invalid="ignore", over="ignore"):  # infinite bounds have no width
+            widths = highs - lows
+        widths = widths[np.isfinite(widths)]
+        return float(np.median(widths)) if len(widths) else np.inf
 
 
 Choice = Callable[[int, Table, Tuples | None], tuple[Structure, Access]]

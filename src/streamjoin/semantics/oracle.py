@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin.semantics.callables import CallablePredicate
-from streamjoin.semantics.errors import InputError
+from streamjoin.semantics.errors import InputError, SpecError
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns
 from streamjoin.semantics.spec import JoinSpec
 from streamjoin.semantics.types import TIME_SCALE, Type
@@ -114,6 +114,15 @@ def _machine_row(values: Row) -> SimpleNamespace:
 
 def _declared(table: pa.Table, spec: JoinSpec, side: str) -> pa.Table:
     """The table as the spec declares it: the same columns, in whatever order and layout of their type."""
+    if not isinstance(spec, JoinSpec):
+        raise SpecError(f"spec is a {type(spec).__name__}: give a JoinSpec")
+    if not isinstance(table, pa.Table):
+        try:
+            table = pa.table(table)
+        except (TypeError, pa.ArrowInvalid) as error:
+            raise InputError(
+                f"{side} data is a {type(table).__name__}: give a pyarrow Table ({error})"
+            ) from error
     schema = spec.side_schema(side)
     given = {field.name: _without_layout(field.type) for field in table.schema}
     declared = {field.name: _without_layout(field.type) for field in schema}

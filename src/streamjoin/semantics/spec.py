@@ -54,12 +54,14 @@ class JoinSpec:
     def __post_init__(self) -> None:
         for side in SIDES:
             self._check_schema(side)
+        if not isinstance(self.suffix, str):
+            raise SpecError(f"suffix is {self.suffix!r}: give a string, such as '_right'")
         if self.how not in HOW:
             raise SpecError(f"how is {self.how!r}; allowed: {', '.join(HOW)}")
         windows = self.window if isinstance(self.window, tuple) else (self.window, self.window)
         if len(windows) != 2 or not all(isinstance(w, (TimeWindow, RowWindow)) for w in windows):
             raise WindowError(
-                f"window is {self.window!r}: give a TimeWindow, a RowWindow, or a pair of them (left's, right's)"
+                f"window is {self.window!r}: give a TimeWindow, a RowWindow, or a tuple (left's window, right's window)"
             )
         # Computing the derived parts checks them.
         _ = (

@@ -307,7 +307,6 @@ _HANDLERS: dict[type[exp.Expr], Callable[[_Translator, Any], Expr]] = {
     exp.Cast: _Translator.cast,
     exp.Anonymous: _Translator.function,
     exp.Neg: lambda self, node: coercion.negate(self.translate(node.this)),
-    exp.Pow: lambda self, node: coercion.power(*self.operands(node)),
     exp.And: _Translator.junction,
     exp.Or: _Translator.junction,
     exp.Not: _Translator.negation,

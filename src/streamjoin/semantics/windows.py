@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from streamjoin.semantics.errors import WindowError
 from streamjoin.semantics.types import TIME_SCALE
 
@@ -51,12 +53,12 @@ def ticks(duration: Duration, unit: str | None, what: str) -> int:
 
     Time differences are whole ticks, so rounding down changes no comparison.
     """
-    if isinstance(duration, int):
+    if isinstance(duration, (int, np.integer)):
         if unit is not None:
             raise WindowError(
                 f"{what} is the plain number {duration}, but the time columns are timestamps[{unit}]: {_EXAMPLE}"
             )
-        count = duration
+        count = int(duration)
     else:
         if unit is None:
             raise WindowError(f"{what} is {duration!r}, but the time columns are plain integers: give an int")
@@ -67,11 +69,11 @@ def ticks(duration: Duration, unit: str | None, what: str) -> int:
 
 
 def _check_duration(duration: Duration, what: str) -> None:
-    if isinstance(duration, bool) or not isinstance(duration, (int, str, datetime.timedelta)):
+    if isinstance(duration, bool) or not isinstance(duration, (int, np.integer, str, datetime.timedelta)):
         raise WindowError(
             f"{what} is {duration!r}: give a string, a timedelta, or an int for integer time columns"
         )
-    length = duration if isinstance(duration, int) else nanoseconds(duration, what)
+    length = duration if isinstance(duration, (int, np.integer)) else nanoseconds(duration, what)
     if length < 0:
         raise WindowError(f"{what} is {duration!r}: a window can not be negative, zero is the smallest")
 
@@ -111,7 +113,7 @@ class RowWindow:
             object.__setattr__(self, "right", self.left)
         for side in ("left", "right"):
             rows = getattr(self, side)
-            if isinstance(rows, bool) or not isinstance(rows, int):
+            if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)):
                 raise WindowError(f"RowWindow {side} is {rows!r}: give a whole number of rows")
             if rows < 0:
                 raise WindowError(
@@ -119,6 +121,7 @@ class RowWindow:
                 )
             if rows > INT64_MAX:
                 raise WindowError(f"RowWindow {side} is {rows}, which overflows 64 bits")
+            object.__setattr__(self, side, int(rows))
 
 
 @dataclass(frozen=True)
