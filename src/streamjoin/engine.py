@@ -158,12 +158,9 @@ class Join:
                 self._check_open()
                 into = source or self._sources.find(side, "") or self._new_source(side, "")
                 if into.closed:
-                    what = (
-                        f"the {side} side"
-                        if side in self._sources.ended
-                        else f"source {into.name!r} of {side}"
-                    )
-                    raise ClosedError(f"{what} has ended: nothing can be pushed to it")
+                    if side in self._sources.ended:
+                        raise ClosedError(f"the {side} side has ended: nothing can be pushed to it")
+                    raise ClosedError(f"source {into.name!r} of {side} is closed")
                 late = self._sources.late(into, ts, self._topology.settles)
                 if self._run() and self._results.room > 0:
                     with self._failing():
