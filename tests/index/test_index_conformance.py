@@ -172,7 +172,7 @@ def check_small(case: Case, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", SERVED)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_small_tables_give_the_oracles_result(name, data):
     check_small(SERVED[name], data)
@@ -196,7 +196,7 @@ WINDOWS = {
     "time and rows": (sj.TimeWindow(50), sj.RowWindow(40)),
     "rows and time": (sj.RowWindow(40), sj.TimeWindow(50)),
 }
-STREAM_CASES = ("three equalities", "equality, band", "plane band, mixed", "one-sided twice", "band and text")
+STREAM_CASES = ("two equalities", "equality, band", "plane band, mixed", "one-sided twice", "band and text")
 RUNS = [
     ("any", 150, 1),
     ("timestamp", 500, 7),
@@ -219,7 +219,7 @@ def stream(schema: pa.Schema, rows: int, seed: int, step: int = 3) -> pa.Table:
 
 
 def random_values(kind: pa.DataType, rng: np.random.Generator, rows: int) -> np.ndarray:
-    numbers = rng.integers(-9, 10, rows)
+    numbers = np.where(rng.random(rows) < 0.5, rng.integers(-1, 2, rows), rng.integers(-9, 10, rows))
     if pa.types.is_integer(kind):
         return numbers
     if pa.types.is_floating(kind):
@@ -245,7 +245,6 @@ def scanned(name: str, window: str, rows: int, order: str) -> list[tuple[int, in
 def check_stream(name: str, window: str, order: str, rows: int, size: int) -> None:
     spec, left, right = streams(name, window, rows)
     expected = scanned(name, window, rows, order)
-    assert expected
     with subwindows(4, 16):
         for index in (*SERVED[name].indexes, "auto"):
             assert joined(spec, alternating(left, right, size), index, order) == expected, index
@@ -256,7 +255,9 @@ def check_stream(name: str, window: str, order: str, rows: int, size: int) -> No
 def test_streams_give_the_scans_result(name, window):
     """Each predicate and window with one way to run; across both, all ways."""
     at = list(STREAM_CASES).index(name) + list(WINDOWS).index(window)
-    check_stream(name, window, *RUNS[at % len(RUNS)])
+    order, rows, size = RUNS[at % len(RUNS)]
+    assert scanned(name, window, rows, order)
+    check_stream(name, window, order, rows, size)
 
 
 @pytest.mark.slow
@@ -367,7 +368,7 @@ def mixed(turns: list[tuple[tuple[str, str], pa.Table]], seed: int) -> list[tupl
 @pytest.mark.parametrize(
     "name", ["equality", "three equalities", "plane band, mixed", "band and union", "float band"]
 )
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_sources_out_of_order_give_the_oracles_result(name, data):
     check_disorder(SERVED[name], data)
