@@ -25,6 +25,7 @@ from streamjoin.index.protocol import Reach, Subwindow, Tuples
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.planner import STRUCTURES
 from streamjoin.semantics.analysis import analyse
+from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.expressions import Column
 
 LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.int64()})
@@ -45,7 +46,7 @@ def tiny_subwindows() -> Iterator[None]:
 def make_program(on: str) -> WindowProgram:
     """The predicate for the left window."""
     spec = sj.JoinSpec(LEFT, RIGHT, on, sj.TimeWindow(1), "ts", "ts")
-    assert not callable(spec.predicate)
+    assert not isinstance(spec.predicate, CallablePredicate)
     return WindowProgram(spec.predicate, analyse(spec.predicate).left, "left", indexed=True)
 
 
@@ -133,7 +134,8 @@ ROWS = st.lists(st.tuples(st.integers(0, 9), KEYS, KEYS), min_size=1, max_size=2
 def test_tuples_that_come_at_any_time(name, batches):
     """Batches of a stream that moves on, each sorted but overlapping those before, as sources at their own pace
     bring them; probes in between; and what no probe can reach any more expires."""
-    window, held, now, promised = make_window(name), [], 0, -1
+    held: list[tuple[Any, ...]] = []
+    window, now, promised = make_window(name), 0, -1
     for step, rows, probes, reach_back in batches:
         now += step
         arrived = sorted([(max(now + ts, promised), x, y) for ts, x, y in rows], key=lambda row: row[0])
@@ -142,14 +144,14 @@ def test_tuples_that_come_at_any_time(name, batches):
         check_links(window)
         asked = sorted([(now + ts, a, b) for ts, a, b in probes], key=lambda row: row[0])
         ts = np.array([row[0] for row in asked])
-        reach = Reach(np.maximum(ts - 3, promised), ts + 2)
+        low, high = np.maximum(ts - 3, promised), ts + 2
         expected = [
             (i, n)
             for i, probe in enumerate(asked)
             for n, row in enumerate(held)
-            if reach.low[i] <= row[0] <= reach.high[i] and holds(SERVED[name], row, probe)
+            if low[i] <= row[0] <= high[i] and holds(SERVED[name], row, probe)
         ]
-        assert found(window, asked, reach) == sorted(expected)
+        assert found(window, asked, Reach(low, high)) == sorted(expected)
         promised = max(promised, now + 6 - reach_back)
         window.expire(Reach(np.array([promised]), np.array([promised + 5])))
         check_links(window)
@@ -168,7 +170,8 @@ def check_dropped(window: ChainWindow, held: list[tuple[Any, ...]], promised: in
 @settings(max_examples=60)
 @given(batches=st.lists(st.tuples(ROWS, ROWS), max_size=8), size=st.integers(0, 25), strict=st.booleans())
 def test_row_windows(name, batches, size, strict):
-    window, held, now = make_window(name), [], 0
+    held: list[tuple[Any, ...]] = []
+    window, now = make_window(name), 0
     for rows, probes in batches:
         arrived = sorted([(now + ts, x, y) for ts, x, y in rows], key=lambda row: row[0])
         insert(window, arrived, len(held))
