@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.codegen.columns import ColumnData, to_column_data
+from streamjoin.codegen.columns import ColumnData, one_array, to_column_data
 from streamjoin.index.protocol import Tuples
 from streamjoin.index.sliding import SlidingColumns
-from streamjoin.payload import storage_schema
+from streamjoin.payload import PayloadStore, Rows, restored, storage_schema
 from streamjoin.planner import TOPOLOGIES, Plan, explain_plan, make_plan, make_window
 from streamjoin.results import ResultBuffer
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, SpecError, StreamJoinError
@@ -110,10 +110,8 @@ class Join:
         self._sources = Sources()
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
         self._latency = LatencyRecorder()
-        self._late: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
-        self._late_count = dict.fromkeys(SIDES, 0)
-        self._work = threading.RLock()
-        self._registry = threading.Lock()  # guards the opening of sources
+        self._late = {side: PayloadStore() for side in SIDES}
+        self._work = threading.Lock()
         self._state = "open"  # then "finishing", "closed"
         self._failure: BaseException | None = None
 
@@ -134,9 +132,10 @@ class Join:
         self._check_side(side)
         if not isinstance(name, str):
             raise InputError(f"a source's name is a string, not {name!r}")
-        with self._registry:
+        with self._work:
             self._check_open()
-            return self._sources.add(self._new_source(side, name))
+            known = self._sources.find(side, "") if name == "" else None
+            return known or self._sources.add(self._new_source(side, name))
 
     def _new_source(self, side: str, name: str) -> Source:
         if side in self._sources.ended:
@@ -182,8 +181,7 @@ class Join:
         """Accept checked data: number it, keep its payload, hand it to the topology."""
         side, payload = source.side, self._results.payload[source.side]
         if source.number < 0:
-            with self._registry:
-                self._sources.add(source)
+            self._sources.add(source)
         if len(ts):
             source.newest = max(source.newest, int(ts.max()))
         if late.any():
@@ -215,18 +213,21 @@ class Join:
 
     def _keep_late(self, side: str, rows: pa.RecordBatch) -> None:
         with self._results.lock():
-            kept = self._late[side]
-            kept.append(rows)
-            while len(kept) > 1 and sum(batch.num_rows for batch in kept) > MAX_LATE:
-                del kept[0]
-        self._late_count[side] += rows.num_rows
+            store = self._late[side]
+            store.append(rows)
+            store.release(store.next_id - MAX_LATE)
 
     def late(self, side: str) -> pa.Table:
         """Take the rows of one side that came too late, in the order they came (of more than a million, the last)."""
         self._check_side(side)
+        schema = self.spec.side_schema(side)
         with self._results.lock():
-            rows, self._late[side] = self._late[side], []
-        return pa.Table.from_batches(rows, self._schemas[side]).cast(self.spec.side_schema(side))
+            store = self._late[side]
+            rows = store.view().batches
+            store.release(store.next_id)
+        table = pa.Table.from_batches(rows, self._schemas[side])
+        columns = [restored(one_array(c), f.type) for c, f in zip(table.columns, schema, strict=True)]
+        return pa.Table.from_arrays(columns, schema=schema)
 
     # Progress without data
 
@@ -235,8 +236,7 @@ class Join:
         self._check_side(side)
         with self._work:
             self._check_open()
-            with self._registry:
-                self._sources.end(side)
+            self._sources.end(side)
             self._progress()
 
     def _advance(self, source: Source, ts: int | datetime) -> None:
@@ -272,6 +272,9 @@ class Join:
                 if len(matches):
                     self._results.add(matches)
                     self._measure(matches)
+        if self._state == "closed":
+            self._discard()
+            return True
         self._release()
         self._results.punctuation = max(self._results.punctuation, self._topology.least_result_time)
         return True
@@ -310,39 +313,48 @@ class Join:
     def poll(self) -> list[pa.RecordBatch]:
         """The result batches ready so far; never blocks. Goes on with work that waited for room."""
         self._check_failure()
-        batches = list(self._drain())
+        batches = self._drain()
         if self._work.acquire(blocking=False):
             try:
                 if self._state == "open":
                     self._run()
+            except BaseException:
+                if self._failure is None or not batches:
+                    raise
+                # What was found before the failure is given; the next call tells of it.
             finally:
                 self._work.release()
         return batches
 
-    def _drain(self) -> Iterator[pa.RecordBatch]:
+    def _drain(self) -> list[pa.RecordBatch]:
         ids, views, news = self._results.drain()
-        count = len(ids["left"])
         promise = news if self.plan.order == "punctuated" else None
-        for start in range(0, count or int(promise is not None), BATCH_ROWS):
-            part = slice(start, start + BATCH_ROWS)
-            columns = [
-                c for side in SIDES for c in views[side].take(ids[side][part], self._schemas[side]).columns
-            ]
-            fields = zip(columns, self.spec.schema, strict=True)
-            batch = pa.RecordBatch.from_arrays(
-                [
-                    column if column.type == field.type else column.cast(field.type)
-                    for column, field in fields
-                ],
-                schema=self.spec.schema,
-            )
-            if promise is not None and part.stop >= count:
-                batch = batch.replace_schema_metadata({PUNCTUATION: str(promise)})
-            yield batch
+        batches: list[pa.RecordBatch] = []
+        at, size, count = 0, BATCH_ROWS, len(ids["left"])
+        try:
+            while at < count or (promise is not None and not batches):
+                try:
+                    batches.append(self._build({side: ids[side][at : at + size] for side in SIDES}, views))
+                except pa.ArrowInvalid:  # more than a column of Arrow can hold: strings of 2 GiB, say
+                    if size == 1:
+                        raise
+                    size = max(1, size // 4)
+                    continue
+                at += size
+        finally:
+            self._results.drained(Matches(ids["left"][at:], ids["right"][at:]))
+        if promise is not None:
+            batches[-1] = batches[-1].replace_schema_metadata({PUNCTUATION: str(promise)})
+        return batches
+
+    def _build(self, ids: dict[str, np.ndarray], views: Mapping[str, Rows]) -> pa.RecordBatch:
+        held = [c for side in SIDES for c in views[side].take(ids[side], self._schemas[side]).columns]
+        columns = [restored(column, field.type) for column, field in zip(held, self.spec.schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.spec.schema)
 
     def finish(self) -> pa.Table:
         """End both sides; the remaining results as a table. The join is closed afterwards."""
-        with self._registry:
+        with self._results.lock():
             self._check_open()
             self._state = "finishing"
         self._results.lift_bound()  # a push that waits for room goes on
@@ -351,15 +363,31 @@ class Join:
             for side in SIDES:
                 self._sources.end(side)
             self._progress()
-            self._state = "closed"
+            if self._state == "closed":
+                raise ClosedError("the join was closed while it finished")
             batches = [batch.replace_schema_metadata(self.spec.schema.metadata) for batch in self._drain()]
+            self._state = "closed"
+            self._discard()
         return pa.Table.from_batches(batches, self.spec.schema)
 
     def close(self) -> None:
         """Give up what has not been polled. Closing twice is harmless."""
         self._state = "closed"
         self._results.lift_bound()
+        if self._work.acquire(blocking=False):  # else whoever works sees that the join is closed
+            try:
+                self._discard()
+            finally:
+                self._work.release()
+
+    def _discard(self) -> None:
+        """Let go of all tuples, payload and results; counts stay."""
+        self._topology.clear()
         self._results.drain()
+        self._results.drained()
+        for side in SIDES:
+            self._results.release(side, self._results.payload[side].next_id)
+            self._stamps[side].drop(len(self._stamps[side]))
 
     def __enter__(self) -> Join:
         return self
@@ -368,13 +396,17 @@ class Join:
         self.close()
 
     def stats(self) -> Stats:
-        """Counts and sizes; see `Stats`."""
+        """Counts and sizes; see `Stats`. Waits for a step that is under way."""
+        with self._work:
+            return self._stats()
+
+    def _stats(self) -> Stats:
         windows, payload = self._topology.windows, self._results.payload
         return Stats(
             left_tuples=payload["left"].next_id,
             right_tuples=payload["right"].next_id,
-            left_late=self._late_count["left"],
-            right_late=self._late_count["right"],
+            left_late=self._late["left"].next_id,
+            right_late=self._late["right"].next_id,
             left_window=len(windows["left"]),
             right_window=len(windows["right"]),
             comparisons=self._topology.comparisons,

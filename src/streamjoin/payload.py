@@ -9,14 +9,14 @@ import pyarrow as pa
 
 FAN = 16  # small batches are copied together this many at a time
 GENERATIONS = 4  # how often at most: a window of single rows is held in a few dozen batches
-LARGE = 65_536  # rows from which a batch is left as it came
+LARGE, LARGE_BYTES = 65_536, 1 << 22  # rows, or bytes, from which a batch is left as it came
 
 # Measured, in seconds: gathering variable-size columns batch by batch, and all at once, which copies them whole.
 _PER_BATCH, _PER_ROW, _PER_HELD_ROW = 15e-6, 0.3e-6, 8e-9
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which a column is held: Arrow can not gather from views, at any depth."""
+    """The type in which values are held: Arrow can not gather from views, at any depth."""
     if kind in (pa.string_view(), pa.binary_view()):
         return pa.large_string() if kind == pa.string_view() else pa.large_binary()
     if pa.types.is_struct(kind):
@@ -33,7 +33,22 @@ def storage_type(kind: pa.DataType) -> pa.DataType:
 
 
 def storage_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_type(storage_type(field.type)) for field in schema])
+    """The schema in which rows are held. Every batch may have its own dictionary, and Arrow joins them only as far
+    as the indices reach, so columns are held decoded."""
+    types = [
+        f.type.value_type if pa.types.is_dictionary(f.type) and not f.type.ordered else f.type for f in schema
+    ]
+    return pa.schema([f.with_type(storage_type(kind)) for f, kind in zip(schema, types, strict=True)])
+
+
+def restored(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A held column in the type the spec declares."""
+    if column.type == kind:
+        return column
+    if not pa.types.is_dictionary(kind):
+        return column.cast(kind)
+    encoded = column.cast(kind.value_type).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(encoded.indices.cast(kind.index_type), encoded.dictionary)
 
 
 @dataclass(frozen=True)
@@ -116,7 +131,8 @@ class PayloadStore:
         small ones at most GENERATIONS times."""
         self._batches.append(batch)
         self._starts.append(self._next)
-        self._generations.append(0 if batch.num_rows < LARGE else GENERATIONS)
+        small = batch.num_rows < LARGE and batch.nbytes < LARGE_BYTES
+        self._generations.append(0 if small else GENERATIONS)
         self._next += batch.num_rows
         self._view = None
         while (age := self._generations[-1]) < GENERATIONS and self._generations[-FAN:] == [age] * FAN:

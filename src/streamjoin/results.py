@@ -28,6 +28,7 @@ class ResultBuffer:
         self.punctuation: float = -math.inf  # no result to come has a result time below this
         self._told: float = -math.inf
         self._unbounded = False
+        self._drains = 0  # that have not ended
         self._waiting: list[Matches] = []
         self._least = dict.fromkeys(SIDES, math.inf)  # smallest ids among the waiting pairs
         self._changed = threading.Condition()
@@ -66,10 +67,10 @@ class ResultBuffer:
 
     def drain(self) -> tuple[dict[str, np.ndarray], Mapping[str, Rows], float | None]:
         """Take all waiting pairs: ids by side, the payload to build rows from, and the punctuation that holds after
-        them if it is news."""
+        them if it is news. Call `drained` afterwards; until then their payload stays."""
         with self._changed:
             waiting, self._waiting, self.rows = self._waiting, [], 0
-            self._least = dict.fromkeys(SIDES, math.inf)
+            self._drains += 1
             views = {side: store.view() for side, store in self.payload.items()}
             news = (
                 self.punctuation
@@ -84,6 +85,19 @@ class ResultBuffer:
             for side in SIDES
         }
         return ids, views, news
+
+    def drained(self, left_over: Matches | None = None) -> None:
+        """The rows of a drain are built, but for those left over, which wait again."""
+        with self._changed:
+            if left_over is not None and len(left_over):
+                self._waiting.insert(0, left_over)
+                self.rows += len(left_over)
+            self._drains -= 1
+            if not self._drains:
+                self._least = {
+                    side: min((int(m.by_side()[side].min()) for m in self._waiting), default=math.inf)
+                    for side in SIDES
+                }
 
     def release(self, side: str, before: int) -> int:
         """Let go of payload rows that come before `before` and before any waiting pair; the oldest row still held."""

@@ -108,7 +108,7 @@ def _probe_only(expr: Expr, stored: str) -> list[Expr]:
     return [part for arg in expr.args for part in _probe_only(arg, stored)] if isinstance(expr, Call) else []
 
 
-@functools.cache
+@functools.lru_cache(maxsize=32)  # each holds its function and machine code
 def callable_scan(predicate: CallablePredicate, stored: str, nullable: bool) -> Callable[..., int]:
     """As `block_scan`, for a Python callable. A function object has no content to hash: it is compiled in memory."""
     read = predicate.columns

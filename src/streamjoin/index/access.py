@@ -17,7 +17,9 @@ Structure = Callable[[int, np.dtype, Subwindow | None], Subwindow]
 
 SAMPLED_TUPLES = 1024
 MANY_CANDIDATES = 24  # of one band in a subwindow: from here on two bands are worth a grid
-MOST_CELLS = 64  # a probe that touches more is met with the whole subwindow
+# A probe that touches more cells than these is met with the whole subwindow: asking for a cell costs as much as
+# checking this many tuples.
+FEW_CELLS, TUPLES_WORTH_A_CELL = 64, 16
 CELLS_AT_ONCE = 65_536
 
 
@@ -81,11 +83,12 @@ class GridAccess:
         counts = np.empty((2, len(start)), np.int64)
         for number in range(2):
             grid.cell_counts(bounds[2 * number], bounds[2 * number + 1], self.widths[number], counts[number])
-        touches = np.where(counts.max(axis=0) > MOST_CELLS, MOST_CELLS + 1, counts.prod(axis=0))
-        wide = np.flatnonzero(touches > MOST_CELLS)
+        most = np.maximum(FEW_CELLS, (stop - start) // TUPLES_WORTH_A_CELL)
+        touches = np.where(counts.max(axis=0) > most, most + 1, counts.prod(axis=0))
+        wide = np.flatnonzero(touches > most)
         if len(wide):
             yield from _everything(wide, start, stop, pairs)
-        probes = np.flatnonzero((touches > 0) & (touches <= MOST_CELLS))
+        probes = np.flatnonzero((touches > 0) & (touches <= most))
         ends = np.cumsum(touches[probes])
         at = 0
         while at < len(probes):

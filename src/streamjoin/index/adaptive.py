@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from streamjoin.index.chain import ChainWindow
 from streamjoin.index.protocol import Reach, Tuples, WindowIndex
 from streamjoin.index.scan import ScanWindow
 from streamjoin.kernels.pairs import PairBuffer
@@ -19,11 +20,12 @@ FEWEST_TUPLES = 4_096
 class AdaptiveWindow:
     """A `WindowIndex` that begins as a scan and becomes what `make_index` makes when the scan gets slow."""
 
-    def __init__(self, scan: ScanWindow, make_index: Callable[[], WindowIndex]):
+    def __init__(self, scan: ScanWindow, make_index: Callable[[], ChainWindow]):
         self._scan: ScanWindow | None = scan
         self._window: WindowIndex = scan
         self._make_index = make_index
         self._batch = 1.0  # probes at a time, lately
+        self._recent: Tuples | None = None
 
     @property
     def comparisons(self) -> int:
@@ -51,12 +53,16 @@ class AdaptiveWindow:
 
     def _become_index(self, scan: ScanWindow, rank: np.ndarray) -> None:
         index = self._make_index()
+        if self._recent is not None:
+            index.sample(self._recent)
         index.insert(scan.tuples(), rank)
         index.comparisons = scan.comparisons
-        self._window, self._scan = index, None
+        self._window, self._scan, self._recent = index, None, None
 
     def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer) -> Iterator[int]:
         self._batch += (len(probes) - self._batch) / 8
+        if self._scan is not None and len(probes):
+            self._recent = probes  # no more than the last batch
         return self._window.probe(probes, reach, pairs)
 
     def expire(self, reach: Reach) -> None:

@@ -83,8 +83,8 @@ class ChainWindow:
         while done < len(tuples):
             link = self._open_link()
             part = slice(done, done + link.capacity - link.count)
-            keys = link.access.keys(tuples.stored)
-            done += self._fill(link, tuples.ts[part], keys[part], tuples.stored["key_ok"][part])
+            stored = {name: array[part] for name, array in tuples.stored.items()}
+            done += self._fill(link, tuples.ts[part], link.access.keys(stored), stored["key_ok"])
 
     def _open_link(self) -> Link:
         """The newest link, if it has room, or a new one."""
@@ -100,6 +100,10 @@ class ChainWindow:
         first = self._gone if last is None else last.first + last.count
         self._links.append(Link(subwindow, access, capacity, first))
         return self._links[-1]
+
+    def sample(self, probes: Tuples) -> None:
+        """Remember some probes, for the choice of the next subwindow."""
+        self._recent = probes.pick(np.arange(min(len(probes), SAMPLED_PROBES)))
 
     def _fill(self, link: Link, ts: np.ndarray, keys: np.ndarray, ok: np.ndarray) -> int:
         """Insert into one link; tuples with a NULL key match nothing and stay out of the index."""
@@ -123,7 +127,7 @@ class ChainWindow:
             probes, reach = probes.pick(kept), reach.pick(kept)
         if not len(probes):
             return
-        self._recent = probes.pick(slice(0, SAMPLED_PROBES))
+        self.sample(probes)
         ordered = self._disorder <= self._gone
         start, stop = reach.positions(self["ts"]) if ordered else (None, None)
         for link in self._links:

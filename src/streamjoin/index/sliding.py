@@ -122,10 +122,10 @@ class SortedTuples:
             self._names[role] = list(arrays)
             rows |= arrays
         ts = self["ts"]
-        later = len(ts) - int(ts.searchsorted(tuples.ts[0], "left"))
-        if later == 0:
+        if not len(ts) or (ts[-1], rank[self["source"][-1]]) <= (tuples.ts[0], rank[tuples.source[0]]):
             self._rows.append(rows)
             return
+        later = len(ts) - int(ts.searchsorted(tuples.ts[0], "left"))
         last = slice(len(ts) - later, None)
         merged = np.concatenate([ts[last], tuples.ts])
         merged_rank = rank[np.concatenate([self["source"][last], tuples.source])]

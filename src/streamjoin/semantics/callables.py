@@ -88,6 +88,11 @@ def _columns(side: str, schema: pa.Schema, names: list[str], function: str) -> t
                 f"the predicate {function} reads {side} column {name!r}, which does not exist: "
                 f"{side} has {schema.names}"
             )
+        if name.startswith("_"):
+            raise PredicateError(
+                f"the predicate {function} reads {side} column {name!r}: a callable can not read a column whose name "
+                "begins with an underscore; rename it, or write SQL"
+            )
         kind = column_type(schema.field(name).type)
         if (
             kind is None

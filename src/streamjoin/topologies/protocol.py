@@ -64,6 +64,9 @@ class Topology(Protocol):
     def held(self, side: str) -> int:
         """Tuples of a side that are in its window or wait for their turn."""
 
+    def clear(self) -> None:
+        """Drop everything."""
+
     def oldest_id(self, side: str) -> int | None:
         """The smallest id among those; O(held)."""
 

@@ -87,6 +87,13 @@ class ThreeStep:
         ids = [rows["id"] for rows in (self.windows[side], self._pending[side]) if len(rows)]
         return min(int(array.min()) for array in ids) if ids else None
 
+    def clear(self) -> None:
+        self._arrived.clear()
+        for side in SIDES:
+            self.windows[side].clear()
+            self._pending[side].drop(len(self._pending[side]))
+            self._settled[side] = self._inserted[side] = 0
+
     @property
     def least_result_time(self) -> float:
         """Each result to come has a tuple that is still to come or to settle."""
@@ -223,11 +230,12 @@ class ThreeStep:
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Pairs (probe, position); None if there are more than `most` in a step of several tuples: the next try
         takes fewer."""
-        pairs = self._pairs
-        pairs.count = 0
-        for before in self.windows[stored].probe(probes, reach, pairs):
+        pairs, window = self._pairs, self.windows[stored]
+        pairs.count, compared = 0, window.comparisons
+        for before in window.probe(probes, reach, pairs):
             self._check_residual(stored, probes, pairs, before)
             if pairs.count > most and several:
+                window.comparisons = compared  # they will be made again
                 self._step = max(1, min(self._step, len(probes)) // 4)
                 return None
         if pairs.count < most / 4:
