@@ -34,7 +34,7 @@ from streamjoin.topologies.protocol import OTHER, Matches, Topology
 
 MAX_RESULTS = 1_000_000  # result rows that may wait for `poll`
 BATCH_ROWS = 65_536  # rows of a result batch at most
-SLACK_ROWS = 4_096  # payload rows that may be held beyond twice those needed
+SLACK_ROWS = 4_096  # rows that come, at least, before payload is looked through again
 MAX_LATE = 1_000_000  # late rows kept for `late`
 LATENCY_SAMPLES = 256
 PUNCTUATION = b"streamjoin.punctuation"
@@ -109,6 +109,7 @@ class Join:
         )
         self._sources = Sources()
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
+        self._release_at = dict.fromkeys(SIDES, 0)  # the row id at which `_release` looks again
         self._latency = LatencyRecorder()
         self._late = {side: PayloadStore() for side in SIDES}
         self._work = threading.Lock()
@@ -289,11 +290,12 @@ class Join:
 
     def _release(self) -> None:
         """Let go of payload that neither a window nor a waiting result needs. Looking for the oldest row of a window
-        costs its size, so it is done once as many rows have come as are held."""
+        costs its size, so it is done when a part of that size has come since the last time."""
         for side in SIDES:
             count, payload = self._topology.held(side), self._results.payload[side]
-            if count and payload.row_count < 2 * count + SLACK_ROWS:
+            if count and payload.next_id < self._release_at[side]:
                 continue
+            self._release_at[side] = payload.next_id + max(SLACK_ROWS, count // 4)
             oldest = self._topology.oldest_id(side)
             held = self._results.release(side, payload.next_id if oldest is None else oldest)
             stamps = self._stamps[side]

@@ -136,9 +136,9 @@ class PayloadStore:
         self._next += batch.num_rows
         self._view = None
         while (age := self._generations[-1]) < GENERATIONS and self._generations[-FAN:] == [age] * FAN:
-            self._batches[-FAN:] = [pa.concat_batches(self._batches[-FAN:])]
-            self._starts[-FAN:] = [self._starts[-FAN]]
-            self._generations[-FAN:] = [age + 1]
+            merged = pa.concat_batches(self._batches[-FAN:])
+            self._batches[-FAN:], self._starts[-FAN:] = [merged], [self._starts[-FAN]]
+            self._generations[-FAN:] = [age + 1 if merged.num_rows < LARGE else GENERATIONS]
 
     def release(self, before: int) -> None:
         """Let go of batches whose rows are all numbered below `before`."""
