@@ -19,7 +19,7 @@ ARROWS: dict[str, set[str]] = {
     "index": {"codegen", "kernels", "semantics"},
     "topologies": {"index", "codegen", "kernels", "semantics"},
     "planner": {"topologies", "index", "codegen", "kernels", "semantics"},
-    "payload": set(),
+    "payload": {"kernels"},
     "stats": set(),
     "streams": {"payload", "topologies", "codegen", "kernels", "semantics"},
     "results": {"payload", "topologies", "semantics"},
