@@ -3,8 +3,8 @@
 The papers' 2-D band over R(x int32, y float32) and S(a int32, b float32), uniform in 1..10000. Both streams bring
 `rate` tuples per second of stream time, so that a full window holds 900 * rate; the windows are filled before
 anything is measured, and stay full because stream time goes on with every batch. A run pushes a fixed number of
-batches to either side in turns and takes all results. The bare kernel meets window arrays of the same size with
-probes of the same batch size, called from Python with arguments made beforehand. Both run on one pinned core, in
+batches to either side in turns and takes all results. The bare kernel meets two window arrays of the same size in turns
+with probes of the same batch size, called from Python with arguments made beforehand. Both run on one pinned core, in
 turns, and the best of five runs counts. The clock is processor time: the engine works in the caller's thread, and
 what else the machine does must not count.
 """
@@ -77,13 +77,13 @@ class Engine:
 
 
 class Kernel:
-    """The scan kernel of the same predicate on arrays of the windows' size, nothing around it."""
+    """The scan kernel of the same predicate on arrays of both windows' sizes in turns, nothing around it."""
 
     def __init__(self, window: int):
         random = np.random.default_rng(SEED)
         self.random, self.window = random, window
         self.scan = band_scan(((BandShape(0, "i4"),), (BandShape(1, "f4"),)))
-        self.keys = (self._integers(window), self._floats(window))
+        self.windows = [(self._integers(window), self._floats(window)) for _ in range(2)]
         self.out = np.empty(4 * MIN_ROOM, np.int32), np.empty(4 * MIN_ROOM, np.int32)
 
     def _integers(self, count: int) -> np.ndarray[Any, Any]:
@@ -92,18 +92,19 @@ class Kernel:
     def _floats(self, count: int) -> np.ndarray[Any, Any]:
         return self.random.uniform(1, 10_000, count).astype(np.float32)
 
-    def probes(self, batch: int) -> tuple[Any, ...]:
-        """Arguments of one call: each probe meets the whole window."""
+    def probes(self, batch: int, side: int) -> tuple[Any, ...]:
+        """Arguments of one call: each probe meets the whole window of one side."""
         keys, values = self._integers(batch), self._floats(batch)
         lows, highs = (
             (keys - np.int32(10), values - np.float32(10)),
             (keys + np.int32(10), values + np.float32(10)),
         )
-        return np.zeros(batch, np.int64), np.full(batch, self.window, np.int64), self.keys, lows, highs
+        whole = np.zeros(batch, np.int64), np.full(batch, self.window, np.int64)
+        return *whole, self.windows[side], lows, highs
 
     def measure(self, count: int, batch: int) -> float:
         """Seconds for `count` batches a side, which is twice as many probes."""
-        calls = [self.probes(batch) for _ in range(2 * count)]
+        calls = [self.probes(batch, call % 2) for call in range(2 * count)]
         cursor = np.zeros(CURSOR_SIZE, np.int64)
         started = time.process_time()
         for arguments in calls:
