@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -28,15 +29,16 @@ def key_dtype(kind: Type) -> np.dtype:
     return np.dtype(kind.name if kind.is_float else f"int{kind.bits}")
 
 
-class _Loop:
+class _Loop(ABC):
     """A generated loop over the tuples of aligned columns, in two forms: for columns with and without NULLs."""
 
     def __init__(self, read: Sequence[Column], outputs: Sequence[str]):
         self.columns, self.outputs = tuple(read), list(outputs)
         self._compiled: dict[bool, tuple[Any, np.ndarray]] = {}
 
+    @abstractmethod
     def body(self, emitter: Emitter) -> None:
-        raise NotImplementedError  # abstract: subclasses write the loop's body
+        """Write what is done for tuple i."""
 
     def _compile(self, nullable: bool) -> tuple[Any, np.ndarray]:
         emitter = Emitter(self.columns, nullable, lambda _column: ("", "i"))
