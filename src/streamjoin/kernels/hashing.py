@@ -16,12 +16,12 @@ predicted, and a wrong guess costs as much as the rest of the work.
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
 from streamjoin.kernels import vector
 from streamjoin.kernels.jit import inner, jit
-from streamjoin.kernels.vector import load, pointer, splat, stack_array, store, trailing_zeros
+from streamjoin.kernels.vector import load, pointer, prefetch, splat, stack_array, store, trailing_zeros
 
 WAYS = 4  # buckets of a line
 LINE = 2 * WAYS  # int64 of a line
@@ -66,21 +66,6 @@ def word_of(typing_context, key):
         return extend(value, ir.IntType(64))
 
     return types.int64(key), generate
-
-
-@intrinsic
-def prefetch(typing_context, start, index):
-    """Have the cache line of start[index] brought in; changes nothing, and any index is allowed."""
-
-    def generate(context, builder, signature, arguments):
-        place = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
-        fetch = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
-        builder.call(fetch, [place, number(0), number(3), number(1)])
-        return context.get_dummy_value()
-
-    return types.none(start, types.intp), generate
 
 
 @inline

@@ -20,9 +20,6 @@ the last of every FANOUT, and so on: a search tree without pointers, each node o
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 
 from streamjoin.kernels import vector
 from streamjoin.kernels.jit import inner, jit
@@ -34,6 +31,7 @@ from streamjoin.kernels.vector import (
     first,
     load,
     pointer,
+    prefetch,
     splat,
     stack_array,
     store,
@@ -56,21 +54,6 @@ LOCKSTEP = 16  # searches that run together, so that their cache misses overlap
 FETCHED = 5  # vectors of a partition asked for before it is scanned: 0.5 to 0.9 of the time beyond the caches
 FANOUT = 16  # keys of a node of the fences
 MAX_LEVELS = 8  # FANOUT ** 8 is beyond 2**31
-
-
-@intrinsic
-def prefetch(typing_context, start, index):
-    """Ask for the cache line of start[index], which need not exist."""
-
-    def generate(context, builder, signature, arguments):
-        place = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
-        fetch = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
-        builder.call(fetch, [place, number(0), number(3), number(1)])
-        return context.get_dummy_value()
-
-    return types.none(start, types.intp), generate
 
 
 @inner

@@ -22,10 +22,9 @@ from streamjoin.kernels.llat import (
     fence_levels,
     gather,
     locate,
-    prefetch,
     scan_group,
 )
-from streamjoin.kernels.vector import pointer, stack_array
+from streamjoin.kernels.vector import pointer, prefetch, stack_array
 
 PARTITIONS = 1  # in `header`
 

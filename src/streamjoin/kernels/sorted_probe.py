@@ -9,9 +9,6 @@ not depend on how many tuples it covers. An empty interval, NaN as well, gives a
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 
 from streamjoin.kernels import vector
 from streamjoin.kernels.jit import inner, jit
@@ -24,6 +21,7 @@ from streamjoin.kernels.vector import (
     first,
     load,
     pointer,
+    prefetch,
     splat,
     stack_array,
     store,
@@ -37,21 +35,6 @@ CURSOR_SIZE = 2
 MIN_ROOM = 4096  # pairs; any number above FANOUT is right, and a smaller one means more stretches
 PACKS = vector.has_compress()
 MOST = 2**31 - 1
-
-
-@intrinsic
-def prefetch(typing_context, start, index):
-    """Bring the cache line of start[index] nearer, without waiting; the place need not exist."""
-
-    def generate(context, builder, signature, arguments):
-        place = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
-        fetch = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
-        builder.call(fetch, [place, number(0), number(3), number(1)])  # to read, into all caches, data
-        return context.get_dummy_value()
-
-    return types.none(start, types.intp), generate
 
 
 @inner

@@ -93,6 +93,21 @@ def _first(builder, count, lane_count: int):
 
 
 @intrinsic
+def prefetch(typing_context, start, index):
+    """Ask for the cache line of start[index], without waiting; the place need not exist."""
+
+    def generate(context, builder, signature, arguments):
+        place = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        function = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+        fetch = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
+        builder.call(fetch, [place, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.none(start, types.intp), generate
+
+
+@intrinsic
 def pointer(typing_context, array):
     """The address of a contiguous array's first number, to be indexed like the array.
 

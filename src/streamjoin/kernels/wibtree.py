@@ -23,10 +23,9 @@ from streamjoin.kernels.llat import (
     PTR_G,
     append,
     gather,
-    prefetch,
     scan_group,
 )
-from streamjoin.kernels.vector import pointer, stack_array
+from streamjoin.kernels.vector import pointer, prefetch, stack_array
 from streamjoin.kernels.wibtree_leaves import BEFORE, leaf_with_room, takes_at_once
 from streamjoin.kernels.wibtree_nodes import CHANGES, DEPTH, HEIGHT, Tree, find_leaf, find_leaves
 
