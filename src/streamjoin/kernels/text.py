@@ -53,7 +53,7 @@ def _next_character(data, at, end):
 
 @jit
 def like(a, pattern, escape):
-    """SQL LIKE: % any characters, _ one character. `escape` is an ASCII byte other than those, or -1.
+    """SQL LIKE: % any characters, _ one character. `escape` is one ASCII byte or -1.
 
     Backtracks to the last % only, so it costs at most O(len(text) * len(pattern)).
     """
@@ -65,12 +65,12 @@ def like(a, pattern, escape):
         matched = False
         if here < rule_end:
             byte = rule[here]
-            if byte == 37:
+            if byte == 37 and escape != 37:
                 star, star_text = here + 1, at
                 here += 1
                 continue
             if at < end:
-                if byte == 95:
+                if byte == 95 and escape != 95:
                     at, here, matched = _next_character(data, at, end), here + 1, True
                 else:
                     literal = here + 1 if byte == escape and here + 1 < rule_end else here
