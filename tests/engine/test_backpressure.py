@@ -367,18 +367,26 @@ def test_a_waiting_push_learns_that_the_join_stopped(monkeypatch):
             time.sleep(0.01)
         blocked = Running(lambda: join.push("left", alike(1)))
         time.sleep(0.05)
-        step, failed = join._topology.step, threading.Event()
+        step, failed_in = join._topology.step, list[threading.Thread]()
 
         def fail_once(most: float) -> Any:
-            if failed.is_set():
+            if failed_in:
                 return step(most)
-            failed.set()
+            failed_in.append(threading.current_thread())
             raise Interrupt("broken")
 
+        found = join.stats().buffered_results
         monkeypatch.setattr(join._topology, "step", fail_once)
-        poll_error = Running(join.poll).result()
-        errors = [poll_error, waiting.result(), blocked.result()]
-        assert sum(isinstance(error, Interrupt) for error in errors) == 1
-        assert waiting.error is not None and blocked.error is not None
+        polled: list[pa.RecordBatch] = []
+        poll = Running(lambda: polled.extend(join.poll()))
+        assert poll.result() is None, "it has rows to give; the next call tells of a failure inside it"
+        assert len(in_order(polled)) == found
+        for push in (waiting, blocked):
+            error = push.result()
+            if push in failed_in:
+                assert isinstance(error, Interrupt)
+            else:
+                assert isinstance(error, sj.StreamJoinError) and "broken" in str(error)
+        assert failed_in[0] in (poll, waiting, blocked)
         with pytest.raises(sj.StreamJoinError, match="broken"):
             join.finish()
