@@ -16,7 +16,7 @@ import streamjoin as sj
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 ORDERS = ["any", "punctuated", "timestamp"]
-SECONDS = 20  # far longer than anything here takes; only a hang waits this long
+SECONDS = 60  # far longer than anything here takes; only a hang waits this long
 
 
 def spec_of(window: Any = None, **options: Any) -> sj.JoinSpec:
