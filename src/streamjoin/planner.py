@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from streamjoin.codegen.programs import WindowProgram
+from streamjoin.codegen.programs import WindowProgram, has_one_key, has_two_ends, is_equality
 from streamjoin.index.access import BandChoice, Choice, FixedChoice, Structure
 from streamjoin.index.adaptive import AdaptiveWindow
 from streamjoin.index.bisort import BISortSubwindow
@@ -95,13 +95,12 @@ def make_window(plan: Plan, side: str) -> WindowIndex:
 
 def _choose_index(asked: str, path: AccessPath | None) -> tuple[str, str]:
     """The index of one window, and why."""
-    alone = [] if path is None else [clause.bands[0] for clause in path.clauses if len(clause.bands) == 1]
-    equality = any(band.is_equality for band in alone)
-    interval = any(band.lo is not None and band.hi is not None for band in alone)
+    served = [] if path is None else [clause for clause in path.clauses if has_one_key(clause)]
+    equality, interval = any(map(is_equality, served)), any(map(has_two_ends, served))
     if asked == "scan":
         return "scan", "as asked"
     if asked != "auto":
-        if not alone or (STRUCTURES[asked][1] and not equality):
+        if not served or (STRUCTURES[asked][1] and not equality):
             raise IndexNotApplicableError(_not_applicable(asked, path))
         return asked, "as asked"
     if equality:
@@ -114,7 +113,7 @@ def _choose_index(asked: str, path: AccessPath | None) -> tuple[str, str]:
 
 
 def _not_applicable(asked: str, path: AccessPath | None) -> str:
-    needs = "an equality" if STRUCTURES[asked][1] else "an equality or interval condition that stands alone"
+    needs = "an equality" if STRUCTURES[asked][1] else "an equality or interval condition on one key"
     if path is None:
         return f"index {asked!r} needs {needs}, and a callable offers none; allowed: auto, scan"
     offers = "; ".join(describe_path(path))

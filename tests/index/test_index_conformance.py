@@ -97,8 +97,22 @@ CASES = {
         (pa.timestamp("us"),), (pa.timestamp("ns"),), SORTED, pa.timestamp("ms"),
     ),
     "dates": Case("x0 - y0 BETWEEN 0 AND 1", (pa.date32(),), (pa.date64(),), SORTED),
-    "unequal": Case("x0 <> y0", (INT,), (LONG,), ()),
-    "union of bands": Case("x0 BETWEEN y0 - 1 AND y0 OR x0 = y0 + 2", (INT,), (INT,), ()),
+    "unequal": Case("x0 <> y0", (INT,), (LONG,), SORTED),
+    "unequal floats": Case("x0 <> y0", (FLOAT,), (FLOAT,), SORTED),
+    "outside": Case("x0 NOT BETWEEN y0 - 1 AND y0 + 1", (UNSIGNED,), (UNSIGNED,), SORTED),
+    "union of bands": Case("x0 BETWEEN y0 - 1 AND y0 OR x0 = y0 + 2", (INT,), (INT,), SORTED),
+    "overlapping bands": Case(
+        "x0 BETWEEN y0 AND y0 + 2 OR x0 BETWEEN y0 - 1 AND y0 + 0.5 OR x0 = y0 OR x0 < y0 - 2",
+        (DOUBLE,), (DOUBLE,), SORTED,
+    ),
+    "alternatives": Case("x0 - y0 IN (1, 0, 1, -2)", (LONG,), (INT,), ALL),
+    "alternatives, unsigned": Case("x0 = y0 OR x0 = y0 + 1 OR x0 = 2 * y0 - y0", (UNSIGNED,), (UNSIGNED,), ALL),
+    "alternatives, equality": Case("x0 - y0 IN (0, 1) AND x1 = y1", (INT, TEXT), (INT, TEXT), ALL),
+    "alternatives, band": Case("x0 - y0 IN (0, 1) AND ABS(x1 - y1) <= 1", (INT, INT), (INT, INT), ALL),
+    "unions over two keys": Case(
+        "(x0 = y0 OR x0 BETWEEN y0 + 2 AND y0 + 3) AND (x1 < y1 OR x1 BETWEEN y1 AND y1 + 1)",
+        (INT, DOUBLE), (INT, DOUBLE), SORTED,
+    ),
     "union over keys": Case("x0 = y0 OR x1 BETWEEN y1 AND y1 + 1", (INT, LONG), (INT, LONG), ()),
     "pattern": Case("x0 LIKE 'a%' AND y0 NOT LIKE '_'", (TEXT,), (TEXT,), ()),
     "string order": Case("x0 < y0", (TEXT,), (TEXT,), ()),
@@ -184,6 +198,14 @@ def test_small_tables_give_the_oracles_result(name, data):
 @given(data=st.data())
 def test_many_small_tables_give_the_oracles_result(name, data):
     check_small(SERVED[name], data)
+
+
+@pytest.mark.parametrize("kind", [TEXT, DOUBLE, UNSIGNED], ids=str)
+@settings(max_examples=12)
+@given(data=st.data())
+def test_alternatives_that_only_one_window_can_look_up_give_the_oracles_result(kind, data):
+    """A left key equals one of two right columns; the right window, with two keys, is scanned."""
+    check_small(Case("x0 IN (y0, y1)", (kind,), (kind, kind), ()), data)
 
 
 # ---- longer streams, against the scan

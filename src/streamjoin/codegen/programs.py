@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ import pyarrow as pa
 from streamjoin.codegen.blocks import block_scan, callable_scan
 from streamjoin.codegen.columns import ColumnData, arguments, to_column_data
 from streamjoin.codegen.evaluate import Bounds, Columns, Keys, key_dtype
-from streamjoin.kernels import hashing
+from streamjoin.kernels import hashing, intervals
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
 from streamjoin.semantics.analysis import AccessPath, Band, Clause
@@ -28,6 +29,15 @@ from streamjoin.semantics.types import BOOL, Type
 
 Table = Mapping[str, np.ndarray]
 COMPOSITE = -1  # stands for all equalities together where a band's number is asked for
+
+
+class Intervals(NamedTuple):
+    """Closed intervals of a key that probes ask for: number i by probe asking[i], or by probe i if that is None. Those
+    of one probe do not meet."""
+
+    lows: np.ndarray
+    highs: np.ndarray
+    asking: np.ndarray | None = None
 
 
 class WindowProgram:
@@ -43,6 +53,7 @@ class WindowProgram:
         """`indexed`: an index will serve a clause, so keep them even if a scan would rather evaluate it all."""
         self.stored, self._indexed = stored, indexed
         self.clauses: tuple[Clause, ...] = ()
+        self._two_ended: list[bool] = []  # of each clause, as it was given: whether every band has both ends
         self.block: Expr | CallablePredicate | None = None
         self.residual: Expr | None = None
         if isinstance(predicate, CallablePredicate) or path is None:
@@ -53,14 +64,16 @@ class WindowProgram:
         self.keys = Keys(tuple(dict.fromkeys(band.key for band in self.bounds.bands)))
 
     def _choose(self, predicate: Expr, path: AccessPath) -> None:
-        kept = [clause for clause in path.clauses if len({band.key for band in clause.bands}) == 1]
+        kept = [clause for clause in path.clauses if has_one_key(clause)]
         others = [_as_condition(clause) for clause in path.clauses if clause not in kept]
         residual = _all([*others, *([path.residual] if path.residual is not None else [])])
         two_sided = any(
             c.bands[0].lo is not None and c.bands[0].hi is not None for c in kept if len(c.bands) == 1
         )
         if kept and (residual is None or two_sided or self._indexed):
-            self.clauses, self.residual = tuple(_scannable(clause) for clause in kept), residual
+            self.clauses = tuple(_scannable(clause, self._indexed) for clause in kept)
+            self._two_ended = [has_two_ends(clause) for clause in kept]
+            self.residual = residual
             return
         conjuncts = predicate.args if isinstance(predicate, Call) and predicate.op == "and" else (predicate,)
         numeric = [part for part in conjuncts if not reads_text(part)]
@@ -107,11 +120,24 @@ class WindowProgram:
             raw = self._raw(data, self.probe_columns, "probe")
             return {**raw, "probe_ok": np.ones(count, np.bool_)}
         lows, highs, ok = self.bounds(data, count)
+        if self._indexed:
+            self._separate(lows, highs)
         prepared = {"probe_ok": ok}
         for number, (low, high) in enumerate(zip(lows, highs, strict=True)):
             prepared |= {f"low{number}": low} if len(low) == count else {}
             prepared |= {f"high{number}": high} if len(high) == count else {}
         return prepared
+
+    def _separate(self, lows: list[np.ndarray], highs: list[np.ndarray]) -> None:
+        """Make the bands of each clause disjoint, probe by probe, so that an index finds each pair once."""
+        for number in self._firsts:
+            bands = self.bands_beside(number)
+            if len(bands) > 1:
+                chosen = slice(bands.start, bands.stop)
+                low, high = np.stack(lows[chosen]), np.stack(highs[chosen])
+                nothing = (np.nan, np.nan) if low.dtype.kind == "f" else limits(low.dtype)[::-1]
+                intervals.make_disjoint(low, high, *map(low.dtype.type, nothing))
+                lows[chosen], highs[chosen] = list(low), list(high)
 
     def _raw(self, data: Columns, chosen: tuple[Column, ...], role: str) -> dict[str, np.ndarray]:
         raw = {}
@@ -155,28 +181,35 @@ class WindowProgram:
     def _band_kernel(self) -> Callable[..., int]:
         return band_scan(self.shapes)
 
-    # For indexes, which serve one band and leave the others to be checked. Bands are numbered clause after clause.
+    # For indexes, which serve one clause and leave the others to be checked. Bands are numbered clause after clause,
+    # and a clause is known by its first band.
 
     @cached_property
     def _clause_of(self) -> list[int]:
         """The clause of each band."""
         return [number for number, clause in enumerate(self.clauses) for _ in clause.bands]
 
+    @cached_property
+    def _firsts(self) -> list[int]:
+        """The first band of each clause."""
+        return [self._clause_of.index(clause) for clause, _ in enumerate(self.clauses)]
+
+    def bands_beside(self, number: int) -> range:
+        """The bands of the clause that begins with band `number`."""
+        return range(number, number + len(self.clauses[self._clause_of[number]].bands))
+
     def indexable(self, equality: bool) -> list[int]:
-        """The bands that an index on one key can serve: equalities, all of them as one if there are several; or
-        intervals with two ends, and if there are none, with one."""
-        bands = self.bounds.bands
-        alone = [
-            number for number, clause in enumerate(self._clause_of) if len(self.clauses[clause].bands) == 1
-        ]
+        """The clauses that an index on one key can serve, single bands first: equalities, all of them as one if there
+        are several, or else alternatives of equalities; or intervals with two ends, or else any."""
+        clauses = sorted(self._firsts, key=lambda number: len(self.bands_beside(number)))
         if equality:
-            return [COMPOSITE] if len(self._equalities) > 1 else self._equalities
-        two_sided = [number for number in alone if None not in (bands[number].lo, bands[number].hi)]
-        return two_sided or alone
+            several = [number for number in clauses if is_equality(self.clauses[self._clause_of[number]])]
+            return [COMPOSITE] if len(self._equalities) > 1 else self._equalities or several
+        return [number for number in clauses if self._two_ended[self._clause_of[number]]] or clauses
 
     @cached_property
     def _equalities(self) -> list[int]:
-        return [n for n, band in enumerate(self.bounds.bands) if self.clauses[self._clause_of[n]].is_equality]
+        return [n for n in self._firsts if self.clauses[self._clause_of[n]].is_equality]
 
     def band_dtype(self, number: int) -> np.dtype:
         return np.dtype(np.int64) if number == COMPOSITE else key_dtype(self.bounds.bands[number].key.type)
@@ -192,17 +225,24 @@ class WindowProgram:
         if number == COMPOSITE:
             hashes = combined([probing[f"low{equality}"] for equality in self._equalities])
             return hashes, hashes
-        dtype = self.band_dtype(number)
-        count = len(probing["probe_ok"])
-        least, most = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        count, (least, most) = len(probing["probe_ok"]), limits(self.band_dtype(number))
         low, high = probing.get(f"low{number}"), probing.get(f"high{number}")
         return (
-            np.full(count, least, dtype) if low is None else low,
-            np.full(count, most, dtype) if high is None else high,
+            np.full(count, least, self.band_dtype(number)) if low is None else low,
+            np.full(count, most, self.band_dtype(number)) if high is None else high,
         )
 
+    def intervals(self, probing: Table, number: int) -> Intervals:
+        """What probes ask an index on the clause that begins with band `number`. O(probes * bands)."""
+        if number == COMPOSITE or len(self.bands_beside(number)) == 1:
+            return Intervals(*self.bounds_of_band(probing, number))
+        ends = zip(*(self.bounds_of_band(probing, band) for band in self.bands_beside(number)), strict=True)
+        lows, highs = (np.concatenate(bounds) for bounds in ends)
+        there = np.flatnonzero(lows <= highs)
+        return Intervals(lows[there], highs[there], there % len(probing["probe_ok"]))
+
     def other_bands(self, number: int) -> tuple[tuple[tuple[BandShape, ...], ...], list[int]]:
-        """The clauses that an index on band `number` leaves to be checked, and the numbers of their bands."""
+        """The clauses that an index on that of band `number` leaves to be checked, and the numbers of their bands."""
         served = None if number == COMPOSITE else self._clause_of[number]  # equal hashes prove nothing
         rest = [other for other, clause in enumerate(self._clause_of) if clause != served]
         return tuple(shape for clause, shape in enumerate(self.shapes) if clause != served), rest
@@ -274,10 +314,33 @@ def _as_condition(clause: Clause) -> Expr:
     return Call("or", tuple(band for band in bands if band is not None), BOOL)
 
 
-def _scannable(clause: Clause) -> Clause:
-    """The clause with keys that fit an array: keys in 64 bits, and both bounds where an empty band must show."""
+def has_one_key(clause: Clause) -> bool:
+    """Whether all bands are over the same key, as windows need it: NULL is told of a tuple, not of each key."""
+    return len({band.key for band in clause.bands}) == 1
+
+
+def is_equality(clause: Clause) -> bool:
+    """Whether each band is."""
+    return all(band.is_equality for band in clause.bands)
+
+
+def has_two_ends(clause: Clause) -> bool:
+    """Whether each band has."""
+    return all(band.lo is not None and band.hi is not None for band in clause.bands)
+
+
+def limits(dtype: np.dtype) -> tuple[float, float]:
+    """The least and the greatest key of a type."""
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+
+
+def _scannable(clause: Clause, indexed: bool) -> Clause:
+    """The clause with keys that fit an array: keys in 64 bits, and both bounds where an empty band must show, or
+    bands are to be made disjoint."""
     bands = [_biased(band) for band in clause.bands]
-    if len(bands) > 1 and bands[0].key.type.is_exact:
+    if len(bands) > 1 and (indexed or bands[0].key.type.is_exact):
         bands = [_closed(band) for band in bands]
     return Clause(tuple(bands))
 
@@ -303,9 +366,9 @@ def _biased(band: Band) -> Band:
 
 def _closed(band: Band) -> Band:
     kind = band.key.type
-    least, most = -(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1
 
-    def literal(value: int) -> Literal:
-        return Literal(value, Type(kind.name, kind.scale, value, value))
+    def literal(value: float) -> Literal:
+        return Literal(value, kind if kind.is_float else Type(kind.name, kind.scale, int(value), int(value)))
 
+    least, most = limits(key_dtype(kind))
     return Band(band.key, band.lo or literal(least), band.hi or literal(most))
