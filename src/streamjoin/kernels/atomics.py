@@ -1,0 +1,158 @@
+"""Atomic operations on int64 arrays inside Numba kernels, and the back-off of a thread that waits.
+
+Each operation names its memory ordering; whoever calls it says what the other thread sees. A plain
+`while flag[0] == 0` never ends in compiled code, because the load is moved out of the loop: use `load`.
+These functions have no pure Python form.
+"""
+
+from __future__ import annotations
+
+from llvmlite import binding, ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from streamjoin.kernels.jit import jit
+
+LINE = 16  # int64 numbers between words of different writers: two cache lines, since neighbours are fetched together
+
+SPINS = 200  # pauses, a few microseconds in all: the other thread runs and is about to answer
+YIELDS = 20  # then let others run: with fewer cores than threads, they must, for the answer to come
+SHORTEST_NAP, LONGEST_NAP = 50, 10_000  # microseconds; then sleep, an eighth of what was slept already
+
+_sched_yield = types.ExternalFunction("sched_yield", types.int32())
+_usleep = types.ExternalFunction("usleep", types.int32(types.uint32))
+
+
+def _place(context, builder, array, arguments):
+    """The address of array[index]."""
+    data = cgutils.create_struct_proxy(array)(context, builder, arguments[0]).data
+    return builder.gep(data, [arguments[1]])
+
+
+def _is_int64_array(array) -> bool:
+    return isinstance(array, types.Array) and array.ndim == 1 and array.dtype == types.int64
+
+
+@intrinsic
+def load(typing_context, array, index):
+    """array[index], acquiring: what its writer wrote before a `store` of this value is visible afterwards."""
+    if not _is_int64_array(array):
+        return None
+
+    def generate(context, builder, signature, arguments):
+        return builder.load_atomic(_place(context, builder, array, arguments), "acquire", 8)
+
+    return types.int64(array, types.intp), generate
+
+
+@intrinsic
+def store(typing_context, array, index, value):
+    """array[index] = value, releasing: whoever loads the value sees all that was written before."""
+    if not _is_int64_array(array):
+        return None
+
+    def generate(context, builder, signature, arguments):
+        builder.store_atomic(arguments[2], _place(context, builder, array, arguments), "release", 8)
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp, types.int64), generate
+
+
+@intrinsic
+def fetch_add(typing_context, array, index, value):
+    """Add to array[index] and return what was there; sequentially consistent."""
+    if not _is_int64_array(array):
+        return None
+
+    def generate(context, builder, signature, arguments):
+        return builder.atomic_rmw("add", _place(context, builder, array, arguments), arguments[2], "seq_cst")
+
+    return types.int64(array, types.intp, types.int64), generate
+
+
+@intrinsic
+def compare_exchange(typing_context, array, index, expected, value):
+    """If array[index] is `expected`, make it `value`; whether it was. Sequentially consistent."""
+    if not _is_int64_array(array):
+        return None
+
+    def generate(context, builder, signature, arguments):
+        place = _place(context, builder, array, arguments)
+        outcome = builder.cmpxchg(place, arguments[2], arguments[3], "seq_cst", "seq_cst")
+        return builder.extract_value(outcome, 1)
+
+    return types.boolean(array, types.intp, types.int64, types.int64), generate
+
+
+@intrinsic
+def fence(typing_context):
+    """All loads and stores before it happen, for every thread, before all that follow."""
+
+    def generate(context, builder, signature, arguments):
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.none(), generate
+
+
+@intrinsic
+def pause(typing_context):
+    """Tell the core that this is a waiting loop, where it has an instruction for that."""
+
+    def generate(context, builder, signature, arguments):
+        target = binding.get_process_triple()
+        if target.startswith(("x86_64", "i686")):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
+        elif target.startswith(("aarch64", "arm64")):
+            kind = ir.FunctionType(ir.VoidType(), [ir.IntType(32)])
+            hint = cgutils.get_or_insert_function(builder.module, kind, "llvm.aarch64.hint")
+            builder.call(hint, [ir.IntType(32)(1)])
+        return context.get_dummy_value()
+
+    return types.none(), generate
+
+
+@jit
+def read(words, index):
+    """`load`, for Python."""
+    return load(words, index)
+
+
+@jit
+def write(words, index, value):
+    """`store`, for Python."""
+    store(words, index, value)
+
+
+@jit
+def increment(words, index):
+    """Add one; for Python."""
+    fetch_add(words, index, 1)
+
+
+@jit
+def wait_for_change(words, index, seen, patience):
+    """Wait while words[index] is `seen`, for about `patience` microseconds at most; the value in the end.
+
+    Spins, then yields, then naps ever longer, so that an idle thread costs little and a busy small machine is not
+    starved. The reaction time is a few nanoseconds at first, later an eighth of the time already waited.
+    """
+    value = load(words, index)
+    for _ in range(SPINS):
+        if value != seen:
+            return value
+        pause()
+        value = load(words, index)
+    for _ in range(YIELDS):
+        if value != seen:
+            return value
+        _sched_yield()
+        value = load(words, index)
+    slept = 0
+    while value == seen and slept < patience:
+        nap = min(max(SHORTEST_NAP, slept // 8), LONGEST_NAP)
+        _usleep(nap)
+        slept += nap
+        value = load(words, index)
+    return value

@@ -1,0 +1,163 @@
+"""What runs: nodes that work in steps, woken by bells, connected by bounded channels and outboxes.
+
+A *node* is state of its own and a `step`. Nodes share nothing but channels, outboxes, and arrays of
+which each word has one writer. An *executor* calls the steps: `Threads` on one pinned thread per node, `Simulator`
+one at a time in an order of its choice. The same node runs on both, so what the simulator proves holds for
+the code that threads run.
+
+The contract of a step:
+- it never waits: without input, or without room for its output, it returns False;
+- it is bounded: `most` messages (or tuples) at most, so that stopping is prompt;
+- when it returns False, nothing will change until its bell has rung. So whoever gives a node something to do, a
+  message, room in an output, a new frontier, rings its bell *afterwards*.
+
+The *driver*, the thread that pushes and polls, is no node. It has a bell too, which the nodes ring when they have
+results or room for it, and waits with `Executor.wait`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from streamjoin.kernels import atomics, queue
+
+PATIENCE = 50_000  # microseconds in compiled code before Python looks whether it should stop
+
+Item = TypeVar("Item")
+
+
+class Bell:
+    """Wakes one waiting thread: a counter that others increment."""
+
+    def __init__(self) -> None:
+        self._count = np.zeros(atomics.LINE, np.int64)
+
+    def ring(self) -> None:
+        atomics.increment(self._count, 0)
+
+    def read(self) -> int:
+        """Read this before looking for work; `wait` for a change if there was none."""
+        return int(atomics.read(self._count, 0))
+
+    def wait(self, seen: int, patience: int = PATIENCE) -> None:
+        """Wait until it has rung since `seen` was read, or about `patience` microseconds; without the GIL."""
+        atomics.wait_for_change(self._count, 0, seen, patience)
+
+
+class Node(Protocol):
+    """Something that works on its own. `str(node)` is its state in one line, for traces."""
+
+    name: str
+    bell: Bell
+
+    def step(self, most: int) -> bool:
+        """Work on `most` messages at most, without waiting; whether anything was done."""
+
+
+class Executor(Protocol):
+    """Runs nodes. Errors of nodes come out of `check` and `wait`, and stop all nodes."""
+
+    def start(self, nodes: Sequence[Node], channels: Sequence[Channel], driver: Bell) -> None:
+        """Begin to run nodes; `driver` is the bell of the thread that calls."""
+
+    def check(self) -> None:
+        """Raise what a node raised, with the node's traceback."""
+
+    def wait(self, seen: int) -> None:
+        """Let the nodes work until the driver's bell has rung since `seen` was read, or a while has passed."""
+
+    def stop(self) -> None:
+        """Let the steps under way end, then run none any more. Idempotent."""
+
+
+class Channel:
+    """A bounded queue of messages, each `words` integers, from one node to one other. Puts ring the consumer's
+    bell, takes the producer's. `watch`, if set, is told of every message in words."""
+
+    def __init__(self, name: str, capacity: int, words: int, producer: Bell, consumer: Bell):
+        self.name = name
+        self.ring = queue.new_ring(capacity, words)
+        self.watch: Callable[[str], None] | None = None
+        self._capacity = capacity
+        self._producer, self._consumer = producer, consumer
+        self._put, self._taken = np.zeros(words, np.int64), np.zeros(words, np.int64)
+
+    def put(self, *message: int) -> bool:
+        """Append a message; False, and nothing changed, if the channel is full. The producer's."""
+        self._put[:] = message
+        if not queue.put(self.ring, self._put):
+            return False
+        if self.watch is not None:
+            self.watch(f"{self.name} <- {message}")
+        self._consumer.ring()
+        return True
+
+    def take(self) -> tuple[int, ...] | None:
+        """The oldest message, or None. The consumer's."""
+        if not queue.take(self.ring, self._taken):
+            return None
+        message = tuple(self._taken.tolist())
+        if self.watch is not None:
+            self.watch(f"{self.name} -> {message}")
+        self._producer.ring()
+        return message
+
+    def __len__(self) -> int:
+        """Messages that wait."""
+        return int(queue.waiting(self.ring))
+
+    @property
+    def room(self) -> int:
+        return self._capacity - len(self)
+
+
+class Outbox(Generic[Item]):
+    """Results of one node that wait for the driver, bounded by rows.
+
+    A node puts an item when there is room for at least one row, however many rows it has: a step
+    aims at `room` rows, and exceeds it by the matches of one tuple at most.
+    """
+
+    def __init__(self, most: int, node: Bell, driver: Bell):
+        self.most = most
+        self._items: deque[tuple[int, Item]] = deque()
+        self._added = self._taken = 0  # rows; written by the node and by the driver
+        self._node, self._driver = node, driver
+
+    @property
+    def rows(self) -> int:
+        """Rows that wait."""
+        taken = self._taken  # first: `added` never falls, so the difference is never negative
+        return self._added - taken
+
+    @property
+    def room(self) -> int:
+        return self.most - self.rows
+
+    def put(self, rows: int, item: Item) -> None:
+        """The node's."""
+        self._added += rows
+        self._items.append((rows, item))
+        self._driver.ring()
+
+    def first(self) -> Item | None:
+        """The oldest item, which stays, or None. The driver's."""
+        return self._items[0][1] if self._items else None
+
+    def take(self) -> Item | None:
+        """The oldest item, or None. The driver's."""
+        if not self._items:
+            return None
+        rows, item = self._items.popleft()
+        self._taken += rows
+        self._node.ring()
+        return item
+
+
+def total(boxes: Sequence[Outbox[Any]]) -> int:
+    """Rows that wait in all of them."""
+    return sum(box.rows for box in boxes)

@@ -1,0 +1,130 @@
+"""Atomic operations: what they return, and that no increment or exchange is lost between threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from streamjoin.kernels import atomics
+from streamjoin.kernels.jit import jit
+
+ROUNDS = 100_000
+
+
+@jit
+def add_each(words, index, count):
+    previous = 0
+    for _ in range(count):
+        previous = atomics.fetch_add(words, index, 2)
+    return previous
+
+
+@jit
+def add_by_exchange(words, index, count):
+    lost = 0
+    for _ in range(count):
+        while True:
+            value = atomics.load(words, index)
+            if atomics.compare_exchange(words, index, value, value + 1):
+                break
+            lost += 1
+    return lost
+
+
+@jit
+def exchange(words, index, expected, value):
+    return atomics.compare_exchange(words, index, expected, value)
+
+
+@jit
+def write_then_publish(words, rounds):
+    for i in range(1, rounds + 1):
+        words[atomics.LINE] = i * 3
+        atomics.store(words, 0, i)
+        while atomics.load(words, 2 * atomics.LINE) != i:
+            atomics.pause()
+
+
+@jit
+def check_published(words, rounds):
+    wrong = 0
+    for i in range(1, rounds + 1):
+        while atomics.load(words, 0) != i:
+            atomics.pause()
+        wrong += words[atomics.LINE] != i * 3
+        atomics.store(words, 2 * atomics.LINE, i)
+    return wrong
+
+
+def together(*calls):
+    """Run compiled calls on threads of their own; their results."""
+    results = [None] * len(calls)
+
+    def run(number, call):
+        results[number] = call()
+
+    threads = [threading.Thread(target=run, args=item) for item in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_fetch_add_returns_what_was_there():
+    words = np.zeros(4, np.int64)
+    assert add_each(words, 2, 3) == 4
+    assert words.tolist() == [0, 0, 6, 0]
+
+
+def test_an_exchange_happens_only_if_the_expected_value_is_there():
+    words = np.array([5, 7])
+    assert exchange(words, 1, 7, 9) and words.tolist() == [5, 9]
+    assert not exchange(words, 1, 7, 11) and words.tolist() == [5, 9]
+
+
+def test_no_addition_is_lost_between_threads():
+    words = np.zeros(1, np.int64)
+    together(*[lambda: add_each(words, 0, ROUNDS)] * 4)
+    assert words[0] == 4 * 2 * ROUNDS
+
+
+def test_no_exchange_is_lost_between_threads():
+    words = np.zeros(1, np.int64)
+    together(*[lambda: add_by_exchange(words, 0, ROUNDS)] * 4)
+    assert words[0] == 4 * ROUNDS
+
+
+def test_whoever_sees_a_stored_value_sees_what_was_written_before():
+    words = np.zeros(3 * atomics.LINE, np.int64)
+    rounds = 2_000  # on one core every round costs a time slice
+    _, wrong = together(lambda: write_then_publish(words, rounds), lambda: check_published(words, rounds))
+    assert wrong == 0
+
+
+def test_waiting_ends_with_the_change():
+    words = np.zeros(1, np.int64)
+    changer = threading.Timer(0.01, lambda: atomics.write(words, 0, 8))
+    changer.start()
+    while atomics.wait_for_change(words, 0, 0, 1_000_000) == 0:
+        pass
+    assert atomics.read(words, 0) == 8
+
+
+def test_waiting_for_something_that_has_changed_returns_at_once():
+    assert atomics.wait_for_change(np.array([3]), 0, 2, 10**9) == 3
+
+
+def test_waiting_does_not_outlast_its_patience():
+    started = time.perf_counter()
+    assert atomics.wait_for_change(np.array([2]), 0, 2, 2_000) == 2
+    assert time.perf_counter() - started >= 0.002
+
+
+@pytest.mark.parametrize("array", [np.zeros(2, np.int32), np.zeros((2, 2), np.int64), np.zeros(2)])
+def test_only_int64_vectors_are_taken(array):
+    with pytest.raises(Exception, match=r"No implementation|Failed in nopython"):
+        atomics.read(array, 0)
