@@ -61,7 +61,7 @@ class Node(Protocol):
 class Executor(Protocol):
     """Runs nodes. Errors of nodes come out of `check` and `wait`, and stop all nodes."""
 
-    def start(self, nodes: Sequence[Node], channels: Sequence[Channel], driver: Bell) -> None:
+    def start(self, nodes: Sequence[Node], channels: Sequence[Channel[Any]], driver: Bell) -> None:
         """Begin to run nodes; `driver` is the bell of the thread that calls."""
 
     def check(self) -> None:
@@ -74,33 +74,39 @@ class Executor(Protocol):
         """Let the steps under way end, then run none any more. Idempotent."""
 
 
-class Channel:
-    """A bounded queue of messages, each `words` integers, from one node to one other. Puts ring the consumer's
-    bell, takes the producer's. `watch`, if set, is told of every message in words."""
+class Channel(Generic[Item]):
+    """A bounded queue of messages from one node to one other. Puts ring the consumer's bell, takes the producer's.
+    `watch`, if set, is told of every message in words."""
 
-    def __init__(self, name: str, capacity: int, words: int, producer: Bell, consumer: Bell):
+    def __init__(self, name: str, capacity: int, producer: Bell, consumer: Bell):
         self.name = name
-        self.ring = queue.new_ring(capacity, words)
         self.watch: Callable[[str], None] | None = None
-        self._capacity = capacity
+        self._ring = queue.new_ring(capacity, 1)  # numbers of the slots that are filled
+        self._slots: list[Item | None] = [None] * capacity
+        self._at = self._next = 0  # slots: the producer's to fill, the consumer's to empty
+        self._put, self._taken = np.zeros(1, np.int64), np.zeros(1, np.int64)
         self._producer, self._consumer = producer, consumer
-        self._put, self._taken = np.zeros(words, np.int64), np.zeros(words, np.int64)
 
-    def put(self, *message: int) -> bool:
+    def put(self, message: Item) -> bool:
         """Append a message; False, and nothing changed, if the channel is full. The producer's."""
-        self._put[:] = message
-        if not queue.put(self.ring, self._put):
+        if not self.room:
             return False
+        self._slots[self._at] = message
+        self._put[0] = self._at
+        queue.put(self._ring, self._put)
+        self._at = (self._at + 1) % len(self._slots)
         if self.watch is not None:
             self.watch(f"{self.name} <- {message}")
         self._consumer.ring()
         return True
 
-    def take(self) -> tuple[int, ...] | None:
+    def take(self) -> Item | None:
         """The oldest message, or None. The consumer's."""
-        if not queue.take(self.ring, self._taken):
+        if not len(self):
             return None
-        message = tuple(self._taken.tolist())
+        message, self._slots[self._next] = self._slots[self._next], None
+        self._next = (self._next + 1) % len(self._slots)
+        queue.take(self._ring, self._taken)  # now that the slot is empty, the producer may have it
         if self.watch is not None:
             self.watch(f"{self.name} -> {message}")
         self._producer.ring()
@@ -108,11 +114,11 @@ class Channel:
 
     def __len__(self) -> int:
         """Messages that wait."""
-        return int(queue.waiting(self.ring))
+        return int(queue.waiting(self._ring))
 
     @property
     def room(self) -> int:
-        return self._capacity - len(self)
+        return len(self._slots) - len(self)
 
 
 class Outbox(Generic[Item]):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from streamjoin.runtime.node import Bell, Channel, Node
 
@@ -52,7 +53,7 @@ class Simulator:
         self._driver = Bell()
         self._failure: BaseException | None = None
 
-    def start(self, nodes: Sequence[Node], channels: Sequence[Channel], driver: Bell) -> None:
+    def start(self, nodes: Sequence[Node], channels: Sequence[Channel[Any]], driver: Bell) -> None:
         self._nodes, self._driver = list(nodes), driver
         for channel in channels:
             channel.watch = lambda line: self.trace.append(f"    {line}")

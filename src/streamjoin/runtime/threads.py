@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 from streamjoin.runtime.node import Bell, Channel, Node
 from streamjoin.runtime.placement import cores, pin
@@ -25,7 +26,7 @@ class Threads:
         self._crew = _Crew()
         self._finalizer = weakref.finalize(self, self._crew.stop)
 
-    def start(self, nodes: Sequence[Node], channels: Sequence[Channel], driver: Bell) -> None:
+    def start(self, nodes: Sequence[Node], channels: Sequence[Channel[Any]], driver: Bell) -> None:
         self._crew.start(nodes, driver)
 
     def check(self) -> None:
