@@ -1,0 +1,75 @@
+"""Equality probes of full subwindows, structure by structure, over batch size, subwindow size and partition count.
+
+PanJoin's Figures 10c, 11c and 12c. A probe matches one tuple on average, and all pairs (probe, slot) are written.
+Subwindows are sealed, as all but the newest of a window are. Without a number of partitions a structure has as many as
+the engine gives it (about 64 tuples each). The scan is left out where it would take seconds a batch.
+One pinned thread, processor time, the best of five runs after one that warms up; every run has other probes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from benchmarks.subwindows import (
+    PARTITIONED,
+    STRUCTURES,
+    Array,
+    best_probe_rate,
+    empty,
+    label,
+    pin,
+    uniform_keys,
+)
+
+from streamjoin.index.protocol import Subwindow
+from streamjoin.kernels.pairs import PairBuffer
+
+BATCHES = (1, 16, 256, 4096, 65_536, 1 << 20)
+LARGEST, SMALLER = 1 << 23, (1 << 16, 1 << 20)
+PARTITIONS = (1024, 16_384, 131_072)
+SECONDS = 0.05  # of a run
+MOST_COMPARISONS = 1 << 32  # of a batch that is scanned
+
+
+def sealed(structure: str, partitions: int | None, keys: Array) -> Subwindow:
+    """A full subwindow."""
+    window = empty(structure, len(keys), partitions, keys)
+    window.insert(keys, np.arange(len(keys), dtype=np.int32))
+    window.seal()
+    return window
+
+
+def rows_of(structure: str, size: int, partitions: int | None) -> list[dict[str, Any]]:
+    window, pairs = sealed(structure, partitions, uniform_keys(size, size)), PairBuffer(1 << 17)
+    name = {"series": label(structure, partitions), "structure": structure}
+    return [
+        {
+            **name,
+            "size": size,
+            "partitions": partitions,
+            "batch": batch,
+            "probes_per_s": best_probe_rate(window, "equi", 1, batch, pairs, SECONDS),
+        }
+        for batch in BATCHES
+        if structure != "scan" or batch * size < MOST_COMPARISONS
+    ]
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: probes per second by structure, sizes and batch. Summary: the best rate of each in the largest one."""
+    pin()
+    largest = 1 << 20 if quick else LARGEST
+    rows = []
+    for size in (*(size for size in SMALLER if size < largest), largest):
+        for structure in STRUCTURES:
+            counts = (None, *PARTITIONS) if structure in PARTITIONED and size == largest else (None,)
+            for partitions in counts:
+                rows += rows_of(structure, size, partitions)
+    summary = {
+        f"{structure}: most probes/s": max(
+            line["probes_per_s"] for line in rows if (line["structure"], line["size"]) == (structure, largest)
+        )
+        for structure in STRUCTURES
+    }
+    return {"rows": rows, "summary": summary}

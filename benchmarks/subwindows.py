@@ -1,0 +1,137 @@
+"""What the benchmarks of single subwindows share: the structures by name, keys, and timed insertion and probing.
+
+Tuples are (32-bit key, slot), as in the paper (Pan & Jacobsen, section V-A). Selectivity is the average number of
+tuples of a full subwindow that a probe matches. Everything runs on one thread, the paper's probes on eight.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from streamjoin.index.bisort import BISortSubwindow
+from streamjoin.index.hash import HashSubwindow
+from streamjoin.index.protocol import Subwindow
+from streamjoin.index.raptable import RaPTableSubwindow
+from streamjoin.index.wibtree import WiBTreeSubwindow
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
+
+SEED = 20181005
+RANGE = 2**31 - 1
+INT32 = np.dtype(np.int32)
+RUNS = 5
+Array = np.ndarray[Any, Any]
+Structure = Callable[[int, np.dtype[Any], Subwindow | None], Subwindow]
+
+
+class ScanSubwindow:
+    """Keys as they came: what a nested-loop join holds. A `Subwindow` whose slots are positions."""
+
+    def __init__(self, capacity: int, dtype: np.dtype[Any], predecessor: Subwindow | None = None):
+        self._keys, self._count = np.empty(capacity, dtype), 0
+        self._scan = band_scan(((BandShape(0, "i4"),),))
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        return self._keys.nbytes
+
+    def insert(self, keys: Array, slots: Array) -> None:
+        self._keys[self._count : self._count + len(keys)] = keys
+        self._count += len(keys)
+
+    def seal(self) -> None:
+        self._keys = self._keys[: self._count]
+
+    def probe(self, lows: Array, highs: Array, start: Array, stop: Array, pairs: PairBuffer) -> Iterator[int]:
+        cursor = np.zeros(CURSOR_SIZE, np.int64)
+        while cursor[0] != DONE:
+            pairs.reserve(MIN_ROOM)
+            before = pairs.count
+            keys, out = (self._keys[: self._count],), (pairs.probe, pairs.pos)
+            pairs.count = self._scan(start, stop, keys, (lows,), (highs,), cursor, *out, before)
+            yield before
+
+
+PLAIN: dict[str, Structure] = {"scan": ScanSubwindow, "hash": HashSubwindow, "bisort": BISortSubwindow}
+PARTITIONED = ("raptable", "wibtree")
+STRUCTURES = (*PLAIN, *PARTITIONED)
+
+
+def empty(structure: str, capacity: int, partitions: int | None, like: Array) -> Subwindow:
+    """An empty subwindow. A RaP-Table gets splitters that suit `like`, as from a predecessor in a chain."""
+    if structure == "raptable":
+        table = RaPTableSubwindow(len(like), INT32, partitions=min(partitions or len(like), len(like)))
+        table.insert(like, np.arange(len(like), dtype=np.int32))
+        splitters = table.adjusted_splitters(partitions) if partitions else None
+        return RaPTableSubwindow(capacity, INT32, table, partitions=partitions, splitters=splitters)
+    if structure == "wibtree":
+        return WiBTreeSubwindow(capacity, INT32, partitions=partitions)
+    return PLAIN[structure](capacity, INT32, None)
+
+
+def uniform_keys(count: int, distinct: int | None = None) -> Array:
+    """Random keys; with `distinct`, multiples of RANGE / distinct."""
+    random = np.random.default_rng(SEED)
+    if distinct is None:
+        return random.integers(0, RANGE, count, dtype=np.int32)
+    return random.integers(0, distinct, count, dtype=np.int32) * np.int32(RANGE // distinct)
+
+
+def bounds(kind: str, size: int, matches: int, count: int, seed: int) -> tuple[Array, Array]:
+    """Probes that match `matches` of `size` tuples on average: equalities if there are `size // matches` keys, or
+    bands over uniform ones."""
+    random = np.random.default_rng(seed)
+    if kind == "equi":
+        distinct = size // matches
+        keys = random.integers(0, distinct, count, dtype=np.int32) * np.int32(RANGE // distinct)
+        return keys, keys
+    width = RANGE * matches // size
+    lows = random.integers(0, RANGE - width, count, dtype=np.int32)
+    return lows, lows + np.int32(width)
+
+
+def probe_seconds(window: Subwindow, lows: Array, highs: Array, batch: int, pairs: PairBuffer) -> float:
+    """Processor time for all the probes, batch by batch, all pairs written."""
+    start, stop = np.zeros(batch, np.int64), np.full(batch, len(window), np.int64)
+    started = time.process_time()
+    for begin in range(0, len(lows), batch):
+        low = lows[begin : begin + batch]
+        high = low if highs is lows else highs[begin : begin + batch]
+        for _ in window.probe(low, high, start, stop, pairs):
+            pairs.count = 0
+    return time.process_time() - started
+
+
+def best_probe_rate(
+    window: Subwindow, kind: str, matches: int, batch: int, pairs: PairBuffer, seconds: float
+) -> float:
+    """Probes per second, the best of RUNS after one that warms up. A run has other probes than the one before, and as
+    many batches as take about `seconds`, one at least."""
+    size, count, best = len(window), 1, np.inf
+    for number in range(RUNS + 1):
+        probes = bounds(kind, size, matches, count * batch, SEED + 1 + number)
+        taken = probe_seconds(window, *probes, batch, pairs) / (count * batch)
+        if number:
+            best = min(best, taken)
+        else:
+            taken = probe_seconds(window, *bounds(kind, size, matches, batch, SEED), batch, pairs) / batch
+            count = max(1, round(seconds / (taken * batch)))
+    return 1 / best
+
+
+def label(structure: str, partitions: int | None) -> str:
+    return structure if partitions is None else f"{structure}, P = {partitions:,}"
+
+
+def pin() -> None:
+    """Stay on one core, where the system lets us."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
