@@ -75,8 +75,8 @@ def rows_of(kind: str, size: int, matches: int) -> list[dict[str, Any]]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: probes per second by kind, structure and selectivity. Summary: how little the rate of records depends on the
-    selectivity, and at each the fastest line with pairs out."""
+    """Rows: probes per second by kind, structure and selectivity. Summary: how little the rate of records depends
+    on the selectivity, and at each the fastest line with pairs out."""
     pin()
     size = 1 << 20 if quick else SIZE
     rows, summary = [], {}
