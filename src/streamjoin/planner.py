@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import partial
 
 from streamjoin.codegen.programs import WindowProgram, has_one_key, has_two_ends, is_equality
-from streamjoin.index.access import BandChoice, Choice, FixedChoice, Structure
 from streamjoin.index.adaptive import AdaptiveWindow
 from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chain import ChainWindow
+from streamjoin.index.chooser import BandChoice, Chooser, FixedChoice, Structure
 from streamjoin.index.hash import HashSubwindow
 from streamjoin.index.protocol import WindowIndex
 from streamjoin.index.raptable import RaPTableSubwindow
@@ -30,6 +31,7 @@ STRUCTURES: dict[str, tuple[Structure, bool]] = {
     "wibtree": (WiBTreeSubwindow, False),
 }
 INDEXES = ("scan", *STRUCTURES)
+MOST_WORKERS = 64
 ORDERS = ("any", "punctuated", "timestamp")
 
 
@@ -55,8 +57,12 @@ def make_plan(spec: JoinSpec, topology: str, index: str, workers: int | None, or
     _check("topology", topology, ("auto", *TOPOLOGIES))
     _check("index", index, ("auto", *INDEXES))
     _check("order", order, ORDERS)
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise SpecError(f"workers is {workers!r}; allowed: a whole number from 1 on, or None")
+    if workers is not None and (
+        isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= MOST_WORKERS
+    ):
+        raise SpecError(
+            f"workers is {workers!r}; allowed: a whole number from 1 on, up to {MOST_WORKERS}, or None"
+        )
     analysis = None if isinstance(spec.predicate, CallablePredicate) else analyse(spec.predicate)
     chosen = "three_step" if topology == "auto" else topology
     reasons = [_topology_reason(spec, chosen, topology, workers, order)]
@@ -70,7 +76,7 @@ def make_plan(spec: JoinSpec, topology: str, index: str, workers: int | None, or
         spec,
         chosen,
         indexes,
-        TOPOLOGIES[chosen].workers,
+        min(workers or _cores(), TOPOLOGIES[chosen].most_workers),
         order,
         index == "auto",
         analysis,
@@ -86,9 +92,9 @@ def make_window(plan: Plan, side: str) -> WindowIndex:
         return ScanWindow(program)
     structure, equality = STRUCTURES[name]
     bands = program.indexable(equality)
-    choose: Choice = FixedChoice(program, structure, bands)
+    choose: Chooser = FixedChoice(program, name, structure, bands)
     if plan.adaptive and not equality:
-        choose = BandChoice(program, structure, STRUCTURES["hash"][0], bands)
+        choose = BandChoice(program, name, structure, bands, STRUCTURES["hash"][0])
     make_chain = partial(ChainWindow, choose, len(program.keys.keys))
     return AdaptiveWindow(ScanWindow(program), make_chain) if plan.adaptive else make_chain()
 
@@ -120,6 +126,11 @@ def _not_applicable(asked: str, path: AccessPath | None) -> str:
     return f"index {asked!r} needs {needs} for the {path.stored} window; the predicate offers: {offers}"
 
 
+def _cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _check(what: str, given: object, allowed: tuple[str, ...]) -> None:
     if given not in allowed:
         raise SpecError(f"{what} is {given!r}; allowed: {', '.join(allowed)}")
@@ -128,7 +139,7 @@ def _check(what: str, given: object, allowed: tuple[str, ...]) -> None:
 def _topology_reason(spec: JoinSpec, chosen: str, asked: str, workers: int | None, order: str) -> str:
     why = "as asked" if asked != "auto" else "it has the least latency"
     reason = f"topology {chosen}: {why}; one thread, the caller's"
-    if workers is not None and workers > TOPOLOGIES[chosen].workers:
+    if workers is not None and workers > TOPOLOGIES[chosen].most_workers:
         reason += f" ({workers} workers were asked for)"
     if spec.left_window.rows or spec.right_window.rows:
         return reason + "; tuples wait for their place in the total order, which row windows need"

@@ -18,9 +18,10 @@ import streamjoin as sj
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index import chain
-from streamjoin.index.access import BandAccess, FixedChoice
+from streamjoin.index.access import BandAccess
 from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chain import ChainWindow
+from streamjoin.index.chooser import FixedChoice
 from streamjoin.index.protocol import Reach, Subwindow, Tuples
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.planner import STRUCTURES
@@ -57,7 +58,7 @@ SERVED = {name: EQUAL if equality else PLANE for name, (_, equality) in STRUCTUR
 def make_window(name: str, structure: Any = None) -> ChainWindow:
     program = PROGRAMS[SERVED[name]]
     made, equality = STRUCTURES[name]
-    choose = FixedChoice(program, structure or made, program.indexable(equality))
+    choose = FixedChoice(program, name, structure or made, program.indexable(equality))
     return ChainWindow(choose, len(program.keys.keys))
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from strategies import numbered, pairs_of, push_all, specs, windows
-from streamjoin.index import access, adaptive, chain
+from streamjoin.index import access, adaptive, chain, chooser
 from streamjoin.planner import INDEXES, ORDERS
 
 SORTED = ("bisort", "raptable", "wibtree")
@@ -132,7 +132,7 @@ def subwindows(smallest: int, largest: int) -> Iterator[None]:
         patch.setattr(chain, "LARGEST", largest)
         patch.setattr(adaptive, "COMPARISONS_WORTH_AN_INDEX", 0)
         patch.setattr(adaptive, "FEWEST_TUPLES", largest)
-        patch.setattr(access, "MANY_CANDIDATES", 0)
+        patch.setattr(chooser, "MANY_CANDIDATES", 0)
         patch.setattr(access, "CELLS_AT_ONCE", 5)
         yield
 

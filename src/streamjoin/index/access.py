@@ -8,14 +8,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from streamjoin.codegen.programs import Intervals, Table, WindowProgram
+from streamjoin.codegen.programs import COMPOSITE, Intervals, Table, WindowProgram
 from streamjoin.index.protocol import Subwindow
 from streamjoin.kernels import grid
 from streamjoin.kernels.check import band_check
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import Clauses
-
-Structure = Callable[[int, np.dtype, Subwindow | None], Subwindow]
+from streamjoin.semantics.render import to_sql
 
 # A probe that touches more cells than these is met with the whole subwindow: asking for a cell costs as much as
 # checking this many tuples.
@@ -24,7 +23,7 @@ CELLS_AT_ONCE = 65_536
 
 
 class Access(Protocol):
-    """A way to find candidates in a subwindow. `condition`: what it serves, as text. `dtype` is that of its keys,
+    """A way to find candidates in a subwindow. `condition`: the keys it serves, as text. `dtype` is that of its keys,
     `unchecked` the clauses that candidates have still to satisfy and the numbers of their bands, `check` the kernel for
     those (`kernels.check.band_check`)."""
 
@@ -47,12 +46,19 @@ class Access(Protocol):
         """Candidates for the probes that asked, as `Subwindow.probe` appends them."""
 
 
+def key_text(program: WindowProgram, band: int) -> str:
+    """The key of a band as SQL; of COMPOSITE, all equality keys."""
+    if band == COMPOSITE:
+        return ", ".join(to_sql(clause.bands[0].key) for clause in program.clauses if clause.is_equality)
+    return to_sql(program.bounds.bands[band].key)
+
+
 class BandAccess:
     """One clause of the predicate, known by its first band, or all its equalities as one."""
 
     def __init__(self, program: WindowProgram, band: int):
         self.program, self.band = program, band
-        self.condition = program.condition(band)
+        self.condition = key_text(program, band)
         self.dtype = program.band_dtype(band)
         self.unchecked = program.other_bands(band)
 
@@ -67,7 +73,12 @@ class BandAccess:
         return self.program.intervals(probing, self.band)
 
     def probe(
-        self, subwindow: Subwindow, questions: Intervals, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
+        self,
+        subwindow: Subwindow,
+        questions: Intervals,
+        start: np.ndarray,
+        stop: np.ndarray,
+        pairs: PairBuffer,
     ) -> Iterator[int]:
         lows, highs, asking = questions
         if asking is None:
@@ -92,8 +103,8 @@ def _ask(
 
 
 class Cells(NamedTuple):
-    """What probes ask a grid: `cells` that `asking` touch, if all of them fit at once, else None and the `narrow` probes
-    with the `bounds` of all; `wide` ones would touch too many. `ends` counts the cells of narrow probes up to each."""
+    """What probes ask a grid: the `cells` that `asking` touch, or None if those are too many at once. `narrow` probes
+    touch few, up to each one `ends` in all; `wide` ones too many. `bounds`: of all probes."""
 
     bounds: list[np.ndarray]
     wide: np.ndarray
@@ -115,8 +126,8 @@ class GridAccess:
     def __init__(
         self, program: WindowProgram, bands: tuple[int, int], widths: tuple[float, float], capacity: int
     ):
-        self.program, self.bands, self.widths = program, bands, widths
-        self.condition = " AND ".join(program.condition(band) for band in bands)
+        self.program, self.bands, self.widths, self.capacity = program, bands, widths, capacity
+        self.condition = f"grid over {' and '.join(key_text(program, band) for band in bands)}"
         self.most_cells = max(FEW_CELLS, capacity // TUPLES_WORTH_A_CELL)
         everything = [number for number, _ in enumerate(program.bounds.bands)]
         self.unchecked = (program.shapes, everything)

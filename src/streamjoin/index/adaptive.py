@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from streamjoin.index.chain import ChainWindow
+from streamjoin.index.chooser import Workload
 from streamjoin.index.protocol import Reach, Tuples, WindowIndex
 from streamjoin.index.scan import ScanWindow
 from streamjoin.kernels.pairs import PairBuffer
@@ -20,12 +21,11 @@ FEWEST_TUPLES = 4_096
 class AdaptiveWindow:
     """A `WindowIndex` that begins as a scan and becomes what `make_index` makes when the scan gets slow."""
 
-    def __init__(self, scan: ScanWindow, make_index: Callable[[], ChainWindow]):
+    def __init__(self, scan: ScanWindow, make_index: Callable[[Workload], ChainWindow]):
         self._scan: ScanWindow | None = scan
         self._window: WindowIndex = scan
         self._make_index = make_index
-        self._batch = 1.0  # probes at a time, lately
-        self._recent: Tuples | None = None
+        self._workload = Workload()
 
     @property
     def comparisons(self) -> int:
@@ -47,22 +47,19 @@ class AdaptiveWindow:
 
     def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
         self._window.insert(tuples, rank)
-        slow = len(self) >= FEWEST_TUPLES and self._batch * len(self) > COMPARISONS_WORTH_AN_INDEX
+        slow = len(self) >= FEWEST_TUPLES and self._workload.batch * len(self) > COMPARISONS_WORTH_AN_INDEX
         if slow and self._scan is not None:
             self._become_index(self._scan, rank)
 
     def _become_index(self, scan: ScanWindow, rank: np.ndarray) -> None:
-        index = self._make_index()
-        if self._recent is not None:
-            index.sample(self._recent)
+        index = self._make_index(self._workload)
         index.insert(scan.tuples(), rank)
         index.comparisons = scan.comparisons
-        self._window, self._scan, self._recent = index, None, None
+        self._window, self._scan = index, None
 
     def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer) -> Iterator[int]:
-        self._batch += (len(probes) - self._batch) / 8
         if self._scan is not None and len(probes):
-            self._recent = probes  # no more than the last batch
+            self._workload.observe(probes)
         return self._window.probe(probes, reach, pairs)
 
     def expire(self, reach: Reach) -> None:

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from streamjoin.index.access import Access, Choice
+from streamjoin.index.access import Access
+from streamjoin.index.chooser import Choice, Chooser, Workload
 from streamjoin.index.protocol import Reach, Subwindow, Tuples
 from streamjoin.index.sliding import MOST_TUPLES, SlidingColumns
 from streamjoin.kernels.check import band_check
@@ -25,31 +27,32 @@ from streamjoin.kernels.scan import BandShape
 SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
 SHARE = 4  # a new subwindow is made for this part of what the window holds
 
-SAMPLED_PROBES = 64
-
 
 @dataclass
 class Link:
     """One subwindow of the chain. Its tuples are rows first..first+count-1, counted since the window was made."""
 
     subwindow: Subwindow
-    access: Access
+    choice: Choice
     capacity: int
     first: int
     count: int = 0
     oldest: int = 0  # least and greatest ts
     newest: int = 0
 
+    @property
+    def access(self) -> Access:
+        return self.choice.access
+
 
 class ChainWindow:
     """A `WindowIndex` over a chain. `choose` gives each new subwindow its structure and what it is asked, from
-    its capacity, the tuples held, and some recent probes."""
+    its capacity, the tuples held, and the workload."""
 
-    def __init__(self, choose: Choice, key_count: int):
-        self.choose = choose
+    def __init__(self, choose: Chooser, key_count: int, workload: Workload | None = None):
+        self.choose, self.workload = choose, workload or Workload()
         self.comparisons = 0  # candidates that subwindows found
         self._key_names = [f"key{number}" for number in range(key_count)]
-        self._recent: Tuples | None = None
         self._links: deque[Link] = deque()
         self._gone = 0  # rows dropped so far
         self._disorder = 0  # the last row that came with a smaller ts than the one before it
@@ -67,24 +70,30 @@ class ChainWindow:
     def nbytes(self) -> int:
         return self._rows.nbytes + sum(link.subwindow.nbytes for link in self._links)
 
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The subwindows, oldest first."""
+        return tuple(self._links)
+
     def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
         """Add tuples to the newest subwindow, and to new ones when it is full."""
-        if not len(tuples):
+        count = len(tuples)
+        if not count:
             return
-        if len(self) + len(tuples) > MOST_TUPLES:
+        if len(self) + count > MOST_TUPLES:
             raise MemoryError(
                 f"a window can hold {MOST_TUPLES:,} tuples; narrow it, or let the slower stream catch up"
             )
-        held = self["ts"]
+        held, stored = self["ts"], tuples.stored
         if len(held) and tuples.ts[0] < held[-1]:
             self._disorder = self._gone + len(held)
-        self._rows.append({"ts": tuples.ts, "id": tuples.id, "source": tuples.source, **tuples.stored})
+        self._rows.append({"ts": tuples.ts, "id": tuples.id, "source": tuples.source, **stored})
         done = 0
-        while done < len(tuples):
+        while done < count:
             link = self._open_link()
             part = slice(done, done + link.capacity - link.count)
-            stored = {name: array[part] for name, array in tuples.stored.items()}
-            done += self._fill(link, tuples.ts[part], link.access.keys(stored), stored["key_ok"])
+            rows = stored if count <= part.stop and not done else {n: a[part] for n, a in stored.items()}
+            done += self._fill(link, tuples.ts[part], link.access.keys(rows), rows["key_ok"])
 
     def _open_link(self) -> Link:
         """The newest link, if it has room, or a new one."""
@@ -94,94 +103,98 @@ class ChainWindow:
         if last is not None:
             last.subwindow.seal()
         capacity = min(max(SMALLEST, 1 << (len(self) // SHARE).bit_length()), LARGEST)
-        structure, access = self.choose(capacity, self._rows.live(), self._recent)
-        previous = last.subwindow if last is not None and last.access is access else None
-        subwindow = structure(capacity, access.dtype, previous)
+        choice = self.choose(capacity, self._rows.live(), self.workload)
+        previous = last.subwindow if last is not None and last.access is choice.access else None
+        subwindow = choice.make(capacity, choice.access.dtype, previous)
         first = self._gone if last is None else last.first + last.count
-        self._links.append(Link(subwindow, access, capacity, first))
+        self._links.append(Link(subwindow, choice, capacity, first))
         return self._links[-1]
-
-    def sample(self, probes: Tuples) -> None:
-        """Remember some probes, for the choice of the next subwindow."""
-        self._recent = probes.pick(np.arange(min(len(probes), SAMPLED_PROBES)))
 
     def _fill(self, link: Link, ts: np.ndarray, keys: np.ndarray, ok: np.ndarray) -> int:
         """Insert into one link; tuples with a NULL key match nothing and stay out of the index."""
-        slots = np.arange(link.count, link.count + len(ts), dtype=np.int32)
-        if not ok.all():
+        count = len(ts)
+        slots = np.arange(link.count, link.count + count, dtype=np.int32)
+        if np.count_nonzero(ok) < count:
             keys, slots = keys[ok], slots[ok]
         if len(slots):
             link.subwindow.insert(keys, slots)
         oldest, newest = int(ts[0]), int(ts[-1])
         link.oldest = oldest if link.count == 0 else min(link.oldest, oldest)
         link.newest = newest if link.count == 0 else max(link.newest, newest)
-        link.count += len(ts)
-        return len(ts)
+        link.count += count
+        return count
 
     def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer) -> Iterator[int]:
         """Each subwindow in reach is asked for its candidates, which are checked for the rest of the predicate."""
-        if not len(self) or not len(probes):
+        if not self._links or not len(probes):
             return
-        kept = np.flatnonzero(probes.probing["probe_ok"])
-        if len(kept) < len(probes):
+        ok, kept = probes.probing["probe_ok"], None
+        if np.count_nonzero(ok) < len(ok):
+            kept = np.flatnonzero(ok)
             probes, reach = probes.pick(kept), reach.pick(kept)
-        if not len(probes):
+            if not len(kept):
+                return
+        self.workload.observe(probes)
+        questions: dict[Access, Any] = {}
+        for link, start, stop, timed in self._in_reach(reach, len(probes)):
+            access, begin = link.access, np.int32(link.first - self._gone)
+            if access not in questions:
+                questions[access] = access.questions(probes.probing)
+            for before in access.probe(link.subwindow, questions[access], start, stop, pairs):
+                if pairs.count > before:
+                    self.comparisons += pairs.count - before
+                    pairs.pos[before : pairs.count] += begin
+                    self._check(access, probes, timed, pairs, before)
+                    if kept is not None:
+                        pairs.probe[before : pairs.count] = kept[pairs.probe[before : pairs.count]]
+                yield before
+
+    def _in_reach(
+        self, reach: Reach, count: int
+    ) -> Iterator[tuple[Link, np.ndarray, np.ndarray, Reach | None]]:
+        """The links that some probe may reach, the range of slots for each probe, and the reach again if that has to be
+        checked tuple by tuple."""
+        if self._disorder > self._gone:
+            for link in self._links:
+                if not reach.misses(link.oldest, link.newest):
+                    covered = reach.covers(link.oldest, link.newest)
+                    yield link, *whole(count, link.count), None if covered else reach
             return
-        self.sample(probes)
-        ordered = self._disorder <= self._gone
-        start, stop = reach.positions(self["ts"]) if ordered else (None, None)
+        start, stop = reach.positions(self["ts"])
+        # Neither end falls from probe to probe.
+        first, last_first, first_last, last = int(start[0]), int(start[-1]), int(stop[0]), int(stop[-1])
         for link in self._links:
             begin = link.first - self._gone
-            timed = False
-            if start is not None and stop is not None:
-                low = np.clip(start - begin, 0, link.count)
-                high = np.clip(stop - begin, 0, link.count)
-                if not (low < high).any():
-                    continue
-            else:
-                if reach.misses(link.oldest, link.newest):
-                    continue
-                timed = not reach.covers(link.oldest, link.newest)
-                low, high = np.zeros(len(probes), np.int64), np.full(len(probes), link.count)
-            yield from self._probe_link(
-                link, begin, probes, (low, high), reach if timed else None, kept, pairs
-            )
-
-    def _probe_link(
-        self,
-        link: Link,
-        begin: int,
-        probes: Tuples,
-        slots: tuple[np.ndarray, np.ndarray],
-        timed: Reach | None,
-        kept: np.ndarray,
-        pairs: PairBuffer,
-    ) -> Iterator[int]:
-        for before in link.access.probe(link.subwindow, probes.probing, *slots, pairs):
-            fresh = slice(before, pairs.count)
-            self.comparisons += pairs.count - before
-            pairs.pos[fresh] += np.int32(begin)
-            self._check(link.access, probes, timed, pairs, before)
-            fresh = slice(before, pairs.count)
-            pairs.probe[fresh] = kept[pairs.probe[fresh]]
-            yield before
+            end = begin + link.count
+            if last_first <= begin and end <= first_last:
+                yield link, *whole(count, link.count), None
+            elif first < end and begin < last:
+                low, high = (np.minimum(np.maximum(at - begin, 0), link.count) for at in (start, stop))
+                yield link, low, high, None
 
     def _check(
         self, access: Access, probes: Tuples, timed: Reach | None, pairs: PairBuffer, before: int
     ) -> None:
         """Keep the fresh pairs that satisfy what the access leaves open and, if asked, the reach."""
         shapes, numbers = access.unchecked
-        keys = tuple(self[name] for name in self._key_names)
-        lows = tuple(probes.probing.get(f"low{number}", keys[0][:0]) for number in numbers)
-        highs = tuple(probes.probing.get(f"high{number}", keys[0][:0]) for number in numbers)
+        if timed is not None and timed.low is None:
+            timed = None
+        if not shapes and timed is None:
+            return
+        keys = tuple([self[name] for name in self._key_names])
+        lows = tuple([probes.probing.get(f"low{number}", keys[0][:0]) for number in numbers])
+        highs = tuple([probes.probing.get(f"high{number}", keys[0][:0]) for number in numbers])
+        check = access.check
         if timed is not None and timed.low is not None:
-            shapes = (*shapes, (BandShape(len(keys), "i8"),))
+            check = band_check((*shapes, (BandShape(len(keys), "i8"),)))
             keys, lows, highs = (*keys, self["ts"]), (*lows, timed.low), (*highs, timed.high)
-        if shapes:
-            ok = self["key_ok"]
-            pairs.count = band_check(shapes)(
-                pairs.probe, pairs.pos, before, pairs.count, ok, keys, lows, highs
-            )
+        pairs.count = check(pairs.probe, pairs.pos, before, pairs.count, self["key_ok"], keys, lows, highs)
+
+    def tuples(self) -> Tuples:
+        """All tuples held, in their stored role and in the order they came; valid until the next change."""
+        rows = self._rows.live()
+        ts, id_, source = (rows.pop(name) for name in ("ts", "id", "source"))
+        return Tuples(ts, id_, source, rows, {}, nulls=bool(len(ts)) and not rows["key_ok"].all())
 
     def expire(self, reach: Reach) -> None:
         """Drop the oldest subwindows, as far as nothing in them can be reached."""
@@ -202,3 +215,10 @@ class ChainWindow:
     def clear(self) -> None:
         while self._links:
             self._drop_first()
+
+
+def whole(probes: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """All slots, for every probe."""
+    stop = np.empty(probes, np.int64)
+    stop.fill(slots)
+    return np.zeros(probes, np.int64), stop
