@@ -83,8 +83,8 @@ class Ours:
         return found
 
     def records(self, batch: Batch) -> int:
-        firsts, lasts = self.window.probe_records(*batch)
-        return int((lasts - firsts).sum())
+        records = self.window.probe_records(*batch)
+        return int((records.lasts - records.firsts).sum())
 
 
 class Numpy:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamjoin.index.bisort as bisort
-from streamjoin.index.bisort import BISortSubwindow, sort_batch
+from streamjoin.index.bisort import BISortSubwindow, Records, sort_batch
 from streamjoin.kernels import sorted_probe
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.sorting import FANOUT, SHORT, index_size
@@ -128,15 +128,54 @@ def test_zeros_are_equal_and_nan_keys_match_nothing():
         assert found(window, bound, bound) == [(0, 0), (0, 1)]
 
 
-def test_records_point_into_the_sorted_slots():
+def expanded(records: Records) -> Pairs:
+    probes, slots = records.expand()
+    return sorted(zip(probes.tolist(), slots.tolist(), strict=True))
+
+
+def test_records_are_places_of_the_main_array():
     window = filled(np.array([30, 10, 20, 10], np.int32), [3])
-    firsts, lasts = window.probe_records(np.array([10, 25, 99], np.int32), np.array([20, 35, 9], np.int32))
-    assert [window.sorted_slots[f:l].tolist() for f, l in zip(firsts, lasts, strict=True)] == [
-        [1, 3, 2],
-        [0],
-        [],
-    ]
+    records = window.probe_records(np.array([10, 25, 99], np.int32), np.array([20, 35, 9], np.int32))
+    assert (records.firsts[:2].tolist(), records.lasts[:2].tolist()) == ([0, 3], [3, 4])
     assert window.sorted_keys.tolist() == [10, 10, 20, 30]
+    assert window.sorted_slots.tolist() == [1, 3, 2, 0]
+    assert expanded(records) == [(0, 1), (0, 2), (0, 3), (1, 0)]
+
+
+def test_several_bands_of_a_probe_are_several_records():
+    window = filled(np.array([30, 10, 20, 10], np.int32), [])
+    asking = np.array([7, 7, 2])
+    records = window.probe_records(
+        np.array([10, 25, 20], np.int32), np.array([12, 35, 20], np.int32), asking=asking
+    )
+    assert len(records) == 3
+    assert expanded(records) == [(2, 2), (7, 0), (7, 1), (7, 3)]
+
+
+def test_unequal_is_one_labelled_record():
+    window = filled(np.array([3.0, 1.0, np.nan, 2.0, 1.0, -np.inf]), [2])
+    values = np.array([1.0, 9.0, np.nan])
+    records = window.probe_records(values, values, outside=True)
+    assert (len(records), records.outside) == (3, True)
+    everything = [(1, slot) for slot in (0, 1, 3, 4, 5)]
+    assert expanded(records) == [(0, 0), (0, 3), (0, 5), *everything]
+
+
+def test_the_cost_of_records_does_not_grow_with_what_they_cover():
+    """Four levels of nodes lead to 40,000 keys; each bound is searched through them once."""
+    random = np.random.default_rng(6)
+    window = filled(random.permutation(40_000).astype(np.int32), [])
+    window.seal()
+    lows = random.integers(0, 40_000, 160).astype(np.int32)
+    covered, looked_at = [], []
+    for width in (0, 15, 16, 1000, 40_000):
+        for outside in (False, True):
+            records = window.probe_records(lows, lows + np.int32(width), outside=outside)
+            assert len(records) == len(lows)
+            covered.append(len(records.expand()[0]))
+            looked_at.append(records.nodes)
+    assert max(covered) > 10_000 * min(covered)
+    assert max(looked_at) <= (2 * 4 + 1) * len(lows)
 
 
 def test_an_empty_subwindow_gives_nothing():
@@ -144,7 +183,8 @@ def test_an_empty_subwindow_gives_nothing():
     low, high = np.array([-(2**31)], np.int32), np.array([2**31 - 1], np.int32)
     window.insert(low[:0], low[:0])
     assert found(window, low, high) == []
-    assert [ends.tolist() for ends in window.probe_records(low, high)] == [[0], [0]]
+    assert expanded(window.probe_records(low, high)) == []
+    assert expanded(window.probe_records(low, high, outside=True)) == []
     window.seal()
     assert found(window, low, high) == []
 
@@ -175,9 +215,10 @@ def test_pairs_and_records_are_those_of_the_definition(dtype, data):
     if data.draw(st.booleans()):
         window.seal()
         assert found(window, lows, highs, start, stop, room, drain) == expected
-    firsts, lasts = window.probe_records(lows, highs)
-    records = [(i, int(s)) for i in range(probes) for s in window.sorted_slots[firsts[i] : lasts[i]]]
-    assert sorted(records) == defined(keys, lows, highs, np.zeros(probes), np.full(probes, count))
+    whole = np.zeros(probes), np.full(probes, count)
+    assert expanded(window.probe_records(lows, highs)) == defined(keys, lows, highs, *whole)
+    unequal = np.argwhere((keys < lows[:, None]) | (keys > lows[:, None]))
+    assert expanded(window.probe_records(lows, lows, outside=True)) == [(i, s) for i, s in unequal.tolist()]
     assert_sound(window, keys)
 
 

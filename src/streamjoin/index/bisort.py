@@ -9,6 +9,7 @@ own moves balance the merges into the main array that it saves.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import isqrt
 from typing import NamedTuple
 
@@ -63,6 +64,40 @@ class Probes(NamedTuple):
     stop: np.ndarray
     order: np.ndarray = NO_ORDER
     follow: bool = False
+
+
+@dataclass(frozen=True)
+class Records:
+    """Results as places of the main array, <id_start, id_end>, whose number and cost do not depend on how many tuples
+    match (section III-D).
+
+    Record i belongs to probe asking[i], or to probe i if that is None: it matches the tuples at places firsts[i] to
+    lasts[i] - 1, or, labelled `outside`, all but those. `slots` are those of the main array, valid until it changes;
+    `nodes`, of 16 keys each, were looked at.
+    """
+
+    firsts: np.ndarray
+    lasts: np.ndarray
+    asking: np.ndarray | None
+    outside: bool
+    slots: np.ndarray
+    nodes: int
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    def expand(self) -> tuple[np.ndarray, np.ndarray]:
+        """The pairs (probe, slot) that the records stand for; O(pairs)."""
+        probes = np.arange(len(self)) if self.asking is None else self.asking
+        begins, ends = self.firsts.astype(np.int64), self.lasts.astype(np.int64)
+        if self.outside:
+            begins = np.concatenate([np.zeros_like(begins), ends])
+            ends = np.concatenate([self.firsts, np.full(len(self), len(self.slots))])
+            probes = np.concatenate([probes, probes])
+        sizes = ends - begins
+        before = np.cumsum(sizes) - sizes
+        places = np.arange(sizes.sum()) + np.repeat(begins - before, sizes)
+        return np.repeat(probes, sizes), self.slots[places]
 
 
 class SortedRun:
@@ -168,15 +203,25 @@ class BISortSubwindow:
         """The slots of the main array, which records point into; valid until the next change."""
         return self._main.slots[: self._main.count]
 
-    def probe_records(self, lows: np.ndarray, highs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Places [first, last) of `sorted_slots` for each interval (int32), after the buffer is merged into it.
+    def probe_records(
+        self,
+        lows: np.ndarray,
+        highs: np.ndarray,
+        asking: np.ndarray | None = None,
+        outside: bool = False,
+    ) -> Records:
+        """A record for each interval [lows[i], highs[i]], of probe asking[i] or i, after the buffer is merged into the
+        main array; O(log n) each, whatever it covers. Those of one probe must not meet.
 
-        O(log n) an interval, whatever it covers. Several bands of a probe are several intervals.
+        `outside`: what matches is key < low or key > high, as in `<>`: one record instead of two. NaN matches nothing.
         """
         self._flush()
         main, firsts, lasts = self._main, np.empty(len(lows), np.int32), np.empty(len(lows), np.int32)
-        find_records(main.keys, main.index, main.count, lows, highs, firsts, lasts)
-        return firsts, lasts
+        nodes = find_records(main.keys, main.index, main.count, lows, highs, firsts, lasts)
+        if outside and self.dtype.kind == "f":
+            unknown = np.isnan(lows) | np.isnan(highs)
+            firsts[unknown], lasts[unknown] = 0, main.count
+        return Records(firsts, lasts, asking, outside, self.sorted_slots, nodes)
 
     def probe(
         self, lows: np.ndarray, highs: np.ndarray, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
