@@ -12,8 +12,9 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,10 +103,11 @@ class Join:
         self._results = ResultBuffer(max_results)
         self._topology: Topology = TOPOLOGIES[plan.topology](
             plan.spec,
-            {side: make_window(plan, side) for side in SIDES},
+            partial(make_window, plan),
             {side: plan.programs[side].residual for side in SIDES},
             plan.order,
             self._fetch,
+            plan.workers,
         )
         self._sources = Sources()
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
@@ -320,6 +322,7 @@ class Join:
             try:
                 if self._state == "open":
                     self._run()
+                    batches = batches or self._drain()
             except BaseException:
                 if self._failure is None or not batches:
                     raise
@@ -411,12 +414,12 @@ class Join:
             right_late=self._late["right"].next_id,
             left_window=len(windows["left"]),
             right_window=len(windows["right"]),
-            comparisons=self._topology.comparisons,
+            comparisons=sum(self._topology.comparisons),
             matches=self._results.total,
             buffered_results=self._results.rows,
             payload_rows=sum(store.row_count for store in payload.values()),
             window_bytes=sum(window.nbytes for window in windows.values()),
-            worker_comparisons=(self._topology.comparisons,),
+            worker_comparisons=self._topology.comparisons,
             latency=self._latency.histogram(),
         )
 
@@ -484,8 +487,9 @@ def join_tables(
             join.source(side, "")
         while waiting := [side for side in SIDES if at[side] < len(times[side])]:
             side = min(waiting, key=lambda s: times[s][at[s]])
-            join.push(side, batches[side].slice(at[side], BATCH_ROWS), timeout=0.0)
-            at[side] += BATCH_ROWS
+            with suppress(Backpressure):  # then poll first
+                join.push(side, batches[side].slice(at[side], BATCH_ROWS), timeout=0.0)
+                at[side] += BATCH_ROWS
             while ready := join.poll():
                 results += [batch.replace_schema_metadata(spec.schema.metadata) for batch in ready]
         results += join.finish().to_batches()

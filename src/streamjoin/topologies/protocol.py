@@ -19,6 +19,7 @@ from streamjoin.semantics.expressions import Column, Expr
 OTHER = {"left": "right", "right": "left"}
 
 Residuals = Mapping[str, Expr | None]
+MakeWindow = Callable[[str], WindowIndex]
 Fetch = Callable[[str, tuple[Column, ...], np.ndarray], dict[Column, ColumnData]]
 
 
@@ -45,27 +46,40 @@ class Matches:
         return {"left": self.left, "right": self.right}
 
 
-class Topology(Protocol):
-    """A way to run a join. Made from (spec, windows by side, the residual condition that each window leaves
-    to be checked, order, fetch).
+class WindowSize(Protocol):
+    """What a window of one side holds, over all workers."""
 
-    `orders`: the output orders it can keep. `workers`: how many threads it uses. `settles`: whether
-    tuples wait for their place in the total order.
+    def __len__(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Topology(Protocol):
+    """A way to run a join. Made from (spec, a function that makes an empty window of a side, the residual condition
+    that each window leaves to be checked, order, fetch, workers).
+
+    `orders`: the output orders it can keep. `most_workers`: how many threads it can use. `settles`: whether tuples
+    wait for their place in the total order. One with threads of its own works on while nobody calls; what it tells of
+    itself is then as of a moment ago.
     """
 
     orders: tuple[str, ...]
-    workers: int
+    most_workers: int
     settles: bool
-    windows: Mapping[str, WindowIndex]
 
     @property
-    def comparisons(self) -> int: ...
+    def windows(self) -> Mapping[str, WindowSize]: ...
+
+    @property
+    def comparisons(self) -> tuple[int, ...]:
+        """Made so far, by worker."""
 
     def held(self, side: str) -> int:
         """Tuples of a side that are in its window or wait for their turn."""
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop everything and let threads end; nothing will be pushed any more."""
 
     def oldest_id(self, side: str) -> int | None:
         """The smallest id among those; O(held)."""
@@ -79,10 +93,12 @@ class Topology(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no work waits."""
+        """Whether nothing is left for `step` to do: no work waits, or threads have all of it and no results wait.
+        Once both sides have ended: whether all is done."""
 
     def step(self, most: float) -> Matches:
-        """Do a part of the waiting work; at most `most` results, or those of a single tuple."""
+        """Do a part of the waiting work, or wait until threads have done some; at most `most` results, or those of
+        a single tuple."""
 
     @property
     def least_result_time(self) -> float:

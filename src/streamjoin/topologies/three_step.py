@@ -22,12 +22,12 @@ import numpy as np
 
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.codegen.evaluate import Filter
-from streamjoin.index.protocol import Reach, Tuples, WindowIndex
+from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.index.sliding import SortedTuples
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, Matches, Residuals
+from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 LARGEST_STEP = 16_384  # probes in one step
@@ -37,19 +37,20 @@ class ThreeStep:
     """The procedure on one thread. `fetch` gives payload columns of row ids, for residual conditions."""
 
     orders: tuple[str, ...] = ("any", "punctuated", "timestamp")
-    workers = 1
+    most_workers = 1
 
     def __init__(
         self,
         spec: JoinSpec,
-        windows: Mapping[str, WindowIndex],
+        make_window: MakeWindow,
         residuals: Residuals,
         order: str,
         fetch: Fetch,
+        workers: int = 1,
     ):
         self.spec, self.order, self._fetch = spec, order, fetch
         self.settles = order == "timestamp" or spec.left_window.rows or spec.right_window.rows
-        self.windows = windows
+        self.windows = {side: make_window(side) for side in SIDES}
         self._residuals = {side: None if e is None else Filter(e) for side, e in residuals.items()}
         self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
         self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
@@ -62,8 +63,8 @@ class ThreeStep:
         self._pairs = PairBuffer(65_536)
 
     @property
-    def comparisons(self) -> int:
-        return sum(window.comparisons for window in self.windows.values())
+    def comparisons(self) -> tuple[int, ...]:
+        return (sum(window.comparisons for window in self.windows.values()),)
 
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
         self._ranks = ranks
