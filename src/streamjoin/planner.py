@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import os
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,7 +31,6 @@ STRUCTURES: dict[str, tuple[Structure, bool]] = {
     "wibtree": (WiBTreeSubwindow, False),
 }
 INDEXES = ("scan", *STRUCTURES)
-MOST_WORKERS = 64
 MOST_WORKERS = 64
 ORDERS = ("any", "punctuated", "timestamp")
 
@@ -126,11 +124,6 @@ def _not_applicable(asked: str, path: AccessPath | None) -> str:
         return f"index {asked!r} needs {needs}, and a callable offers none; allowed: auto, scan"
     offers = "; ".join(describe_path(path))
     return f"index {asked!r} needs {needs} for the {path.stored} window; the predicate offers: {offers}"
-
-
-def _cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cores() -> int:
