@@ -1,0 +1,332 @@
+"""A job: what `streamjoin run` reads from a TOML file, checked before Spark starts, and how it becomes a query.
+
+A file has the tables `[join]`, `[left]` and `[right]` with their `[[left.source]]`, `[sink]`, `[run]` and `[spark]`
+(docs/jobs.md is the reference). Relative paths are relative to the file. Every mistake is reported at once.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamjoin.semantics.errors import PredicateError, SpecError, WindowError
+from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.windows import RowWindow, TimeWindow, Window, nanoseconds
+from streamjoin.spark.sinks import Sink, read_sink
+from streamjoin.spark.sources import Input, local_path
+from streamjoin.spark.tables import JobError, TomlTable, shown
+
+HOW = ("inner", "left", "right", "full", "semi", "anti")
+ORDERS = ("any", "timestamp")
+PARTITIONINGS = ("auto", "hash", "matrix", "range")
+INDEXES = ("auto", "scan", "hash", "bisort", "raptable", "wibtree")
+# One way to say a thing: these settings of Spark have a key in the file.
+ELSEWHERE = {
+    "spark.master": "spark.master",
+    "spark.app.name": "run.name",
+    "spark.jars.packages": "spark.packages",
+}
+TRIGGERS = ("asap", "available-now")
+SOME_WINDOW: Window = TimeWindow("1 s")  # stands in for one that was refused
+_WINDOW = (
+    'a duration such as "15 minutes", { rows = 1000 }, or one for each side, such as '
+    '{ left = "10 minutes", right = 0 }'
+)
+
+
+@dataclass(frozen=True)
+class JoinTable:
+    """`[join]`: the arguments of `window_join`."""
+
+    on: str
+    window: Window | tuple[Window, Window]
+    how: str
+    lateness: str | None
+    workers: int | None
+    order: str
+    partitioning: str
+    index: str
+    suffix: str
+
+    @classmethod
+    def read(cls, table: TomlTable) -> JoinTable:
+        lateness = table.text("lateness", 'a duration, such as "10 seconds"', None)
+        if lateness is not None and duration(table, "lateness", lateness) < 0:
+            table.complain("lateness", f"is {lateness!r}: it can not be negative")
+        return cls(
+            table.text("on", "the condition in SQL, such as 'abs(left.x - right.a) <= 10'") or "",
+            read_window(table),
+            table.choice("how", HOW, "inner"),
+            lateness,
+            table.whole("workers", "how many state partitions the join is spread over", None),
+            table.choice("order", ORDERS, "any"),
+            table.choice("partitioning", PARTITIONINGS, "auto"),
+            table.choice("index", INDEXES, "auto"),
+            table.text("suffix", "what a right column gets whose name is taken", "_right"),
+        )
+
+
+@dataclass(frozen=True)
+class Side:
+    """`[left]` or `[right]`: the time column and the sources, which are united."""
+
+    time: str
+    inputs: tuple[Input, ...]
+
+    @classmethod
+    def read(cls, table: TomlTable, folder: Path, side: str) -> Side:
+        schema = table.text("schema", "the columns of all sources, such as 'ts TIMESTAMP, x INT'", None)
+        tables = table.tables("source", f"at least one table [[{side}.source]]")
+        inputs = [Input.read(source, folder, schema, side) for source in tables]
+        read = cls(table.text("time", "the time column", "ts"), tuple(i for i in inputs if i is not None))
+        read.check_columns(table)
+        return read
+
+    @property
+    def columns(self) -> types.StructType | None:
+        """The columns of the side, if the file alone tells them."""
+        return self.inputs[0].columns if self.inputs else None
+
+    def check_columns(self, table: TomlTable) -> None:
+        """Complain if the sources differ in their columns, or the time column is none."""
+        first, columns = plain(self.columns), self.columns
+        for at, other in enumerate(self.inputs[1:], 1):
+            if first and plain(other.columns) and plain(other.columns) != first:
+                table.complain(
+                    f"source[{at}]",
+                    f"has the columns {described(other.columns)}, but source[0] has {described(columns)}: "
+                    "sources of a side are united, so they must agree (select renames and casts)",
+                )
+        if not columns:
+            return
+        if self.time not in columns.names:
+            table.complain(
+                "time", f"is {self.time!r}, which is no column; allowed: {', '.join(columns.names)}"
+            )
+        elif not isinstance(columns[self.time].dataType, (types.TimestampType, types.TimestampNTZType)):
+            kind = columns[self.time].dataType.simpleString().upper()
+            table.complain(
+                "time", f"is {self.time!r} of type {kind}: Spark needs a TIMESTAMP (select can make one)"
+            )
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        first, *others = (each.load(spark) for each in self.inputs)
+        for other in others:
+            first = first.unionByName(other)
+        return first
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """`[run]`: when micro-batches start, and what survives a restart."""
+
+    name: str
+    trigger: str
+    checkpoint: str | None
+    log: str
+
+    @classmethod
+    def read(cls, table: TomlTable, path: Path, sink: Sink) -> RunTable:
+        trigger = table.text("trigger", 'asap, available-now, or a duration such as "10 seconds"', "asap")
+        if trigger not in TRIGGERS and duration(table, "trigger", trigger) <= 0:
+            table.complain(
+                "trigger", f"is {trigger!r}; allowed: {', '.join(TRIGGERS)}, or a duration above zero"
+            )
+        checkpoint = table.text("checkpoint", "a folder for the query's state", None)
+        if checkpoint is None and sink.durable:
+            table.complain(
+                "checkpoint",
+                f"is missing, and a {sink.kind} sink needs one: give a folder for the query's state",
+            )
+        return cls(
+            table.text("name", "a name for the query", path.stem),
+            trigger,
+            local_path(checkpoint, path.parent),
+            local_path(table.text("log", "a file for Spark's log", f"{path.stem}.spark.log"), path.parent)
+            or "",
+        )
+
+
+@dataclass(frozen=True)
+class SparkTable:
+    """`[spark]`: where it runs. `packages` are fetched by Spark; `settings` win over ours."""
+
+    master: str | None
+    packages: tuple[str, ...]
+    settings: dict[str, str]
+
+    @classmethod
+    def read(cls, table: TomlTable) -> SparkTable:
+        packages = table.texts("packages", "Maven coordinates, such as 'group:artifact:1.0'", ())
+        for package in packages:
+            if package.count(":") != 2:
+                table.complain("packages", f"has {package!r}; allowed: group:artifact:version")
+        settings = table.settings("settings", '"spark.executor.memory" = "8g"')
+        for name in settings:
+            if not name.startswith("spark."):
+                table.complain(f"settings.{name}", "is no setting of Spark: their names begin with 'spark.'")
+            elif name in ELSEWHERE:
+                table.complain(f"settings.{name}", f"has a key of its own: use {ELSEWHERE[name]}")
+        master = table.text("master", "a Spark master, such as 'local[4]' or 'spark://host:7077'", None)
+        return cls(master, packages, settings)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job file, read and checked."""
+
+    path: Path
+    join: JoinTable
+    left: Side
+    right: Side
+    sink: Sink
+    run: RunTable
+    spark: SparkTable
+
+    @classmethod
+    def read(cls, path: Path) -> Job:
+        """The job in a file; `JobError` tells everything that is wrong with it."""
+        problems: list[tuple[str, str]] = []
+        top = TomlTable(parse_file(path), "", problems)
+        folder = path.resolve().parent
+        join, spark = (
+            top.table("join", "a table [join]"),
+            top.table("spark", "a table [spark]", optional=True),
+        )
+        run, sink = top.table("run", "a table [run]", optional=True), top.table("sink", "a table [sink]")
+        sides = {side: top.table(side, f"a table [{side}]") for side in SIDES}
+        chosen = read_sink(sink, folder)
+        job = cls(
+            path,
+            JoinTable.read(join),
+            Side.read(sides["left"], folder, "left"),
+            Side.read(sides["right"], folder, "right"),
+            chosen,
+            RunTable.read(run, folder / path.name, chosen),
+            SparkTable.read(spark),
+        )
+        for table in (join, *sides.values(), run, spark, top):
+            table.close()
+        if not problems:
+            job.check_spec(join)
+        if problems:
+            raise JobError(str(path), problems)
+        return job
+
+    @property
+    def spec(self) -> JoinSpec | None:
+        """The join as the embedded engine would take it; None if only Spark can tell the columns."""
+        left, right = self.left.columns, self.right.columns
+        if left is None or right is None:
+            return None
+        return JoinSpec(
+            to_arrow_schema(left, timezone="UTC"),
+            to_arrow_schema(right, timezone="UTC"),
+            self.join.on,
+            self.join.window,
+            self.left.time,
+            self.right.time,
+            lateness=self.join.lateness,
+            suffix=self.join.suffix,
+        )
+
+    def check_spec(self, table: TomlTable) -> None:
+        """Complain about a predicate, window or suffix that does not fit the columns."""
+        try:
+            _ = self.spec
+        except PredicateError as error:
+            table.complain("on", str(error).replace("\n", "\n    "))
+        except WindowError as error:
+            table.complain("window", str(error))
+        except SpecError as error:
+            table.complain("", str(error))
+
+    def results(self, spark: SparkSession) -> DataFrame:
+        """The joined stream, not started."""
+        from streamjoin.spark import window_join
+
+        join = self.join
+        return window_join(
+            self.left.load(spark),
+            self.right.load(spark),
+            join.on,
+            window=join.window,
+            left_time=self.left.time,
+            right_time=self.right.time,
+            how=join.how,
+            lateness=join.lateness,
+            workers=join.workers,
+            order=join.order,
+            partitioning=join.partitioning,
+            index=join.index,
+            suffix=join.suffix,
+        )
+
+    def start(self, spark: SparkSession) -> StreamingQuery:
+        """Start the query; it goes on from its checkpoint if there is one."""
+        writer = self.sink.write(self.results(spark)).outputMode("append")
+        if self.sink.kind != "memory":  # whose query is named like its table
+            writer = writer.queryName(self.run.name)
+        if self.run.checkpoint is not None:
+            writer = writer.option("checkpointLocation", self.run.checkpoint)
+        if self.run.trigger == "available-now":
+            return writer.trigger(availableNow=True).start()
+        seconds = 0.0 if self.run.trigger == "asap" else float(nanoseconds(self.run.trigger, "trigger")) / 1e9
+        return writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds").start()
+
+
+def parse_file(path: Path) -> dict[str, Any]:
+    """The TOML in a file; one that is missing or no TOML is a `JobError`."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        problem = "there is no such file"
+    except (OSError, UnicodeDecodeError) as error:
+        problem = f"it can not be read: {error}"
+    except tomllib.TOMLDecodeError as error:
+        problem = f"it is no TOML: {error}"
+    raise JobError(str(path), [("", problem)])
+
+
+def duration(table: TomlTable, name: str, text: str) -> Fraction:
+    """A duration in nanoseconds; one that is none is complained about."""
+    return table.checked(name, lambda: nanoseconds(text, "it"), Fraction(1))
+
+
+def read_window(table: TomlTable) -> Window | tuple[Window, Window]:
+    """`window = "15 minutes"`, `{ rows = 9 }`, or `{ left = ..., right = ... }` of these."""
+    value = table.take("window", (str, int, dict), _WINDOW)
+    if isinstance(value, dict) and set(value) == set(SIDES):
+        return one_window(table, "window.left", value["left"]), one_window(
+            table, "window.right", value["right"]
+        )
+    return SOME_WINDOW if value is None else one_window(table, "window", value)
+
+
+def one_window(table: TomlTable, name: str, value: object) -> Window:
+    """A window of one kind; what is none is complained about."""
+
+    def make() -> Window:
+        if isinstance(value, dict) and set(value) == {"rows"}:
+            return RowWindow(value["rows"])
+        if isinstance(value, str) or (value == 0 and isinstance(value, int) and not isinstance(value, bool)):
+            return TimeWindow(value)  # zero needs no unit
+        raise WindowError(f"is {shown(value)}: give {_WINDOW}")
+
+    return table.checked(name, make, SOME_WINDOW)
+
+
+def plain(columns: types.StructType | None) -> dict[str, types.DataType]:
+    """Names and types, without what does not matter to a union."""
+    return {} if columns is None else {column.name: column.dataType for column in columns}
+
+
+def described(columns: types.StructType | None) -> str:
+    return ", ".join(f"{name} {kind.simpleString().upper()}" for name, kind in plain(columns).items())

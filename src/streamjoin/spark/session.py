@@ -1,0 +1,148 @@
+"""The Spark session a job runs in: Java found, settings with a reason each, Spark's log kept out of the terminal."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from streamjoin.semantics.errors import StreamJoinError
+from streamjoin.spark.job import Job
+
+JAVA_VERSION = 17  # the oldest that Spark 4 runs on
+# As in scripts/java.sh, which installs one where none is found.
+JAVA_FOLDERS = (
+    "/usr/lib/jvm/*",
+    "/opt/java*",
+    "/opt/jdk*",
+    "/usr/local/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
+    "/opt/homebrew/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
+    "~/.sdkman/candidates/java/current",
+)
+KAFKA_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+DEFAULT_MASTER = "local[*]"
+
+
+class SparkStartError(StreamJoinError, RuntimeError):
+    """Spark could not be started: no Java, a package that can not be fetched, a master that does not answer."""
+
+
+def settings_of(job: Job, master: str) -> dict[str, str]:
+    """What the session of a job is made with. Settings of the job file win."""
+    local = master.startswith("local")
+    settings = {
+        "spark.app.name": job.run.name,
+        "spark.master": master,
+        # transformWithState keeps its state in RocksDB; no other provider has the column families it needs.
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        # A micro-batch then writes what changed, and not a snapshot of the whole state.
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # Times without a zone in the input must mean the same on every machine.
+        "spark.sql.session.timeZone": "UTC",
+        # The line of its progress bar would run through ours.
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if local:
+        # The driver is the cluster: nobody has to reach it from outside, and no port is left open.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings["spark.ui.enabled"] = "false"
+        # Every shuffle partition costs a state store commit a micro-batch: no more of them than cores.
+        settings["spark.sql.shuffle.partitions"] = str(job.join.workers or cores(master))
+    packages = packages_of(job)
+    if packages:
+        settings["spark.jars.packages"] = ",".join(packages)
+    return settings | job.spark.settings
+
+
+def packages_of(job: Job) -> tuple[str, ...]:
+    """The packages Spark has to fetch: those of the file, and the Kafka connector if it is used and not given."""
+    kinds = {each.source.kind for side in (job.left, job.right) for each in side.inputs} | {job.sink.kind}
+    given = (*job.spark.packages, job.spark.settings.get("spark.jars", ""))
+    if "kafka" not in kinds or any("spark-sql-kafka" in name for name in given):
+        return job.spark.packages
+    return (KAFKA_CONNECTOR, *job.spark.packages)
+
+
+def cores(master: str) -> int:
+    """The cores of a local master: `local`, `local[4]`, `local[*]`, `local-cluster[2,1,1024]`."""
+    numbers = re.search(r"\[(.*)\]", master)
+    first, *rest = numbers[1].split(",") if numbers else ["1"]
+    if first.strip() == "*":
+        return os.cpu_count() or 1
+    each = int(rest[0]) if master.startswith("local-cluster") else 1
+    return int(first) * each
+
+
+def open_session(job: Job, master: str | None) -> SparkSession:
+    """A session of its own for the job; `master` (of the command line) wins over the file's.
+
+    Spark's log and that of its workers go to the job's log file.
+    """
+    chosen = master or job.spark.master or DEFAULT_MASTER
+    os.environ["JAVA_HOME"] = str(find_java())
+    if chosen.startswith("local"):
+        # Spark warns about a host name that resolves to loopback; loopback is what we want here.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # The workers need what is installed here; the first python3 on the PATH may be another.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    conf = SparkConf(loadDefaults=False)
+    for name, value in settings_of(job, chosen).items():
+        conf.set(name, value)
+    log = Path(job.run.log)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with log.open("ab") as errors:
+            gateway = launch_gateway(conf, {"stderr": errors})  # type: ignore[no-untyped-call]
+        return SparkSession(SparkContext(gateway=gateway, conf=conf))
+    except Exception as error:  # what py4j and PySpark raise here has no common base
+        raise SparkStartError(start_failure(error, log, packages_of(job))) from error
+
+
+def start_failure(error: Exception, log: Path, packages: tuple[str, ...]) -> str:
+    """Why Spark did not start, in the words of its log where it has any."""
+    text = log.read_text(errors="replace")
+    if missing := re.findall(r":: (\S+#\S+;\S+): not found", text):
+        return (
+            f"Spark could not fetch {', '.join(sorted(set(missing)))}, which {', '.join(packages)} needs. Check the "
+            f'network, or name others in spark.packages, or give their files in spark.settings "spark.jars" ({log})'
+        )
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return f"Spark did not start: {first}\nits log: {log}"
+
+
+def find_java() -> Path:
+    """The home of a Java that is new enough: JAVA_HOME, the one on the PATH, or one in the usual folders."""
+    on_path = shutil.which("java")
+    homes = [os.environ["JAVA_HOME"]] if os.environ.get("JAVA_HOME") else []
+    homes += [str(Path(on_path).resolve().parents[1])] if on_path else []
+    homes += [home for folder in JAVA_FOLDERS for home in sorted(glob.glob(os.path.expanduser(folder)))]
+    for home in map(Path, homes):
+        if (version := java_version(home)) is not None and version >= JAVA_VERSION:
+            return home
+    raise SparkStartError(
+        f"Spark needs Java {JAVA_VERSION} or newer, and there is none in JAVA_HOME, on the PATH or in the usual "
+        "folders. `make java` in the checkout looks for one and installs it if it may. By hand: "
+        "sudo apt-get install openjdk-17-jre-headless (Debian, Ubuntu), sudo dnf install java-17-openjdk-headless "
+        "(Fedora), brew install openjdk@17 (macOS); or set JAVA_HOME to one you have"
+    )
+
+
+def java_version(home: Path) -> int | None:
+    """The major version of the Java at `home`; None if it does not run."""
+    try:
+        told = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    version = re.search(r'version "(\d+)', told.stderr)
+    return int(version[1]) if version else None

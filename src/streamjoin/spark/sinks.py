@@ -1,0 +1,149 @@
+"""Where results go: one frozen class a kind, read from a job file, that turns results into a writer.
+
+A files sink holds every row exactly once, whatever fails: Spark commits its files with the micro-batch. Kafka
+gets every row at least once: the last micro-batch before a crash is written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from streamjoin.spark.sources import FILE_FORMATS, local_path
+from streamjoin.spark.tables import TomlTable
+
+
+class Sink(Protocol):
+    """A place for results. `durable` ones need a checkpoint, or a restart would write everything again."""
+
+    kind: ClassVar[str]
+    durable: ClassVar[bool]
+
+    def write(self, results: DataFrame) -> DataStreamWriter:
+        """A writer that is ready to be started."""
+
+
+@dataclass(frozen=True)
+class FilesSink:
+    """A folder of Parquet, JSON or CSV files."""
+
+    kind: ClassVar[str] = "files"
+    durable: ClassVar[bool] = True
+    path: str
+    format: str
+    partition_by: tuple[str, ...]
+    options: dict[str, str]
+
+    @classmethod
+    def read(cls, table: TomlTable, folder: Path) -> FilesSink:
+        return cls(
+            local_path(table.text("path", "a folder, such as 'out'"), folder) or "",
+            table.choice("format", FILE_FORMATS, "parquet"),
+            table.texts("partition_by", "columns of the result, a folder for each of their values", ()),
+            table.settings("options", 'compression = "zstd"'),
+        )
+
+    def write(self, results: DataFrame) -> DataStreamWriter:
+        writer = results.writeStream.format(self.format).options(**self.options).option("path", self.path)
+        return writer.partitionBy(*self.partition_by) if self.partition_by else writer
+
+
+@dataclass(frozen=True)
+class KafkaSink:
+    """A Kafka topic: a JSON object a row; `key` is the column that chooses the partition."""
+
+    kind: ClassVar[str] = "kafka"
+    durable: ClassVar[bool] = True
+    servers: str
+    topic: str
+    key: str | None
+    options: dict[str, str]
+
+    @classmethod
+    def read(cls, table: TomlTable, folder: Path) -> KafkaSink:
+        return cls(
+            ",".join(table.texts("servers", "the brokers, such as 'localhost:9092'")),
+            table.text("topic", "the topic's name"),
+            table.text("key", "a column of the result", None),
+            table.settings("options", '"kafka.compression.type" = "zstd"'),
+        )
+
+    def write(self, results: DataFrame) -> DataStreamWriter:
+        records = [F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value")]
+        if self.key is not None:
+            records.append(F.col(self.key).cast("string").alias("key"))
+        writer = results.select(*records).writeStream.format("kafka").options(**self.options)
+        return writer.option("kafka.bootstrap.servers", self.servers).option("topic", self.topic)
+
+
+@dataclass(frozen=True)
+class ConsoleSink:
+    """The first rows of every micro-batch, printed."""
+
+    kind: ClassVar[str] = "console"
+    durable: ClassVar[bool] = False
+    rows: int
+    truncate: bool
+
+    @classmethod
+    def read(cls, table: TomlTable, folder: Path) -> ConsoleSink:
+        return cls(table.whole("rows", "rows shown of each micro-batch", 20), table.flag("truncate", True))
+
+    def write(self, results: DataFrame) -> DataStreamWriter:
+        return (
+            results.writeStream.format("console")
+            .option("numRows", self.rows)
+            .option("truncate", self.truncate)
+        )
+
+
+@dataclass(frozen=True)
+class MemorySink:
+    """A temporary table of the session, for a caller in Python: `spark.table(name)`."""
+
+    kind: ClassVar[str] = "memory"
+    durable: ClassVar[bool] = False
+    table: str
+
+    @classmethod
+    def read(cls, table: TomlTable, folder: Path) -> MemorySink:
+        return cls(table.text("table", "the name of the temporary table", "results"))
+
+    def write(self, results: DataFrame) -> DataStreamWriter:
+        return results.writeStream.format("memory").queryName(self.table)
+
+
+@dataclass(frozen=True)
+class NoopSink:
+    """Every row is computed and dropped: for measuring the rest."""
+
+    kind: ClassVar[str] = "noop"
+    durable: ClassVar[bool] = False
+
+    @classmethod
+    def read(cls, table: TomlTable, folder: Path) -> NoopSink:
+        return cls()
+
+    def write(self, results: DataFrame) -> DataStreamWriter:
+        return results.writeStream.format("noop")
+
+
+SINKS: dict[str, Callable[[TomlTable, Path], Sink]] = {
+    sink.kind: sink.read for sink in (FilesSink, KafkaSink, ConsoleSink, MemorySink, NoopSink)
+}
+
+
+def read_sink(table: TomlTable, folder: Path) -> Sink:
+    """The sink of a `[sink]` table; what is wrong with it is in the table's problems."""
+    kind = table.choice("kind", tuple(SINKS))
+    if kind is None:
+        return NoopSink()
+    sink = SINKS[kind](table, folder)
+    table.close()
+    return sink

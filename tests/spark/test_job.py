@@ -1,0 +1,342 @@
+"""Job files: what they become, and that every mistake is told with its key, before Spark starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import types
+
+import streamjoin as sj
+from streamjoin.spark.ddl import parse_ddl
+from streamjoin.spark.job import Job
+from streamjoin.spark.sinks import ConsoleSink, FilesSink, KafkaSink, MemorySink, NoopSink
+from streamjoin.spark.sources import FilesSource, GeneratorSource, KafkaSource, RateSource, SocketSource
+from streamjoin.spark.tables import JobError
+
+ROOT = Path(__file__).parents[2]
+JOIN = '[join]\non = "abs(left.x - right.a) <= 10"\nwindow = "15 minutes"\n'
+SIDES = '[left]\nsource = { kind = "generator" }\n[right]\nsource = { kind = "generator" }\n'
+SINK = '[sink]\nkind = "noop"\n'
+MINIMAL = JOIN + SIDES + SINK
+
+
+def read(tmp_path: Path, text: str) -> Job:
+    path = tmp_path / "job.toml"
+    path.write_text(text)
+    return Job.read(path)
+
+
+def mistakes(tmp_path: Path, text: str) -> dict[str, str]:
+    """The complaints about a file, by key."""
+    with pytest.raises(JobError) as refused:
+        read(tmp_path, text)
+    assert str(tmp_path / "job.toml") in str(refused.value)
+    found = dict(refused.value.problems)
+    assert len(found) == len(refused.value.problems), "a key is told once"
+    return found
+
+
+def test_the_smallest_job_has_defaults_for_the_rest(tmp_path):
+    job = read(tmp_path, MINIMAL)
+    assert job.join.window == sj.TimeWindow("15 minutes")
+    assert (job.join.how, job.join.order, job.join.index, job.join.workers) == ("inner", "any", "auto", None)
+    assert [each.source for each in job.left.inputs] == [GeneratorSource("left", 1000, None, 1)]
+    assert job.left.time == "ts"
+    assert isinstance(job.sink, NoopSink)
+    assert (job.run.name, job.run.trigger, job.run.checkpoint) == ("job", "asap", None)
+    assert job.spark.master is None
+
+
+def test_a_job_with_everything(tmp_path):
+    (tmp_path / "in").mkdir()
+    job = read(
+        tmp_path,
+        """
+        [join]
+        on = "left.symbol = right.symbol AND left.price BETWEEN right.bid AND right.ask"
+        window = { left = "10 minutes", right = 0 }
+        how = "left"
+        lateness = "10 seconds"
+        workers = 4
+        order = "timestamp"
+        partitioning = "hash"
+        index = "hash"
+        suffix = "_quote"
+
+        [left]
+        time = "at"
+        schema = "at TIMESTAMP, symbol STRING, price DECIMAL(10, 2)"
+        [[left.source]]
+        kind = "files"
+        path = "in"
+        format = "csv"
+        header = true
+        malformed = "drop"
+        max_files = 5
+        options = { sep = ";", recursiveFileLookup = true }
+        [[left.source]]
+        kind = "kafka"
+        servers = ["one:9092", "two:9092"]
+        topics = ["trades", "more-trades"]
+        starting = "latest"
+        max_rows = 1000
+
+        [right]
+        [right.source]
+        kind = "socket"
+        port = 9999
+        format = "json"
+        schema = "t BIGINT, symbol STRING, bid DECIMAL(10, 2), ask DECIMAL(10, 2)"
+        select = ["timestamp_millis(t) AS ts", "symbol", "bid", "ask"]
+
+        [sink]
+        kind = "kafka"
+        servers = "one:9092"
+        topic = "matches"
+        key = "symbol"
+
+        [run]
+        name = "fills"
+        trigger = "10 seconds"
+        checkpoint = "state/fills"
+
+        [spark]
+        master = "spark://host:7077"
+        packages = ["org.example:thing_2.13:1.0"]
+        [spark.settings]
+        spark.executor.memory = "8g"
+        "spark.task.cpus" = 2
+        """,
+    )
+    assert job.join.window == (sj.TimeWindow("10 minutes"), sj.TimeWindow(0))
+    files, kafka = (each.source for each in job.left.inputs)
+    assert isinstance(files, FilesSource)
+    assert (files.path, files.format, files.malformed, files.max_files) == (
+        str(tmp_path / "in"),
+        "csv",
+        "drop",
+        5,
+    )
+    assert files.options == {"sep": ";", "recursiveFileLookup": "true"}
+    assert isinstance(kafka, KafkaSource)
+    assert (kafka.servers, kafka.topics) == ("one:9092,two:9092", ("trades", "more-trades"))
+    assert isinstance(job.right.inputs[0].source, SocketSource)
+    assert job.right.columns is None, "only Spark knows what select gives"
+    assert job.spec is None
+    assert isinstance(job.sink, KafkaSink)
+    assert job.run.checkpoint == str(tmp_path / "state" / "fills")
+    assert job.spark.settings == {"spark.executor.memory": "8g", "spark.task.cpus": "2"}
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ('"250 ms"', sj.TimeWindow("250 ms")),
+        ("0", sj.TimeWindow(0)),
+        ("{ rows = 9 }", sj.RowWindow(9)),
+        ("{ left = { rows = 9 }, right = '1 hour' }", (sj.RowWindow(9), sj.TimeWindow("1 hour"))),
+    ],
+)
+def test_windows_in_a_file(tmp_path, written, meant):
+    job = read(tmp_path, MINIMAL.replace('"15 minutes"', written))
+    assert job.join.window == meant
+
+
+@pytest.mark.parametrize(
+    ("written", "key", "says"),
+    [
+        ('"15 minuts"', "join.window", "not a duration"),
+        ('"-1 s"', "join.window", "can not be negative"),
+        ("15", "join.window", "give a duration"),
+        ("true", "join.window", "is true: give a duration"),
+        ("{ row = 9 }", "join.window", "{ rows = 1000 }"),
+        ("{ rows = -1 }", "join.window", "can not be negative"),
+        ("{ left = '1 s', right = 'soon' }", "join.window.right", "not a duration"),
+    ],
+)
+def test_windows_that_are_none(tmp_path, written, key, says):
+    assert says in mistakes(tmp_path, MINIMAL.replace('"15 minutes"', written))[key]
+
+
+@pytest.mark.parametrize(
+    ("changed", "into", "key", "says"),
+    [
+        ("[join]", "[joni]", "joni", "did you mean join?"),
+        ("[join]", "[join]\nhwo = 'inner'", "join.hwo", "did you mean how?"),
+        ("[join]", "[join]\nhow = 'outer'", "join.how", "allowed: inner, left, right, full, semi, anti"),
+        ("[join]", "[join]\nindex = 'hsah'", "join.index", "did you mean hash?"),
+        ("[join]", "[join]\nworkers = 0", "join.workers", "is 0; allowed: 1 to"),
+        ("[join]", "[join]\nworkers = true", "join.workers", "is true: give"),
+        ("[join]", "[join]\nworkers = '2'", "join.workers", "is '2': give"),
+        ("[join]", "[join]\nlateness = '-1 s'", "join.lateness", "negative"),
+        ("[join]", "[join]\nlateness = 'late'", "join.lateness", "not a duration"),
+        ("left.x", "left.q", "join.on", "unknown column 'q' of table left"),
+        ("left.x", "left.z", "join.on", "^"),
+        ('on = "abs(left.x - right.a) <= 10"', "", "join.on", "is missing"),
+        ("abs(left.x - right.a) <= 10", " ", "join.on", "is blank"),
+        ("[left]", "[left]\ntime = 'tx'", "left.time", "allowed: ts, x, y, z"),
+        ("[left]", "[left]\ntime = 'x'", "left.time", "of type INT: Spark needs a TIMESTAMP"),
+        ("[left]\nsource", "[left]\nsources", "left.source", "is missing: give at least one table [[left.source]]"),
+        ('"generator" }\n[right]', '"kafak" }\n[right]', "left.source.kind", "did you mean kafka?"),
+        ('"generator" }\n[right]', '"generator", seed = -1 }\n[right]', "left.source.seed", "is -1; allowed: 0 to"),
+        ('"generator" }\n[right]', '"generator", sede = 2 }\n[right]', "left.source.sede", "did you mean seed?"),
+        (SINK, "", "sink", "is missing: give a table [sink]"),
+        ('"noop"', '"none"', "sink.kind", "allowed: files, kafka, console, memory, noop"),
+        ('"noop"', '"files"', "sink.path", "is missing"),
+        ('"noop"', '"files"', "run.checkpoint", "a files sink needs one"),
+        ('"noop"', '"kafka"\nservers = []', "sink.servers", "is empty"),
+        ('"noop"', '"kafka"\nservers = 9', "sink.servers", "is 9: give the brokers"),
+        (SINK, SINK + "[run]\ntrigger = 'often'", "run.trigger", "not a duration"),
+        (SINK, SINK + "[run]\ntrigger = '0 s'", "run.trigger", "allowed: asap, available-now"),
+        (SINK, SINK + "[run]\ncheckpoint = 7", "run.checkpoint", "is 7: give a folder"),
+        (SINK, SINK + "[spark]\npackages = ['kafka']", "spark.packages", "group:artifact:version"),
+        (SINK, SINK + "[spark.settings]\nmaster = 'x'", "spark.settings.master", "begin with 'spark.'"),
+        (SINK, SINK + "[spark.settings]\nspark.master = 'x'", "spark.settings.spark.master", "use spark.master"),
+        (SINK, SINK + "[spark.settings]\nspark.x = [1]", "spark.settings.spark.x", "is [1]: give text"),
+        (SINK, SINK + "[spark]\nsettings = 5", "spark.settings", "is 5: give a table"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_key(tmp_path, changed, into, key, says):
+    assert changed in MINIMAL
+    assert says in mistakes(tmp_path, MINIMAL.replace(changed, into, 1))[key]
+
+
+@pytest.mark.parametrize(
+    ("source", "key", "says"),
+    [
+        ("kind = 'files'\npath = 'nowhere'\nschema = 'ts TIMESTAMP, x INT'", "path", "nothing is yet"),
+        ("kind = 'files'\npath = '.'", "schema", "no Parquet file"),
+        ("kind = 'files'\npath = 's3a://bucket/x'", "schema", "before Spark runs"),
+        ("kind = 'files'\npath = '.'\nformat = 'xml'\nschema = 'ts TIMESTAMP'", "format", "parquet, json, csv"),
+        ("kind = 'files'\npath = '.'\nformat = 'json'", "schema", "json does not tell it"),
+        ("kind = 'files'\npath = '.'\nschema = 'ts TIMSTAMP'", "schema", "no type that is known"),
+        ("kind = 'kafka'\nservers = 'a:1'\nschema = 'ts TIMESTAMP'", "topics", "one of the two"),
+        ("kind = 'kafka'\nservers = 'a:1'\ntopics = 't'\npattern = 't'\nschema = 'x INT'", "topics", "one of the two"),
+        ("kind = 'kafka'\ntopics = ['t', 4]\nservers = 'a:1'\nschema = 'ts TIMESTAMP'", "topics", "is ['t', 4]"),
+        ("kind = 'socket'\nport = 70000\nschema = 'ts TIMESTAMP'", "port", "allowed: 1 to 65535"),
+        ("kind = 'rate'\nschema = 'ts TIMESTAMP'", "schema", "is no key here"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_source_is_told_with_its_key(tmp_path, source, key, says):
+    text = MINIMAL.replace('[left]\nsource = { kind = "generator" }', f"[[left.source]]\n{source}")
+    assert says in mistakes(tmp_path, text)[f"left.source[0].{key}"]
+
+
+def test_every_mistake_is_told_at_once(tmp_path):
+    text = '[join]\nwindow = "x"\nhow = "outer"\n[left]\n[right]\nsource = {}\n[sink]\nkind = "files"\nformat = "orc"\n'
+    assert set(mistakes(tmp_path, text)) == {
+        "join.on",
+        "join.window",
+        "join.how",
+        "left.source",
+        "right.source.kind",
+        "sink.path",
+        "sink.format",
+        "run.checkpoint",
+    }
+
+
+def test_an_empty_file_lacks_its_tables_and_nothing_else_is_said(tmp_path):
+    assert set(mistakes(tmp_path, "")) == {"join", "left", "right", "sink"}
+
+
+def test_a_file_that_is_missing_or_no_toml(tmp_path):
+    with pytest.raises(JobError, match="no such file"):
+        Job.read(tmp_path / "nothing.toml")
+    assert "is no TOML" in mistakes(tmp_path, "[join\n")[""]
+    with pytest.raises(JobError, match="can not be read"):
+        Job.read(tmp_path)
+
+
+def test_sources_of_a_side_must_agree(tmp_path):
+    both = "[left]\n[[left.source]]\nkind = 'generator'\n[[left.source]]\nkind = 'rate'"
+    text = MINIMAL.replace('[left]\nsource = { kind = "generator" }', both)
+    told = mistakes(tmp_path, text)["left.source[1]"]
+    assert "timestamp TIMESTAMP, value BIGINT" in told
+    assert "x INT" in told
+    same = text.replace("kind = 'rate'", "kind = 'generator'\nseed = 2")
+    assert len(read(tmp_path, same).left.inputs) == 2
+
+
+def test_a_clash_of_result_columns_is_told(tmp_path):
+    clash = (
+        JOIN
+        + SINK
+        + "".join(
+            f"[{side}]\n[{side}.source]\nkind = 'kafka'\nservers = 'a:1'\ntopics = 't'\nschema = '{schema}'\n"
+            for side, schema in (
+                ("left", "ts TIMESTAMP, x INT, ts_right INT"),
+                ("right", "ts TIMESTAMP, a INT"),
+            )
+        )
+    )
+    assert "choose another suffix" in mistakes(tmp_path, clash)["join"]
+    assert read(tmp_path, clash.replace("[join]", "[join]\nsuffix = '_r'")).spec is not None
+
+
+def test_parquet_tells_its_columns(tmp_path):
+    folder = tmp_path / "in" / "day=1"
+    folder.mkdir(parents=True)
+    table = pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC")), "x": pa.array([1], pa.int32())})
+    pq.write_table(table, folder / "part-0.parquet")
+    text = MINIMAL.replace(
+        '[left]\nsource = { kind = "generator" }', "[left.source]\nkind = 'files'\npath = 'in'"
+    )
+    assert read(tmp_path, text).left.columns == parse_ddl("ts TIMESTAMP, x INT")
+    (folder / "part-0.parquet").write_bytes(b"PAR1 but not really")
+    assert "does not tell it" in mistakes(tmp_path, text)["left.source.schema"]
+
+
+@pytest.mark.parametrize(
+    ("sink", "made"),
+    [
+        ("kind = 'console'\nrows = 5", ConsoleSink(5, True)),
+        ("kind = 'memory'\ntable = 't'", MemorySink("t")),
+        ("kind = 'files'\npath = 'hdfs://h/out'\nformat = 'json'\npartition_by = 'x'\n[run]\ncheckpoint = 'hdfs://h/c'",
+         FilesSink("hdfs://h/out", "json", ("x",), {})),
+    ],
+)  # fmt: skip
+def test_sinks(tmp_path, sink, made):
+    assert read(tmp_path, MINIMAL.replace('kind = "noop"', sink)).sink == made
+
+
+def test_rate_names_its_columns(tmp_path):
+    text = MINIMAL.replace(
+        '"generator" }\n[right]', '"rate", rows_per_second = 7 }\ntime = "timestamp"\n[right]'
+    )
+    job = read(tmp_path, text.replace("left.x", "left.value"))
+    assert job.left.inputs[0].source == RateSource(7)
+
+
+def test_a_schema_is_a_list_of_columns():
+    read = parse_ddl(
+        "`a b` INT NOT NULL, m map<string, array<struct<p: decimal(4,1), q BIGINT>>>, d decimal, t Timestamp_NTZ"
+    )
+    assert read["a b"].nullable is False
+    assert read["m"].dataType.simpleString() == "map<string,array<struct<p:decimal(4,1),q:bigint>>>"
+    assert read["d"].dataType == types.DecimalType(10, 0)
+    assert read["t"].dataType == types.TimestampNTZType()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "at the end"),
+        ("x", "at the end"),
+        ("x INT,", "at the end"),
+        ("x INT y INT", "at 'y'"),
+        ("x INT; y INT", "at ';'"),
+        ("x array<int", "at the end"),
+        ("x map<int>", "at '>'"),
+        ("x varchar2", "no type that is known"),
+        ("x decimal(39, 2)", "1 to 38"),
+        ("x decimal(p)", "at 'p'"),
+        ("x INT, X INT", "declared twice"),
+    ],
+)
+def test_a_schema_that_is_none(text, says):
+    with pytest.raises(sj.SpecError, match=says):
+        parse_ddl(text)
