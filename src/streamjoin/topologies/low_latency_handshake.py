@@ -1,0 +1,147 @@
+"""Low-latency handshake join: tuples rush past all nodes, and rest as copies on one (Roy, Teubner & Gemulla 2014).
+
+Left tuples travel through a chain of nodes from left to right, right tuples from right to left. Each is forwarded
+on arrival (*expedited*) and stored on its home node only (section 4.1). Where two tuples cross between nodes
+`m - 1` and `m`, or do not cross because one was through before the other came, their pair is evaluated once
+(section 4.2.3, table 1):
+
+    left tuple   right tuple    evaluated
+    fresh        fresh          at m, against the forwarded right tuples that are not yet acknowledged
+    fresh        stored         at the right tuple's home
+    stored       fresh          at m, as above
+    stored       stored         at the right tuple's home
+    came later   through        at the right tuple's home
+    through      came later     at the left tuple's home
+
+A *stored* tuple has passed its home. Two things keep the rows apart. A right tuple stays *unacknowledged* on the
+node that forwarded it, while it is fresh, until the next node has taken it. A left tuple's copy is *in
+expedition*, and hidden from right tuples, until the tuple has reached the right end: `_in_expedition` lies behind the
+window, and the expedition's end moves the boundary between them, the paper's pointer.
+
+Assumed: channels are FIFO, a node handles one message at a time, and stamps decide who is in whose window, so
+that expiry only frees memory and may come late.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamjoin.index.protocol import Tuples, WindowIndex
+from streamjoin.semantics.spec import SIDES
+from streamjoin.topologies.pipeline import Arrival, ChainNode, Pipeline, Shared
+
+ONE_SOURCE = np.zeros(1, np.int32)
+
+
+@dataclass(frozen=True)
+class Acknowledgement:
+    """The sender's left neighbour has taken the right tuples of an arrival."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class ExpeditionEnd:
+    """The left tuples of an arrival, and so of all before it, have reached the right end."""
+
+    number: int
+
+
+class LowLatencyNode(ChainNode):
+    """One node of the chain: its part of both windows, and what is between two states."""
+
+    def __init__(self, number: int, shared: Shared):
+        super().__init__(number, shared)
+        self._in_expedition: deque[tuple[int, Tuples]] = deque()
+        self._unacknowledged: deque[tuple[int, Tuples]] = deque()
+        self._forwarded = shared.make_window("right")  # the tuples of `_unacknowledged`, if `_current`
+        self._current = True
+
+    def receive(self, side: str, message: Any) -> Iterator[None]:
+        if isinstance(message, Arrival):
+            yield from (self._receive_left if side == "left" else self._receive_right)(message)
+            self.expire(message)
+        elif isinstance(message, Acknowledgement):
+            self._acknowledged(message.number)
+        elif isinstance(message, ExpeditionEnd):
+            self._expedition_ended(message)
+        else:
+            self.pass_on(message)
+            self.expire(message)
+
+    def _receive_left(self, arrival: Arrival) -> Iterator[None]:
+        """Figure 13. At the right end the expedition ends at once, ahead of the right tuples that wait at the entry:
+        they have not met this one, and will find it in its home's window."""
+        self.pass_on(arrival)
+        yield from self.match(self.windows["right"], "left", arrival.tuples)
+        yield from self.match(self._not_acknowledged(), "left", arrival.tuples)
+        at_home = np.flatnonzero(arrival.home == self.number)
+        if len(at_home):
+            self._in_expedition.append((arrival.number, resting(arrival.tuples, at_home)))
+        if self.is_end["left"]:
+            self._expedition_ended(ExpeditionEnd(arrival.number))
+
+    def _receive_right(self, arrival: Arrival) -> Iterator[None]:
+        """Figure 14. The window holds only left tuples that have ended their expedition."""
+        self.pass_on(arrival)
+        yield from self.match(self.windows["left"], "right", arrival.tuples)
+        fresh = np.flatnonzero(arrival.home < self.number)
+        if len(fresh):
+            self._unacknowledged.append((arrival.number, resting(arrival.tuples, fresh)))
+            self._current = False
+        at_home = np.flatnonzero(arrival.home == self.number)
+        if len(at_home):
+            self.windows["right"].insert(resting(arrival.tuples, at_home), ONE_SOURCE)
+        self.send("left", Acknowledgement(arrival.number))
+
+    def _not_acknowledged(self) -> WindowIndex:
+        """The forwarded right tuples that the left neighbour may not have seen: the paper's IWS."""
+        if not self._current:
+            self._forwarded.clear()
+            for _, tuples in self._unacknowledged:
+                self._forwarded.insert(tuples, ONE_SOURCE)
+            self._current = True
+        return self._forwarded
+
+    def _acknowledged(self, number: int) -> None:
+        while self._unacknowledged and self._unacknowledged[0][0] <= number:
+            self._unacknowledged.popleft()
+            self._current = False
+
+    def _expedition_ended(self, end: ExpeditionEnd) -> None:
+        self.send("right", end)
+        while self._in_expedition and self._in_expedition[0][0] <= end.number:
+            self.windows["left"].insert(self._in_expedition.popleft()[1], ONE_SOURCE)
+
+    def clear(self) -> None:
+        super().clear()
+        self._in_expedition.clear()
+        self._unacknowledged.clear()
+        self._forwarded.clear()
+
+
+class LowLatencyHandshake(Pipeline):
+    """The topology: home nodes in turns, so that all windows are of one size."""
+
+    def __init__(self, *given: Any, **options: Any):
+        super().__init__(*given, **options)
+        self._first_home = dict.fromkeys(SIDES, 0)
+
+    def make_node(self, number: int, shared: Shared) -> ChainNode:
+        return LowLatencyNode(number, shared)
+
+    def homes(self, side: str, tuples: Tuples) -> np.ndarray:
+        first = self._first_home[side]
+        self._first_home[side] = (first + len(tuples)) % self.workers
+        return (first + np.arange(len(tuples))) % self.workers
+
+
+def resting(tuples: Tuples, rows: np.ndarray) -> Tuples:
+    """Some of the tuples, as a window keeps them."""
+    stored = {name: array[rows] for name, array in tuples.stored.items()}
+    return Tuples(tuples.ts[rows], tuples.id[rows], tuples.source[rows], stored, {}, tuples.nulls)

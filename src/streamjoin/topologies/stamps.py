@@ -1,0 +1,279 @@
+"""Who meets whom, settled before the work is spread: tuples get a `place` and a `since`, workers need no window.
+
+Two tuples of different sides are in each other's window iff the intervals [since, place] of both overlap:
+`place` orders tuples, and `since` is the least place of the other side that a tuple reaches back to. Whichever
+of the two finds the other, the same test decides, so a topology may let them meet in any order and anywhere.
+
+- `ArrivalStamps`: a place is an event time. Tuples go on at once; enough for time windows in any output order.
+- `OrderStamps`: a place is the number in the total order. Tuples wait until nothing that precedes them can
+  still come. Row windows and sorted output need it.
+
+Stamped tuples are `Tuples` whose `ts` is the place. `since` stands beside it among the probing columns, with
+`until`, the greatest place in reach, where it is known beforehand, and else among the stored ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from streamjoin.index.protocol import Reach, Tuples, WindowIndex
+from streamjoin.index.sliding import SlidingColumns, SortedTuples
+from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.topologies.protocol import OTHER, Frontier
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+def in_reach(window: WindowIndex, probes: Tuples, floor: int = INT64_MIN) -> Reach:
+    """What stamped probes may meet in a window of stamped tuples, from the place `floor` on."""
+    since = np.maximum(probes.probing["since"], floor)
+    until = probes.probing.get("until")
+    if until is None:
+        count = window["since"].searchsorted(probes.ts, "right")
+        until = np.full(len(probes), INT64_MIN)
+        until[count > 0] = window["ts"][count[count > 0] - 1]
+    return Reach(since, until)
+
+
+class ArrivalStamps:
+    """Stamps of time windows, in the order of arrival."""
+
+    settles = False
+
+    def __init__(self, spec: JoinSpec):
+        self._sizes = {side: spec.side_window(side).size for side in SIDES}
+        self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
+        self._arrived: deque[tuple[str, Tuples]] = deque()
+
+    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+        if len(tuples):
+            since = saturated_sum(tuples.ts, -self._sizes[OTHER[side]])
+            until = saturated_sum(tuples.ts, self._sizes[side])
+            reach = {"since": since, "until": until}
+            one = np.zeros(len(tuples), np.int32)  # among equal event times the order does not matter
+            self._arrived.append((side, replace(tuples, source=one, probing=tuples.probing | reach)))
+        self._frontier = frontier
+
+    def advance(self, frontier: Frontier) -> None:
+        self._frontier = frontier
+
+    def held(self, side: str) -> list[Tuples]:
+        """Those of a side that are still to be taken."""
+        return [tuples for at, tuples in self._arrived if at == side]
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._arrived)
+
+    def take(self, most: int) -> tuple[str, Tuples, int]:
+        """The next tuples, at most `most`, of one side, and the first of their event times."""
+        side, tuples = self._arrived.popleft()
+        if len(tuples) > most:
+            self._arrived.appendleft((side, tuples.pick(slice(most, None))))
+            tuples = tuples.pick(slice(0, most))
+        return side, tuples, int(tuples.ts[0])
+
+    def expired(self, side: str) -> int:
+        """No tuple of the other side that is still to be taken reaches a place of `side` below this."""
+        low = min([self._frontier.low[OTHER[side]], *(int(t.ts[0]) for t in self.held(OTHER[side]))])
+        if not math.isfinite(low):
+            return INT64_MAX if low > 0 else INT64_MIN
+        return max(int(low) - self._sizes[side], INT64_MIN)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can still come."""
+        return min(self._frontier.low.values()) == math.inf
+
+    @property
+    def place(self) -> int:
+        """Every tuple still to be taken has at least this place."""
+        return int(max(min(self.low, INT64_MAX), INT64_MIN))
+
+    @property
+    def low(self) -> float:
+        """No tuple that is still to be taken has an earlier event time."""
+        return min([*self._frontier.low.values(), *(int(tuples.ts[0]) for _, tuples in self._arrived)])
+
+    def clear(self) -> None:
+        self._arrived.clear()
+
+
+class OrderStamps:
+    """Stamps of any windows, in the total order."""
+
+    settles = True
+
+    def __init__(self, spec: JoinSpec):
+        self._windows = {side: spec.side_window(side) for side in SIDES}
+        self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
+        self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
+        self._pending = {side: SortedTuples("stored", "probing") for side in SIDES}
+        self._settled = dict.fromkeys(SIDES, 0)  # of the pending tuples
+        self._next = 0  # place
+        # Event times and places of those taken that can still be in reach, by number of the side.
+        self._taken = {side: SlidingColumns() for side in SIDES}
+        self._first = dict.fromkeys(SIDES, 0)  # number of the oldest in `_taken`
+        for taken in self._taken.values():
+            taken.append({"ts": np.empty(0, np.int64), "place": np.empty(0, np.int64)})
+        self._stamped: deque[tuple[str, Tuples, int]] = deque()
+
+    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+        self._ranks = ranks
+        self._pending[side].insert(tuples, ranks[side])
+        self.advance(frontier)
+
+    def advance(self, frontier: Frontier) -> None:
+        self._frontier = frontier
+        self._settled = {side: self._settled_count(side) for side in SIDES}
+
+    def _settled_count(self, side: str) -> int:
+        """How many pending tuples of a side precede everything that can still come."""
+        bound, first_side, rank = self._frontier.bound
+        pending = self._pending[side]
+        if not math.isfinite(bound):
+            return len(pending) if bound > 0 else 0
+        low, high = (int(pending["ts"].searchsorted(int(bound), end)) for end in ("left", "right"))
+        if SIDES.index(side) != first_side:
+            return high if SIDES.index(side) < first_side else low
+        return low + int(np.searchsorted(self._ranks[side][pending["source"][low:high]], rank, "right"))
+
+    def held(self, side: str) -> list[Tuples]:
+        """Those of a side that are still to be taken."""
+        pending = self._pending[side]
+        waiting = [pending.between(0, len(pending))] if len(pending) else []
+        return waiting + [tuples for at, tuples, _ in self._stamped if at == side]
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._stamped) or any(self._settled.values())
+
+    def take(self, most: int) -> tuple[str, Tuples, int]:
+        """The next tuples, at most `most`, of one side, and the first of their event times."""
+        if not self._stamped:
+            self._stamp(most)
+        return self._stamped.popleft()
+
+    def _stamp(self, most: int) -> None:
+        """Give the next settled tuples of both sides, at most `most` of each, their places and reach."""
+        counts = self._cut(most)
+        parts = {side: self._pending[side].between(0, counts[side]) for side in SIDES}
+        # Left precedes right at equal event times. How many of the other side, of these and of all, precede each:
+        before = {
+            "left": np.searchsorted(parts["right"].ts, parts["left"].ts, "left"),
+            "right": np.searchsorted(parts["left"].ts, parts["right"].ts, "right"),
+        }
+        places, preceding = {}, {}
+        for side in SIDES:
+            places[side] = self._next + np.arange(counts[side]) + before[side]
+            preceding[side] = self._first[OTHER[side]] + len(self._taken[OTHER[side]]) + before[side]
+        for side in SIDES:
+            self._taken[side].append({"ts": parts[side].ts, "place": places[side]})
+        self._next += sum(counts.values())
+        for side in SIDES:
+            if counts[side]:
+                since = self._since(OTHER[side], parts[side].ts, preceding[side], places[side])
+                self._stamped.append(
+                    (side, _placed(parts[side], places[side], since), int(parts[side].ts[0]))
+                )
+            self._pending[side].drop(counts[side])
+            self._settled[side] -= counts[side]
+        for side in SIDES:
+            self._forget(side)
+
+    def _cut(self, most: int) -> dict[str, int]:
+        """How many settled tuples of each side come first in the total order, about `most` of either."""
+        counts = {side: min(self._settled[side], most) for side in SIDES}
+        times = {side: self._pending[side]["ts"] for side in SIDES}
+        lasts = [(times[s][counts[s] - 1], n) for n, s in enumerate(SIDES) if counts[s] < self._settled[s]]
+        if lasts:
+            ts, number = min(lasts)
+            other = SIDES[1 - number]
+            cut = int(times[other].searchsorted(ts, "left" if other == "right" else "right"))
+            counts[other] = min(counts[other], cut)
+        return counts
+
+    def _since(self, stored: str, ts: np.ndarray, preceding: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """The least place of `stored` that each tuple reaches; its own if it reaches none."""
+        first = self._oldest_in_reach(stored, ts, preceding) - self._first[stored]
+        held = self._taken[stored]["place"]
+        since = places.copy()
+        reaches = first < preceding - self._first[stored]
+        since[reaches] = held[first[reaches]]
+        return since
+
+    def _oldest_in_reach(self, stored: str, ts: np.ndarray, preceding: np.ndarray) -> np.ndarray:
+        """The number of the oldest tuple of `stored` in the window of tuples at `ts` with so many before them."""
+        window = self._windows[stored]
+        if window.rows:
+            return np.maximum(preceding - window.size, 0)
+        return self._taken[stored]["ts"].searchsorted(saturated_sum(ts, -window.size)) + self._first[stored]
+
+    def _oldest_ahead(self, side: str) -> int:
+        """The number of the oldest tuple of `side` that tuples still to be stamped can reach."""
+        count = self._first[side] + len(self._taken[side])
+        pending = self._pending[OTHER[side]]
+        low = min([self._frontier.low[OTHER[side]], *(int(ts) for ts in pending["ts"][:1])])
+        if low == math.inf:
+            return count
+        if low == -math.inf and not self._windows[side].rows:
+            return self._first[side]
+        at = np.array([0 if low == -math.inf else int(low)])
+        return int(self._oldest_in_reach(side, at, np.array([count]))[0])
+
+    def _forget(self, side: str) -> None:
+        gone = min(self._oldest_ahead(side) - self._first[side], len(self._taken[side]))
+        if gone > 0:
+            self._taken[side].drop(gone)
+            self._first[side] += gone
+
+    def expired(self, side: str) -> int:
+        """No tuple of the other side that is still to be taken reaches a place of `side` below this."""
+        waiting = [int(tuples.probing["since"][0]) for at, tuples, _ in self._stamped if at != side]
+        if waiting:
+            return min(waiting)
+        ahead = self._oldest_ahead(side) - self._first[side]
+        held = self._taken[side]["place"]
+        return int(held[max(ahead, 0)]) if ahead < len(held) else self._next
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can still come."""
+        return min(self._frontier.low.values()) == math.inf
+
+    @property
+    def place(self) -> int:
+        """Every tuple still to be taken has at least this place."""
+        return min([self._next, *(int(tuples.ts[0]) for _, tuples, _ in self._stamped)])
+
+    @property
+    def low(self) -> float:
+        """No tuple that is still to be taken has an earlier event time."""
+        waiting = [int(pending["ts"][0]) for pending in self._pending.values() if len(pending)]
+        return min([*self._frontier.low.values(), *waiting, *(ts for _, _, ts in self._stamped)])
+
+    def clear(self) -> None:
+        self._stamped.clear()
+        for side in SIDES:
+            self._pending[side].drop(len(self._pending[side]))
+            self._settled[side] = 0
+
+
+def _placed(tuples: Tuples, places: np.ndarray, since: np.ndarray) -> Tuples:
+    """The tuples with their stamps, in memory of their own: what they came from changes."""
+    stored = {name: array.copy() for name, array in tuples.stored.items()} | {"since": since}
+    probing = {name: array.copy() for name, array in tuples.probing.items()} | {"since": since}
+    source = np.zeros(len(tuples), np.int32)  # places are unique
+    return Tuples(places, tuples.id.copy(), source, stored, probing, tuples.nulls)
+
+
+def saturated_sum(ts: np.ndarray, size: int) -> np.ndarray:
+    """ts + size, stopping at the ends of 64 bits."""
+    if size < 0:
+        return np.where(ts < INT64_MIN - size, INT64_MIN, ts + size)
+    return np.where(ts > INT64_MAX - size, INT64_MAX, ts + size)
