@@ -8,7 +8,7 @@ import numpy as np
 
 from streamjoin.index.chain import ChainWindow
 from streamjoin.index.chooser import Workload
-from streamjoin.index.protocol import Reach, Tuples, WindowIndex
+from streamjoin.index.protocol import ALONE, Reach, Team, Tuples, WindowIndex
 from streamjoin.index.scan import ScanWindow
 from streamjoin.kernels.pairs import PairBuffer
 
@@ -57,10 +57,10 @@ class AdaptiveWindow:
         index.comparisons = scan.comparisons
         self._window, self._scan = index, None
 
-    def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer) -> Iterator[int]:
+    def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
         if self._scan is not None and len(probes):
             self._workload.observe(probes)
-        return self._window.probe(probes, reach, pairs)
+        return self._window.probe(probes, reach, pairs, team)
 
     def expire(self, reach: Reach) -> None:
         self._window.expire(reach)

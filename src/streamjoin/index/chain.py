@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from streamjoin.index.access import Access
 from streamjoin.index.chooser import Choice, Chooser, Workload
-from streamjoin.index.protocol import Reach, Subwindow, Tuples
+from streamjoin.index.protocol import ALONE, Reach, Subwindow, Team, Tuples, cuts
 from streamjoin.index.sliding import MOST_TUPLES, SlidingColumns
 from streamjoin.kernels.check import band_check
 from streamjoin.kernels.pairs import PairBuffer
@@ -26,6 +27,7 @@ from streamjoin.kernels.scan import BandShape
 
 SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
 SHARE = 4  # a new subwindow is made for this part of what the window holds
+SHARED_PROBES = 512  # that one thread has to make before another is worth waking up
 
 
 @dataclass
@@ -124,8 +126,9 @@ class ChainWindow:
         link.count += count
         return count
 
-    def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer) -> Iterator[int]:
-        """Each subwindow in reach is asked for its candidates, which are checked for the rest of the predicate."""
+    def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
+        """Each subwindow in reach is asked for its candidates, which are checked for the rest of the predicate. A team
+        shares the probes."""
         if not self._links or not len(probes):
             return
         ok, kept = probes.probing["probe_ok"], None
@@ -135,6 +138,20 @@ class ChainWindow:
             if not len(kept):
                 return
         self.workload.observe(probes)
+        rows = cuts(len(probes), SHARED_PROBES, team.workers)
+        parts = [partial(self._find, probes, reach, kept)]
+        if len(rows) > 1:
+            numbers = np.arange(len(probes)) if kept is None else kept
+            parts = [partial(self._find, probes.pick(part), reach.pick(part), numbers[part]) for part in rows]
+        for before in team.share(parts, pairs):
+            self.comparisons += pairs.compared
+            pairs.compared = 0
+            yield before
+
+    def _find(
+        self, probes: Tuples, reach: Reach, numbers: np.ndarray | None, pairs: PairBuffer
+    ) -> Iterator[int]:
+        """As `probe`, for some probes and their numbers; changes nothing."""
         questions: dict[Access, Any] = {}
         for link, start, stop, timed in self._in_reach(reach, len(probes)):
             access, begin = link.access, np.int32(link.first - self._gone)
@@ -142,11 +159,11 @@ class ChainWindow:
                 questions[access] = access.questions(probes.probing)
             for before in access.probe(link.subwindow, questions[access], start, stop, pairs):
                 if pairs.count > before:
-                    self.comparisons += pairs.count - before
+                    pairs.compared += pairs.count - before
                     pairs.pos[before : pairs.count] += begin
                     self._check(access, probes, timed, pairs, before)
-                    if kept is not None:
-                        pairs.probe[before : pairs.count] = kept[pairs.probe[before : pairs.count]]
+                    if numbers is not None:
+                        pairs.probe[before : pairs.count] = numbers[pairs.probe[before : pairs.count]]
                 yield before
 
     def _in_reach(
@@ -184,8 +201,9 @@ class ChainWindow:
         keys = tuple([self[name] for name in self._key_names])
         lows = tuple([probes.probing.get(f"low{number}", keys[0][:0]) for number in numbers])
         highs = tuple([probes.probing.get(f"high{number}", keys[0][:0]) for number in numbers])
-        check = access.check
-        if timed is not None and timed.low is not None:
+        if timed is None or timed.low is None:
+            check = access.check
+        else:
             check = band_check((*shapes, (BandShape(len(keys), "i8"),)))
             keys, lows, highs = (*keys, self["ts"]), (*lows, timed.low), (*highs, timed.high)
         pairs.count = check(pairs.probe, pairs.pos, before, pairs.count, self["key_ok"], keys, lows, highs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,7 +49,7 @@ class Reach:
     rows: int = 0
     strict: bool = False
 
-    def pick(self, probes: np.ndarray) -> Reach:
+    def pick(self, probes: slice | np.ndarray) -> Reach:
         return Reach(
             None if self.low is None else self.low[probes], self.high[probes], self.rows, self.strict
         )
@@ -70,6 +70,38 @@ class Reach:
         return ts.searchsorted(self.low, "left"), stop
 
 
+Part = Callable[[PairBuffer], Iterator[int]]
+
+
+class Team(Protocol):
+    """Who does the work of a probe. `workers`: into how many parts it may be cut, at most."""
+
+    workers: int
+
+    def share(self, parts: Sequence[Part], pairs: PairBuffer) -> Iterator[int]:
+        """Append what the parts append, one after the other; they change nothing but the buffer they are given, and
+        may run side by side."""
+
+
+class Alone:
+    """A `Team` of the caller."""
+
+    workers = 1
+
+    def share(self, parts: Sequence[Part], pairs: PairBuffer) -> Iterator[int]:
+        for part in parts:
+            yield from part(pairs)
+
+
+ALONE = Alone()
+
+
+def cuts(size: int, least: int, most: int) -> list[slice]:
+    """Up to `most` consecutive parts of about the same size, of at least `least`; one if there is no more."""
+    count = max(1, min(most, size // max(least, 1)))
+    return [slice(number * size // count, (number + 1) * size // count) for number in range(count)]
+
+
 class WindowIndex(Protocol):
     """The tuples of one side that still wait for partners. Positions count from the oldest one."""
 
@@ -86,11 +118,11 @@ class WindowIndex(Protocol):
     def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
         """Add tuples, themselves in the total order; `rank[source]` orders sources."""
 
-    def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer) -> Iterator[int]:
+    def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
         """Append a pair (probe, position) for each probe and tuple in its reach that satisfy the window's program.
 
         Yields after each stretch of pairs the count before it: the caller may thin the stretch out,
-        by lowering `pairs.count`, before the next one comes.
+        by lowering `pairs.count`, before the next one comes. Work that is worth it is shared with the `team`.
         """
 
     def expire(self, reach: Reach) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from streamjoin.codegen.programs import WindowProgram, is_done, new_cursor
-from streamjoin.index.protocol import Reach, Tuples
+from streamjoin.index.protocol import ALONE, Reach, Team, Tuples, cuts
 from streamjoin.index.sliding import SortedTuples
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import MIN_ROOM
+
+SHARED_COMPARISONS = (
+    1 << 21
+)  # that one thread has to make before another is worth waking up: a tenth of a millisecond
 
 
 class ScanWindow:
@@ -35,18 +40,38 @@ class ScanWindow:
         """O(tuples + those held that come later)."""
         self._tuples.insert(tuples, rank)
 
-    def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer) -> Iterator[int]:
-        """One comparison per tuple in reach, many at a time."""
+    def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
+        """One comparison per tuple in reach, many at a time. A team shares the tuples, not the probes: even one probe
+        can be shared then, and four probes still share what they load."""
         if not len(self) or not len(probes):
             return
         start, stop = reach.positions(self["ts"])
-        self.comparisons += int((stop - start).sum())
-        ok = probes.probing["probe_ok"]
-        thinned = not ok.all()
-        if thinned:
+        ok, kept = probes.probing["probe_ok"], None
+        if not ok.all():
             kept = np.flatnonzero(ok)
             probes, start, stop = probes.pick(kept), start[kept], stop[kept]
+            if not len(kept):
+                return
+        first, size = int(start[0]), max(0, int(stop[-1] - start[0]))
+        parts = [
+            partial(self._scan, probes, (start, stop), slice(first + part.start, first + part.stop))
+            for part in cuts(size, SHARED_COMPARISONS // len(probes), team.workers)
+        ]
+        for before in team.share(parts, pairs):
+            self.comparisons += pairs.compared
+            pairs.compared = 0
+            if kept is not None:
+                fresh = slice(before, pairs.count)
+                pairs.probe[fresh] = kept[pairs.probe[fresh]]
+            yield before
+
+    def _scan(
+        self, probes: Tuples, reach: tuple[np.ndarray, np.ndarray], positions: slice, pairs: PairBuffer
+    ) -> Iterator[int]:
+        """Meet the tuples at some positions, as far as they are in reach."""
         window = self._tuples.live()
+        start, stop = (np.clip(ends, positions.start, positions.stop) for ends in reach)
+        pairs.compared += int((stop - start).sum())
         scan = self.program.scanner(window, probes.probing, self._tuples.nulls or probes.nulls)
         cursor = new_cursor()
         while not is_done(cursor):
@@ -55,9 +80,6 @@ class ScanWindow:
             pairs.count = scan(start, stop, cursor, pairs)
             if self._tuples.nulls and "key_ok" in window:
                 pairs.keep(before, window["key_ok"][pairs.pos[before : pairs.count]])
-            if thinned:
-                fresh = slice(before, pairs.count)
-                pairs.probe[fresh] = kept[pairs.probe[fresh]]
             yield before
 
     def tuples(self) -> Tuples:

@@ -8,13 +8,15 @@ import numpy as np
 class PairBuffer:
     """Pairs of int32 (probe, position): `probe[:count]` and `pos[:count]` are filled, the rest is room.
 
-    A kernel gets both arrays and `count`, writes from `count` on and returns the new count.
+    A kernel gets both arrays and `count`, writes from `count` on and returns the new count. `compared` is how many
+    pairs or candidates were looked at to find them, as whoever calls the kernel counts it.
     """
 
     def __init__(self, room: int = 16384):
         self.probe = np.empty(room, np.int32)
         self.pos = np.empty(room, np.int32)
         self.count = 0
+        self.compared = 0
 
     @property
     def room(self) -> int:
@@ -38,6 +40,15 @@ class PairBuffer:
         self.count = first + len(kept)
         self.probe[first : self.count] = self.probe[kept]
         self.pos[first : self.count] = self.pos[kept]
+
+    def extend(self, other: PairBuffer) -> None:
+        """Append the pairs of another buffer, and count what was compared for them."""
+        self.reserve(other.count)
+        end = self.count + other.count
+        self.probe[self.count : end] = other.probe[: other.count]
+        self.pos[self.count : end] = other.pos[: other.count]
+        self.count = end
+        self.compared += other.compared
 
     def take(self) -> tuple[np.ndarray, np.ndarray]:
         """Copies of the filled parts; the buffer is empty afterwards and keeps its room."""

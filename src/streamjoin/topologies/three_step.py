@@ -1,5 +1,6 @@
 """Kang's three-step procedure: a new tuple scans the opposite window, enters its own, and expired tuples leave
-(Kang, Naughton & Viglas 2003; Teubner & Mueller 2011, section 2.1). One thread; the optimum of latency.
+(Kang, Naughton & Viglas 2003; Teubner & Mueller 2011, section 2.1). One thread, which shares the probes of a large
+batch with a team (Pan & Jacobsen, section III-G3); the optimum of latency.
 
 Two ways to meet, both exact:
 - *at once*: a tuple probes all tuples of the other side that came before it and lie within the time windows.
@@ -25,6 +26,7 @@ from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.index.sliding import SortedTuples
 from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.runtime.team import Team
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals
@@ -34,10 +36,10 @@ LARGEST_STEP = 16_384  # probes in one step
 
 
 class ThreeStep:
-    """The procedure on one thread. `fetch` gives payload columns of row ids, for residual conditions."""
+    """The procedure, driven by one thread. `fetch` gives payload columns of row ids, for residual conditions."""
 
     orders: tuple[str, ...] = ("any", "punctuated", "timestamp")
-    most_workers = 1
+    most_workers = 64
 
     def __init__(
         self,
@@ -60,11 +62,12 @@ class ThreeStep:
         self._settled = dict.fromkeys(SIDES, 0)
         self._inserted = dict.fromkeys(SIDES, 0)
         self._step = LARGEST_STEP
-        self._pairs = PairBuffer(65_536)
+        self._pairs, self._team = PairBuffer(65_536), Team(workers)
 
     @property
     def comparisons(self) -> tuple[int, ...]:
-        return (sum(window.comparisons for window in self.windows.values()),)
+        total = sum(window.comparisons for window in self.windows.values())
+        return total - sum(self._team.compared), *self._team.compared
 
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
         self._ranks = ranks
@@ -89,6 +92,7 @@ class ThreeStep:
         return min(int(array.min()) for array in ids) if ids else None
 
     def clear(self) -> None:
+        self._team.close()
         self._arrived.clear()
         for side in SIDES:
             self.windows[side].clear()
@@ -150,11 +154,11 @@ class ThreeStep:
 
     def _settled_step(self, most: float) -> Matches:
         """Join the next tuples of both sides in the total order with what precedes them."""
-        compared = {side: self.windows[side].comparisons for side in SIDES}
+        counts = self._counts()
         while True:
             ends = self._cut()
+            self._recount(counts)
             for side in SIDES:
-                self.windows[side].comparisons = compared[side]
                 if ends[side] > self._inserted[side]:
                     settled = self._pending[side].between(self._inserted[side], ends[side])
                     self.windows[side].insert(settled, self._ranks[side])
@@ -232,16 +236,26 @@ class ThreeStep:
         """Pairs (probe, position); None if there are more than `most` in a step of several tuples: the next try
         takes fewer."""
         pairs, window = self._pairs, self.windows[stored]
-        pairs.count, compared = 0, window.comparisons
-        for before in window.probe(probes, reach, pairs):
+        pairs.count, counts = 0, self._counts()
+        for before in window.probe(probes, reach, pairs, self._team):
             self._check_residual(stored, probes, pairs, before)
             if pairs.count > most and several:
-                window.comparisons = compared  # they will be made again
+                self._recount(counts)  # they will be made again
                 self._step = max(1, min(self._step, len(probes)) // 4)
                 return None
         if pairs.count < most / 4:
             self._step = min(2 * self._step, LARGEST_STEP)
         return pairs.take()
+
+    def _counts(self) -> tuple[dict[str, int], list[int]]:
+        """The comparisons in each window, and by each thread of the team."""
+        return {side: window.comparisons for side, window in self.windows.items()}, self._team.compared.copy()
+
+    def _recount(self, counts: tuple[dict[str, int], list[int]]) -> None:
+        """Forget the comparisons since then."""
+        for side, window in self.windows.items():
+            window.comparisons = counts[0][side]
+        self._team.compared = counts[1].copy()
 
     def _check_residual(self, stored: str, probes: Tuples, pairs: PairBuffer, before: int) -> None:
         residual = self._residuals[stored]

@@ -1,0 +1,133 @@
+"""Threads that share the probes of a batch: the caller takes the first part, a pinned thread each of the others
+(Pan & Jacobsen, section III-G3).
+
+Pairs are handed on part after part, so what comes out, and in which order, depends on how the work was cut, never on
+who was faster. Threads start with the first work that is worth them, wait without the GIL, and end with their team.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.runtime.placement import cores, pin
+
+Part = Callable[[PairBuffer], Iterator[int]]
+
+ROUND = 262_144  # pairs that a thread collects before it waits for them to be handed on
+
+
+class Team:
+    """The caller's thread and `workers` - 1 more. One caller at a time."""
+
+    def __init__(self, workers: int):
+        self.workers = workers
+        self.compared = [0] * (workers - 1)  # by the other threads
+        self._helpers: list[_Helper] = []
+        self._finalizer = weakref.finalize(self, _end, self._helpers)
+
+    def share(self, parts: Sequence[Part], pairs: PairBuffer) -> Iterator[int]:
+        """Append the pairs of all parts, of which there are at most `workers`; the contract of what is yielded is that
+        of `index.protocol.WindowIndex.probe`. What a part raises is raised here, after the others have stopped."""
+        if len(parts) > 1 and not self._helpers:
+            self._helpers += [_Helper(number) for number in range(1, self.workers)]
+        busy = self._helpers[: len(parts) - 1]
+        for helper, part in zip(busy, parts[1:], strict=True):
+            helper.begin(part)
+        try:
+            yield from parts[0](pairs)
+            for number, helper in enumerate(busy):
+                finished = False
+                while not finished:
+                    finished, before, compared = helper.result(), pairs.count, pairs.compared
+                    pairs.extend(helper.pairs)
+                    self.compared[number] += pairs.compared - compared
+                    if not finished:
+                        helper.go_on()
+                    yield before
+        finally:
+            for helper in busy:
+                helper.drop()
+
+    def close(self) -> None:
+        """End the threads. Closing twice is harmless; work that comes later starts new ones."""
+        _end(self._helpers)
+
+
+class _Outcome(NamedTuple):
+    finished: bool
+    error: BaseException | None = None
+
+
+class _Helper:
+    """A thread and its buffer. The caller writes `pairs` and reads it only between `result` and `go_on`."""
+
+    def __init__(self, number: int):
+        self.pairs = PairBuffer()
+        self._orders: SimpleQueue[Part | bool] = SimpleQueue()
+        self._outcomes: SimpleQueue[_Outcome] = SimpleQueue()
+        self._at_work = False
+        self.thread = threading.Thread(
+            target=_work,
+            args=(number, self._orders, self._outcomes, self.pairs),
+            name=f"streamjoin-probe-{number}",
+            daemon=True,
+        )
+        self.thread.start()
+
+    def begin(self, part: Part) -> None:
+        self._at_work = True
+        self._orders.put(part)
+
+    def go_on(self) -> None:
+        """Take the next round, after `result` has said that the part is not finished and its pairs were copied."""
+        self._at_work = True
+        self._orders.put(True)
+
+    def result(self) -> bool:
+        """Wait for a round to end; whether the part is finished."""
+        outcome = self._outcomes.get()
+        self._at_work = False
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.finished
+
+    def drop(self) -> None:
+        """Give up what is left of the part."""
+        if self._at_work:
+            self._outcomes.get()
+            self._at_work = False
+
+    def end(self) -> None:
+        self._orders.put(False)
+        if self.thread is not threading.current_thread():
+            self.thread.join()
+
+
+def _end(helpers: list[_Helper]) -> None:
+    while helpers:
+        helpers.pop().end()
+
+
+def _work(
+    number: int, orders: SimpleQueue[Part | bool], outcomes: SimpleQueue[_Outcome], pairs: PairBuffer
+) -> None:
+    """What a thread does: a round of a new part, or of the last one, for each order; False ends it."""
+    places = cores()
+    if places:
+        pin(places[number % len(places)])
+    stretches: Iterator[int] = iter(())
+    while order := orders.get():
+        try:
+            pairs.count = pairs.compared = 0
+            if not isinstance(order, bool):
+                stretches = order(pairs)
+            finished = all(pairs.count < ROUND for _ in stretches)
+            outcomes.put(_Outcome(finished))
+        except BaseException as error:
+            error.add_note(f"raised in {threading.current_thread().name}")
+            outcomes.put(_Outcome(True, error))
