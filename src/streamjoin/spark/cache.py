@@ -1,0 +1,117 @@
+"""Decoded runs, kept from one micro-batch to the next. The state store has the truth; nothing depends on this.
+
+Spark hands a partition to any Python process of the host, so there are two levels: what this process decoded and
+indexed, and files that all processes of the host map into memory. Both are bounded. A run is known by a token that
+is drawn anew whenever one is written, and only a committed manifest names it: what a failed or repeated task
+left behind is never asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+import zlib
+from collections import OrderedDict
+from pathlib import Path
+
+import pyarrow as pa
+
+from streamjoin.spark.content import Content
+
+MEMORY_BYTES = int(
+    os.environ.get("STREAMJOIN_SPARK_MEMORY", 2 << 30)
+)  # of decoded runs, in each Python process
+FILE_BYTES = int(os.environ.get("STREAMJOIN_SPARK_FILES", 8 << 30))  # of files, on each host
+UNUSED_SECONDS = 6 * 3600  # after which a file belongs to no running query
+LOOK_AFTER_BYTES = 256 << 20  # written by this process before it looks at the size of the folder again
+
+
+class ContentCache:
+    """Decoded and indexed runs of this process; the least recently used go first."""
+
+    def __init__(self, most: int):
+        self.most = most
+        self._held: OrderedDict[str, Content] = OrderedDict()
+
+    def get(self, token: str) -> Content | None:
+        content = self._held.get(token)
+        if content is not None:
+            self._held.move_to_end(token)
+        return content
+
+    def put(self, token: str, content: Content) -> None:
+        self._held[token] = content
+        self._held.move_to_end(token)
+
+    def trim(self) -> None:
+        """Drop until the bound holds; indexes made since count as well. O(held)."""
+        sizes = {token: content.nbytes for token, content in self._held.items()}
+        total = sum(sizes.values())
+        for token, size in sizes.items():
+            if total <= self.most:
+                return
+            del self._held[token]
+            total -= size
+
+    def remove(self, token: str) -> None:
+        self._held.pop(token, None)
+
+
+class FileCache:
+    """Encoded runs as files of this host. Whatever goes wrong with a file, the run is read from the state store."""
+
+    def __init__(self, folder: Path, most: int):
+        self.folder, self.most = folder, most
+        self._written = LOOK_AFTER_BYTES  # look at what earlier processes left behind at once
+
+    def get(self, token: str, nbytes: int, crc: int) -> pa.Buffer | None:
+        """The bytes of a run, mapped into memory, if the file is whole."""
+        with contextlib.suppress(OSError):
+            path = self.folder / token
+            buffer = pa.memory_map(str(path)).read_buffer()
+            if buffer.size == nbytes and zlib.crc32(buffer) == crc:
+                os.utime(path)
+                return buffer
+        return None
+
+    def put(self, token: str, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            unfinished = self.folder / f"{token}.{os.getpid()}"
+            unfinished.write_bytes(data)
+            unfinished.rename(self.folder / token)
+        self._written += len(data)
+        if self._written > LOOK_AFTER_BYTES:
+            self._written = 0
+            self.clean()
+
+    def remove(self, token: str) -> None:
+        with contextlib.suppress(OSError):
+            (self.folder / token).unlink()
+
+    def clean(self) -> None:
+        """Remove files that nobody used for hours, then the least recently used beyond the bound."""
+        with contextlib.suppress(OSError):
+            files = []
+            for path in self.folder.iterdir():
+                with contextlib.suppress(OSError):
+                    found = path.stat()
+                    files.append((found.st_mtime, found.st_size, path))
+            total = sum(size for _, size, _ in files)
+            for used, size, path in sorted(files):
+                if total <= self.most and used > time.time() - UNUSED_SECONDS:
+                    return
+                self.remove(path.name)
+                total -= size
+
+
+def cache_folder() -> Path:
+    """Where files are kept: `STREAMJOIN_SPARK_CACHE_DIR`, or a folder of this user among the temporary ones."""
+    chosen = os.environ.get("STREAMJOIN_SPARK_CACHE_DIR")
+    return Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"streamjoin-spark-{os.getuid()}"
+
+
+MEMORY = ContentCache(MEMORY_BYTES)
+FILES = FileCache(cache_folder(), FILE_BYTES)

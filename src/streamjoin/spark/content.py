@@ -1,0 +1,218 @@
+"""The decoded rows of a run and what is derived from them: event times, prepared tuples, an index.
+
+All of it can be made again from the rows, so it may be dropped at any time; what is worth keeping is kept in
+`cache`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin.codegen.columns import ColumnData, to_column_data
+from streamjoin.codegen.evaluate import Filter
+from streamjoin.index.protocol import Reach, Tuples, WindowIndex
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.payload import Held, Rows
+from streamjoin.planner import make_window
+from streamjoin.semantics.expressions import Column
+from streamjoin.spark.task import BEGIN, END, OTHER, TIE, JoinTask
+
+ONE_SOURCE = np.zeros(1, np.int32)  # the ranks of a single source
+PROBES = 16_384  # that probe at a time
+MANY_PAIRS = 1 << 20  # of one round, after which the next takes fewer probes
+FAR_MORE = 16  # times as many probes as an index was made for: it is made again
+
+
+class Content:
+    """Rows of one side in the total order, as far as it is known: by time, and by `TIE` where that matters."""
+
+    def __init__(self, task: JoinTask, side: str, batch: pa.RecordBatch):
+        self.task, self.side, self.batch = task, side, batch
+        self.ts = task.times(batch, side)
+        self.held = Held.of(batch)
+        self._window: WindowIndex | None = None
+        self._made_for = 0
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, an estimate: rows, prepared arrays and index."""
+        return int(self.batch.nbytes) + (0 if self._window is None else 2 * self._window.nbytes)
+
+    @cached_property
+    def tuples(self) -> Tuples:
+        return self.task.prepare(self.batch, self.side, self.ts)
+
+    def window(self, probes: Tuples, reach: Reach) -> WindowIndex:
+        """An index over all rows, made for as many probes as these."""
+        if self._window is None or len(probes) > FAR_MORE * self._made_for:
+            self._window, self._made_for = make_window(self.task.plan(), self.side), max(1, len(probes))
+            # An empty window learns what it will be asked, and chooses its structure by that.
+            for _ in self._window.probe(probes, reach, PairBuffer(1)):
+                pass
+            self._window.insert(self.tuples, ONE_SOURCE)
+        return self._window
+
+
+def in_order(
+    task: JoinTask, side: str, batches: Sequence[pa.RecordBatch]
+) -> tuple[Content, np.ndarray | None]:
+    """The rows of all batches, of which there is at least one, in the total order; and where each of them was, None if
+    they were in order."""
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    ts = task.times(batch, side)
+    if TIE in batch.schema.names:
+        order = np.lexsort((np.asarray(batch.column(TIE)), ts))
+    elif len(ts) > 1 and (ts[1:] < ts[:-1]).any():
+        order = np.argsort(ts, kind="stable")
+    else:
+        return Content(task, side, batch), None
+    return Content(task, side, batch.take(pa.array(order))), order
+
+
+class Contents:
+    """All rows of one side that a micro-batch can see, the new ones last. A row's id is its place among them."""
+
+    def __init__(self, contents: Sequence[Content]):
+        self.contents = contents
+        ends = np.cumsum([0, *(len(content) for content in contents)])
+        self.starts = ends[:-1]
+        self.count = int(ends[-1])
+
+    @cached_property
+    def rows(self) -> Rows:
+        return Rows(self.starts, tuple(content.held for content in self.contents))
+
+    def between(self, after: int, until: int) -> Tuples | None:
+        """The rows with after < ts <= until, in the total order; None if there are none."""
+        parts = []
+        for start, content in zip(self.starts, self.contents, strict=True):
+            low, high = (int(content.ts.searchsorted(ts, "right")) for ts in (after, until))
+            if low < high:
+                part = content.tuples.pick(slice(low, high))
+                parts.append((with_ids(part, start + part.id), tie_of(content)[low:high]))
+        if not parts:
+            return None
+        together = concatenated([tuples for tuples, _ in parts])
+        return together.pick(np.lexsort((np.concatenate([tie for _, tie in parts]), together.ts)))
+
+
+def tie_of(content: Content) -> np.ndarray:
+    names = content.batch.schema.names
+    return np.asarray(content.batch.column(TIE)) if TIE in names else np.zeros(len(content), np.int64)
+
+
+def with_ids(tuples: Tuples, ids: np.ndarray) -> Tuples:
+    return Tuples(tuples.ts, ids, tuples.source, tuples.stored, tuples.probing, tuples.nulls)
+
+
+def concatenated(parts: Sequence[Tuples]) -> Tuples:
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    stored, probing = (
+        {name: np.concatenate([getattr(part, role)[name] for part in parts]) for name in getattr(first, role)}
+        for role in ("stored", "probing")
+    )
+    ts, ids, source = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("ts", "id", "source")
+    )
+    return Tuples(ts, ids, source, stored, probing, any(part.nulls for part in parts))
+
+
+class Prober:
+    """Finds the pairs of probes of one side with rows of the other. Counts the pairs it compared."""
+
+    def __init__(self, task: JoinTask, contents: dict[str, Contents]):
+        self.task, self.contents = task, contents
+        self.candidates = 0
+        plan = task.plan()
+        self._residuals = {
+            side: None if program.residual is None else Filter(program.residual)
+            for side, program in plan.programs.items()
+        }
+        self._buffer = PairBuffer(65_536)
+
+    def pairs(
+        self, probing: str, probes: Tuples, stored: Sequence[tuple[Content, np.ndarray | int]]
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Ids by side of the pairs that match, some probes at a time. `stored` are contents with the ids of their
+        rows, or the first one."""
+        at, size = 0, PROBES
+        while at < len(probes):
+            some = probes.pick(slice(at, at + size))
+            reach = self._reach(OTHER[probing], some.ts)
+            found = [self._probe(probing, some, reach, content, ids) for content, ids in stored]
+            pairs = (
+                {side: np.concatenate([part[side] for part in found]) for side in found[0]} if found else {}
+            )
+            if pairs:
+                yield pairs
+            at += size
+            many = len(pairs[probing]) if pairs else 0
+            size = max(1, size // 4) if many > MANY_PAIRS else min(PROBES, 2 * size)
+
+    def _reach(self, stored: str, ts: np.ndarray) -> Reach:
+        """The stored rows that probes at `ts` may meet: with rows that settled, those before them in the total order;
+        otherwise earlier and later ones, as far as the windows go."""
+        window = self.task.spec.side_window(stored)
+        if window.rows:
+            return Reach(None, ts, rows=window.size, strict=stored == "right")
+        low = minus(ts, window.size)
+        if self.task.settles:
+            return Reach(low, ts, strict=stored == "right")
+        return Reach(low, plus(ts, self.task.spec.side_window(OTHER[stored]).size))
+
+    def _probe(
+        self, probing: str, probes: Tuples, reach: Reach, content: Content, ids: np.ndarray | int
+    ) -> dict[str, np.ndarray]:
+        buffer, stored = self._buffer, content.side
+        buffer.count = 0
+        if len(content) and not reach.misses(int(content.ts[0]), int(content.ts[-1])):
+            window = content.window(probes, reach)
+            compared = window.comparisons
+            for before in window.probe(probes, reach, buffer):
+                self._check(probing, probes, window["id"], ids, before)
+            self.candidates += window.comparisons - compared
+        probe, pos = buffer.take()
+        place = pos if not len(pos) else content.window(probes, reach)["id"][pos]
+        return {probing: probes.id[probe], stored: ids[place] if isinstance(ids, np.ndarray) else ids + place}
+
+    def _check(
+        self, probing: str, probes: Tuples, places: np.ndarray, ids: np.ndarray | int, before: int
+    ) -> None:
+        """Keep the fresh pairs for which the part of the predicate holds that the window left open."""
+        stored, buffer = OTHER[probing], self._buffer
+        residual = self._residuals[stored]
+        if residual is None or buffer.count == before:
+            return
+        fresh = slice(before, buffer.count)
+        place = places[buffer.pos[fresh]]
+        rows = {
+            probing: probes.id[buffer.probe[fresh]],
+            stored: ids[place] if isinstance(ids, np.ndarray) else ids + place,
+        }
+        data = {c: self._column(c, rows[c.side]) for c in residual.columns}
+        buffer.keep(before, residual(data, buffer.count - before))
+
+    def _column(self, column: Column, ids: np.ndarray) -> ColumnData:
+        contents = self.contents[column.side]
+        field = contents.contents[0].batch.schema.field(column.name)
+        taken = contents.rows.take(ids, pa.schema([field]))
+        return to_column_data(taken.column(0), column.type)
+
+
+def minus(ts: np.ndarray, size: int) -> np.ndarray:
+    """ts - size, stopping at the beginning of time."""
+    return np.where(ts < BEGIN + size, BEGIN, ts - np.int64(size))
+
+
+def plus(ts: np.ndarray, size: int) -> np.ndarray:
+    """ts + size, stopping at the end of time."""
+    return np.where(ts > END - size, END, ts + np.int64(size))

@@ -1,0 +1,109 @@
+"""The join as Spark runs it: a stateful processor that unpacks, lets a worker join, and packs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.metrics import NAMES, Counts
+from streamjoin.spark.routing import worker_ids
+from streamjoin.spark.state import MemoryStore, State
+from streamjoin.spark.task import END, JoinTask
+from streamjoin.spark.wire import decode, encode
+from streamjoin.spark.worker import Worker
+
+DATA = StructType([StructField("data", BinaryType())])
+NUMBER = StructType([StructField("number", LongType())])
+# A result value, or the counts of a worker.
+OUTPUT = StructType([StructField("rows", BinaryType()), *(StructField(name, LongType()) for name in NAMES)])
+
+
+class SparkStore:
+    """Spark's state store as `state.Store`, for the grouping key that is being handled."""
+
+    def __init__(self, handle: StatefulProcessorHandle):
+        self._manifest = handle.getValueState("manifest", DATA)
+        self._values = {kind: handle.getMapState(kind, NUMBER, DATA) for kind in ("runs", "matched")}
+
+    def read_manifest(self) -> bytes | None:
+        value = self._manifest.get()
+        return None if value is None else bytes(value[0])
+
+    def write_manifest(self, data: bytes) -> None:
+        self._manifest.update((data,))
+
+    def read(self, kind: str, number: int) -> bytes:
+        value = self._values[kind].getValue((number,))
+        assert value is not None, f"the manifest names {kind} {number}, which the state store does not have"
+        return bytes(value[0])
+
+    def write(self, kind: str, number: int, data: bytes) -> None:
+        self._values[kind].updateValue((number,), (data,))
+
+    def remove(self, kind: str, number: int) -> None:
+        self._values[kind].removeKey((number,))
+
+
+class JoinProcessor(StatefulProcessor):
+    """For `transformWithStateInPandas`, grouped by worker id, with event-time timers."""
+
+    def __init__(self, task: JoinTask):
+        self.task = task
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle, self._store = handle, SparkStore(handle)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
+        batches: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
+        for frame in rows:
+            for side, data in zip(frame["side"], frame["rows"], strict=True):
+                batches[SIDES[side]].append(decode(data))
+        yield from self._run(key[0], batches, timerValues.getCurrentWatermarkInMs())
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        yield from self._run(key[0], {}, timerValues.getCurrentWatermarkInMs())
+
+    def _run(
+        self, worker_id: int, batches: dict[str, list[pa.RecordBatch]], spark_ms: int
+    ) -> Iterator[pd.DataFrame]:
+        counts = Counts()
+        state = State(self.task, self._store, counts)
+        number = worker_ids(self.task.routing.workers).index(int(worker_id))
+        worker = Worker(self.task, number, state, counts)
+        for result in worker.step(batches, self.task.watermark(spark_ms)):
+            yield pd.DataFrame({"rows": [encode(result)], **dict.fromkeys(NAMES)})
+        self._set_timer(state, worker.wake_at(), spark_ms)
+        state.save()
+        yield pd.DataFrame({"rows": [None], **{name: [count] for name, count in asdict(counts).items()}})
+
+    def _set_timer(self, state: State, ticks: int | None, spark_ms: int) -> None:
+        """Ask to be called when the watermark reaches `ticks`. Spark removes timers that fired."""
+        wanted = None if ticks is None else max(self.task.timer_ms(ticks), spark_ms + 1)
+        if wanted == state.timer:
+            return
+        if state.timer is not None and state.timer > spark_ms:
+            self._handle.deleteTimer(state.timer)
+        if wanted is not None:
+            self._handle.registerTimer(wanted)
+        state.timer = wanted
+
+
+def join_group(task: JoinTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All rows of one worker, of whole tables: the same join in one step."""
+    parcels: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
+    number = 0
+    for batch in batches:
+        for worker, side, data in zip(*(batch.column(n) for n in ("worker", "side", "rows")), strict=True):
+            parcels[SIDES[side.as_py()]].append(decode(data.as_buffer()))
+            number = worker_ids(task.routing.workers).index(worker.as_py())
+    counts = Counts()
+    worker = Worker(task, number, State(task, MemoryStore(), counts), counts)
+    for result in worker.step(parcels, END):
+        yield pa.record_batch({"rows": pa.array([encode(result)], pa.binary())})

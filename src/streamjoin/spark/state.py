@@ -1,0 +1,247 @@
+"""What a worker keeps between micro-batches: immutable runs of rows, and a manifest that names them.
+
+A micro-batch adds one run a side. Runs of equal age are merged, `FAN` at a time, until one is as large as a
+subwindow should be (Pan & Jacobsen 2018, section III-A: a window is a chain of subwindows, of which only the newest
+changes and the oldest goes as a whole). So a row is written a few times at most, whatever the size of the window,
+and reading an old run again is never needed for the sake of the state itself.
+
+Everything is written through one state store, which Spark commits or discards as a whole with the micro-batch:
+after a restart the manifest, the runs it names and the input that is read next always belong together.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+import numpy as np
+
+from streamjoin.semantics.errors import StreamJoinError
+from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.cache import FILES, MEMORY
+from streamjoin.spark.content import Content, in_order
+from streamjoin.spark.metrics import Counts
+from streamjoin.spark.task import BEGIN, JoinTask, differences
+from streamjoin.spark.wire import decode, encode
+
+VERSION = 1  # of the manifest and of what runs look like
+FAN = 4  # runs of one level are merged this many at a time
+SEALED_ROWS = 1 << 18  # a run of this size is a subwindow, and not merged any more
+SHARE = 8  # nor is one that lasts this part of its window: it expires as a whole
+SEALED = 99  # the level of a subwindow
+
+
+class StateError(StreamJoinError, RuntimeError):
+    """A checkpoint that this join can not continue from."""
+
+
+class Store(Protocol):
+    """Where state is kept: values by number, of two kinds, and one manifest."""
+
+    def read_manifest(self) -> bytes | None: ...
+    def write_manifest(self, data: bytes) -> None: ...
+    def read(self, kind: str, number: int) -> bytes: ...
+    def write(self, kind: str, number: int, data: bytes) -> None: ...
+    def remove(self, kind: str, number: int) -> None: ...
+
+
+@dataclass
+class Run:
+    """Immutable rows of one side in the total order. `token` is unique; `crc` guards copies outside the store."""
+
+    number: int
+    token: str
+    level: int
+    rows: int
+    oldest: int
+    newest: int
+    nbytes: int
+    crc: int
+
+
+class State:
+    """The state of one worker, as of the last committed micro-batch until `save`.
+
+    `acted`: the watermark up to which rows have settled, been decided and expired. `decided`: by side, the last
+    row in a row window whose fate is known, as (ts, tie, how many like it). `timer`: the Spark watermark at which
+    the worker asked to be called.
+    """
+
+    def __init__(self, task: JoinTask, store: Store, counts: Counts):
+        self.task, self.store, self.counts = task, store, counts
+        self.runs: dict[str, list[Run]] = {side: [] for side in SIDES}
+        self.acted, self.timer, self._next = BEGIN, None, 0
+        self.decided: dict[str, tuple[int, int, int] | None] = dict.fromkeys(SIDES)
+        data = store.read_manifest()
+        if data is not None:
+            self._load(json.loads(data))
+
+    acted: int
+    timer: int | None
+
+    def _load(self, manifest: dict) -> None:  # type: ignore[type-arg]  # JSON
+        if manifest["version"] != VERSION:
+            raise StateError(
+                f"this checkpoint has state of version {manifest['version']}, and this streamjoin reads version "
+                f"{VERSION}: run the version that wrote it, or start with a new checkpoint"
+            )
+        changed = differences(manifest["join"], self.task.signature())
+        if changed:
+            raise StateError(
+                f"this checkpoint belongs to another join: {'; '.join(changed)}. "
+                "Give the settings it was started with, or start with a new checkpoint"
+            )
+        self.runs = {side: [Run(**run) for run in manifest["runs"][side]] for side in SIDES}
+        self.acted, self.timer, self._next = manifest["acted"], manifest["timer"], manifest["next"]
+        self.decided = {
+            side: None if cut is None else (cut[0], cut[1], cut[2])
+            for side, cut in manifest["decided"].items()
+        }
+
+    def save(self) -> None:
+        """Write the manifest: from now on it is what the next micro-batch finds, if Spark commits this one."""
+        manifest = {
+            "version": VERSION,
+            "join": self.task.signature(),
+            "runs": {side: [asdict(run) for run in runs] for side, runs in self.runs.items()},
+            "acted": self.acted,
+            "decided": self.decided,
+            "timer": self.timer,
+            "next": self._next,
+        }
+        self.store.write_manifest(json.dumps(manifest).encode())
+        MEMORY.trim()
+
+    @property
+    def rows(self) -> int:
+        return sum(run.rows for runs in self.runs.values() for run in runs)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(run.nbytes for runs in self.runs.values() for run in runs)
+
+    # Reading
+
+    def content(self, side: str, run: Run) -> Content:
+        """The rows of a run: from this process, from this host, or from the store."""
+        content = MEMORY.get(run.token)
+        if content is not None:
+            self.counts.cache_hits += 1
+            return content
+        data = FILES.get(run.token, run.nbytes, run.crc)
+        if data is not None:
+            self.counts.cache_hits += 1
+        else:
+            self.counts.cache_misses += 1
+            data = self.store.read("runs", run.number)
+            FILES.put(run.token, data)
+        content = Content(self.task, side, decode(data))
+        MEMORY.put(run.token, content)
+        return content
+
+    def matched(self, side: str, run: Run) -> np.ndarray:
+        """Which rows of a run found a partner."""
+        return unpacked(self.store.read("matched", run.number), run.rows)
+
+    # Writing
+
+    def add(self, side: str, content: Content, matched: np.ndarray | None) -> None:
+        """Keep new rows as a run."""
+        level = SEALED if len(content) >= SEALED_ROWS else 0
+        self.runs[side].append(self._written(content, level, matched))
+
+    def _written(self, content: Content, level: int, matched: np.ndarray | None) -> Run:
+        data = encode(content.batch)
+        oldest, newest = int(content.ts[0]), int(content.ts[-1])
+        run = Run(
+            self._next, uuid.uuid4().hex, level, len(content), oldest, newest, len(data), zlib.crc32(data)
+        )
+        self._next += 1
+        self.store.write("runs", run.number, data)
+        self.counts.written_bytes += len(data)
+        if matched is not None:
+            self.mark(run, matched)
+        FILES.put(run.token, data)
+        MEMORY.put(run.token, content)
+        return run
+
+    def mark(self, run: Run, matched: np.ndarray) -> None:
+        """Write which rows of a run found a partner: a bit a row."""
+        data = np.packbits(matched).tobytes()
+        self.store.write("matched", run.number, data)
+        self.counts.written_bytes += len(data)
+
+    def drop(self, side: str, run: Run) -> None:
+        """Forget a run."""
+        self.runs[side].remove(run)
+        self.store.remove("runs", run.number)
+        if side in self.task.kept:
+            self.store.remove("matched", run.number)
+        MEMORY.remove(run.token)
+        FILES.remove(run.token)
+
+    def merge(self, side: str) -> None:
+        """Merge the newest runs, as long as `FAN` of them have one level. A row is written at most once a level."""
+        runs = self.runs[side]
+        while (level := runs[-1].level if runs else SEALED) < SEALED and all(
+            run.level == level for run in runs[-FAN:]
+        ):
+            if len(runs) < FAN:
+                return
+            last = runs[-FAN:]
+            if not self._worth_merging(side, last):
+                for run in last:
+                    run.level = SEALED
+                return
+            self._merge(side, last, level + 1)
+
+    def _worth_merging(self, side: str, runs: Sequence[Run]) -> bool:
+        window, rows = self.task.spec.side_window(side), sum(run.rows for run in runs)
+        if window.rows:
+            return rows <= min(SEALED_ROWS, max(window.size // SHARE, 1024))
+        lasts = max(run.newest for run in runs) - min(run.oldest for run in runs)
+        return rows <= SEALED_ROWS and lasts <= window.size // SHARE
+
+    def _merge(self, side: str, runs: Sequence[Run], level: int) -> None:
+        begin = time.perf_counter_ns()
+        content, order = in_order(self.task, side, [self.content(side, run).batch for run in runs])
+        matched = None
+        if side in self.task.kept:
+            matched = np.concatenate([self.matched(side, run) for run in runs])
+            matched = matched if order is None else matched[order]
+        for run in runs:
+            self.drop(side, run)
+        self.runs[side].append(self._written(content, level, matched))
+        self.counts.state_us += (time.perf_counter_ns() - begin) // 1000
+
+
+def unpacked(data: bytes, rows: int) -> np.ndarray:
+    return np.unpackbits(np.frombuffer(data, np.uint8), count=rows).view(np.bool_)
+
+
+class MemoryStore:
+    """A store in this process, for joins of whole tables."""
+
+    def __init__(self) -> None:
+        self.manifest: bytes | None = None
+        self.values: dict[tuple[str, int], bytes] = {}
+
+    def read_manifest(self) -> bytes | None:
+        return self.manifest
+
+    def write_manifest(self, data: bytes) -> None:
+        self.manifest = data
+
+    def read(self, kind: str, number: int) -> bytes:
+        return self.values[kind, number]
+
+    def write(self, kind: str, number: int, data: bytes) -> None:
+        self.values[kind, number] = data
+
+    def remove(self, kind: str, number: int) -> None:
+        del self.values[kind, number]

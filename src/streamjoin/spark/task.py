@@ -1,0 +1,146 @@
+"""What every worker of a join has to know, made once by the driver and sent along with the query.
+
+Times are ticks: microseconds of timestamps, or the numbers of an integer time column. Spark's watermarks are
+milliseconds, so a tick of an integer column counts as one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.programs import WindowProgram
+from streamjoin.index.protocol import Tuples
+from streamjoin.planner import Plan, make_plan
+from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.spark.routing import Routing
+from streamjoin.streams import event_times
+
+OTHER = {"left": "right", "right": "left"}
+HOW = ("inner", "left", "right", "full", "semi", "anti")
+ORDERS = ("any", "timestamp")
+TIE = "streamjoin tie"  # the hidden column with a hash of the row, by which rows of equal time are ordered
+BEGIN, END = -(2**63), 2**63 - 1  # the times before and after everything
+
+# Of this process: tasks arrive pickled, once a micro-batch. By digest, a plan and the program that finds equalities.
+_PLANS: dict[str, tuple[Plan, WindowProgram]] = {}
+
+
+@dataclass(frozen=True)
+class JoinTask:
+    """A join and how it is spread. `slack_ms`: by how much Spark's watermark lies behind what can still come.
+    `watermarked`: the sides whose rows can be late (a join's own output never is)."""
+
+    spec: JoinSpec
+    how: str
+    order: str
+    index: str
+    routing: Routing
+    slack_ms: int = 0
+    watermarked: tuple[str, ...] = SIDES
+
+    @property
+    def ticks_per_ms(self) -> int:
+        return 1 if self.spec.time_unit is None else 1000
+
+    @property
+    def settles(self) -> bool:
+        """Whether rows wait for their place in the total order before they probe."""
+        return self.order == "timestamp" or any(self.spec.side_window(side).rows for side in SIDES)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The sides of which it must be known which rows found a partner."""
+        return {"inner": (), "left": ("left",), "right": ("right",), "full": SIDES}.get(self.how, ("left",))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a result row."""
+        return self.spec.left if self.how in ("semi", "anti") else self.spec.schema
+
+    def signature(self) -> dict[str, str]:
+        """What must not change while a checkpoint is used, in words."""
+        spec = self.spec
+        on = spec.on if isinstance(spec.on, str) else f"a callable over {spec.predicate}"
+        return {
+            "on": on,
+            "window": ", ".join(f"{side} {spec.side_window(side)}" for side in SIDES),
+            "how": self.how,
+            "order": self.order,
+            "workers": str(self.routing.workers),
+            "partitioning": self.routing.describe(),
+            "left": str(spec.left),
+            "right": str(spec.right),
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        """Tells joins apart. Computed by the driver: a function's bytes need not be the same in another process."""
+        code = b"" if isinstance(self.spec.on, str) else cloudpickle.dumps(self.spec.on)  # type: ignore[no-untyped-call]
+        return hashlib.sha256(json.dumps([self.signature(), self.index]).encode() + code).hexdigest()
+
+    def _compiled(self) -> tuple[Plan, WindowProgram]:
+        if self.digest not in _PLANS:
+            plan = make_plan(self.spec, "auto", self.index, None, "any")
+            path = None if plan.analysis is None else plan.analysis.left
+            _PLANS[self.digest] = plan, WindowProgram(self.spec.predicate, path, "left", indexed=True)
+        return _PLANS[self.digest]
+
+    def plan(self) -> Plan:
+        """The compiled plan; a process makes it once."""
+        return self._compiled()[0]
+
+    def equality(self) -> tuple[WindowProgram, int]:
+        """The program for left's window and its band of all equalities, by which rows are spread."""
+        program = self._compiled()[1]
+        return program, program.indexable(equality=True)[0]
+
+    def watermark(self, spark_ms: int) -> int:
+        """No row at or before this will be taken from now on; Spark's initial 0 says nothing."""
+        return (spark_ms + self.slack_ms) * self.ticks_per_ms if spark_ms > 0 else BEGIN
+
+    def timer_ms(self, ticks: int) -> int:
+        """The Spark watermark at which `watermark` reaches `ticks`."""
+        return -(-ticks // self.ticks_per_ms) - self.slack_ms
+
+    def times(self, batch: pa.RecordBatch, side: str) -> np.ndarray:
+        return event_times(batch, self.spec, side)
+
+    def read_columns(self, side: str) -> tuple[Column, ...]:
+        """The columns of a side that its window, or a probe into the other one, reads."""
+        programs = self.plan().programs
+        return tuple(dict.fromkeys([*programs[side].stored_columns, *programs[OTHER[side]].probe_columns]))
+
+    def prepare(self, batch: pa.RecordBatch, side: str, ts: np.ndarray) -> Tuples:
+        """Rows for the kernels, in both roles; their ids are their places in the batch."""
+        programs, count = self.plan().programs, batch.num_rows
+        data = {
+            column: to_column_data(batch.column(column.name), column.type)
+            for column in self.read_columns(side)
+        }
+        return Tuples(
+            ts,
+            np.arange(count),
+            np.zeros(count, np.int32),
+            programs[side].prepare_stored(data, count),
+            programs[OTHER[side]].prepare_probe(data, count),
+            any(column.valid is not None for column in data.values()),
+        )
+
+
+def differences(stored: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
+    """How a checkpoint's signature differs from that of the running query, one phrase a setting."""
+    return [
+        f"{name} was {stored.get(name)!r} and is now {value!r}"
+        for name, value in given.items()
+        if stored.get(name) != value
+    ]

@@ -1,0 +1,314 @@
+"""`window_join`: two DataFrames in, one out. Checks everything it can before Spark runs anything.
+
+The plan is the same for streams and tables: both sides are packed into parcels for the workers (`wire`), parcels
+are grouped by worker, the workers join (`processor`), and their results are unpacked. A stream's workers are a
+stateful operator; a table's are a grouped map.
+
+**Event time of the result.** Spark gives every stateful operator the least watermark of the whole query, and what
+follows the join gets the same one. A result row is as old as the older of its two rows, so it can lie a window
+behind the moment it is found. Where this module adds the watermarks itself, it makes them lag by the length of the
+window (`slack`) and lets the workers act that much ahead of them: rows are late exactly when `lateness` says so,
+nothing is kept longer, and no result row is behind the watermark that follows it. Both time columns of the result
+then carry that watermark.
+"""
+
+from __future__ import annotations
+
+import datetime
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+from streamjoin.semantics.errors import SpecError, WindowError
+from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.windows import Duration, RowWindow, TimeWindow, Window, nanoseconds
+from streamjoin.spark import routing
+from streamjoin.spark.metrics import NAMES, OBSERVATION
+from streamjoin.spark.processor import OUTPUT, JoinProcessor, join_group
+from streamjoin.spark.task import HOW, ORDERS, TIE, JoinTask
+from streamjoin.spark.wire import PARCEL_DDL, packer, unpack
+
+PARTITIONING = ("auto", "hash", "matrix")
+DELAY = "spark.watermarkDelayMs"  # the key of a column's metadata by which Spark knows a watermark
+RESULT = "streamjoin.result"  # marks a column whose watermark comes from a join, which has no rows to spare
+EVENT_TIME = "streamjoin time"  # an integer time column as a timestamp, of which Spark can keep a watermark
+
+
+def window_join(
+    left: DataFrame,
+    right: DataFrame,
+    on: Any,
+    *,
+    window: Window | Duration | tuple[Window, Window],
+    left_time: str,
+    right_time: str,
+    how: str = "inner",
+    lateness: Duration | None = None,
+    workers: int | None = None,
+    order: str = "any",
+    partitioning: str = "auto",
+    index: str = "auto",
+    suffix: str = "_right",
+) -> DataFrame:
+    """Join two streaming DataFrames, or two batch ones, over a sliding window.
+
+    `on` and `window` are those of `JoinSpec`; a plain duration means `TimeWindow`. `lateness`: how far a row may
+    be behind the newest of its side, for sides without `withWatermark`. `workers`: into how many parts the
+    join is divided, by default Spark's default parallelism. `how`: inner, left, right, full, semi, anti.
+    """
+    streaming = _check_frames(left, right)
+    for what, given, allowed in (
+        ("how", how, HOW),
+        ("order", order, ORDERS),
+        ("partitioning", partitioning, PARTITIONING),
+    ):
+        if given not in allowed:
+            raise SpecError(f"{what} is {given!r}; allowed: {', '.join(allowed)}")
+    spec = _spec(left, right, on, window, left_time, right_time, suffix)
+    task = _task(spec, how, order, index, partitioning, _check_workers(left, workers))
+    frames = {"left": left, "right": right}
+    if streaming:
+        slack, marks = _slack(frames, spec, lateness)
+        raw = tuple(side for side in SIDES if not marks[side].from_join)
+        task = JoinTask(spec, how, order, index, task.routing, slack, raw)
+        frames = {side: _watermarked(frames[side], spec, side, marks[side]) for side in SIDES}
+    task.plan()  # refuses an index that does not fit
+    parcels = [_packed(frames[side], task, side) for side in SIDES]
+    joined = (_streamed if streaming else _grouped)(parcels[0].unionByName(parcels[1]), task)
+    rows = joined.mapInArrow(unpack, _result_schema(left, right, task))
+    return _with_event_time(rows, task) if streaming else rows
+
+
+# Checks
+
+
+def _check_frames(left: DataFrame, right: DataFrame) -> bool:
+    """Whether both are streams; an error unless both are or none is."""
+    for side, frame in (("left", left), ("right", right)):
+        if not isinstance(frame, DataFrame):
+            raise SpecError(f"{side} is a {type(frame).__name__}: give a Spark DataFrame")
+    if left.isStreaming != right.isStreaming:
+        stream, table = ("left", "right") if left.isStreaming else ("right", "left")
+        raise SpecError(
+            f"{stream} is a stream and {table} is a table: a window join needs two streams, or two tables. "
+            "To join a stream with a table use Spark's own stream-static join, stream.join(table, condition)"
+        )
+    return bool(left.isStreaming)
+
+
+def _check_workers(frame: DataFrame, workers: int | None) -> int:
+    if workers is None:
+        return int(frame.sparkSession.sparkContext.defaultParallelism)
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise SpecError(f"workers is {workers!r}; allowed: a whole number from 1 on, or None")
+    return workers
+
+
+def _spec(
+    left: DataFrame, right: DataFrame, on: Any, window: Any, left_time: str, right_time: str, suffix: str
+) -> JoinSpec:
+    zone = left.sparkSession.conf.get("spark.sql.session.timeZone")
+    schemas = [to_arrow_schema(frame.schema, timezone=zone) for frame in (left, right)]
+    if not isinstance(window, (TimeWindow, RowWindow, tuple)):
+        window = TimeWindow(window)
+    return JoinSpec(schemas[0], schemas[1], on, window, left_time, right_time, suffix=suffix)
+
+
+def _task(spec: JoinSpec, how: str, order: str, index: str, partitioning: str, workers: int) -> JoinTask:
+    """The task with its routing."""
+    task = JoinTask(spec, how, order, index, routing.Routing("hash", 1))
+    analysis = task.plan().analysis
+    equality = analysis is not None and any(clause.is_equality for clause in analysis.left.clauses)
+    rows = any(spec.side_window(side).rows for side in SIDES)
+    if partitioning == "hash" and (rows or not equality):
+        why = "row windows are counted over all rows" if rows else "the predicate has no equality"
+        raise SpecError(f"partitioning is 'hash', but {why}; allowed: auto, matrix")
+    chosen = routing.choose(partitioning, workers, equality, rows, task.kept)
+    return JoinTask(spec, how, order, index, chosen)
+
+
+# Watermarks
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The watermark of one input. `delay_ms`: of the one it has, or is to get (`added`)."""
+
+    delay_ms: int
+    added: bool
+    from_join: bool = False
+
+
+def _slack(
+    frames: dict[str, DataFrame], spec: JoinSpec, lateness: Duration | None
+) -> tuple[int, dict[str, Mark]]:
+    """By how much the inputs' watermarks lag behind what can still come, and those watermarks."""
+    given = None if lateness is None else _milliseconds(lateness, spec)
+    metadata = {side: frames[side].schema[spec.side_time(side)].metadata for side in SIDES}
+    windows = [spec.side_window(side) for side in SIDES]
+    span = 0 if any(w.rows for w in windows) else _ceil_ms(max(w.size for w in windows), spec)
+    from_join = {side: RESULT in metadata[side] for side in SIDES}
+    spare = []
+    for side in SIDES:
+        if DELAY not in metadata[side]:
+            if given is None:
+                raise SpecError(
+                    f"{side} has no watermark on {spec.side_time(side)!r}, so rows would be kept for ever: give "
+                    f'lateness="10 seconds", or {side}.withWatermark({spec.side_time(side)!r}, "10 seconds")'
+                )
+            spare.append(span)
+        else:
+            delay = int(metadata[side][DELAY])
+            spare.append(0 if given is None or from_join[side] else max(0, delay - given))
+    slack = min(spare)
+    return slack, {
+        side: Mark(int(metadata[side][DELAY]), False, from_join[side])
+        if DELAY in metadata[side]
+        # A millisecond more, because Spark drops a row that is exactly as late as allowed.
+        else Mark((given or 0) + slack + 1, True)
+        for side in SIDES
+    }
+
+
+def _milliseconds(lateness: Duration, spec: JoinSpec) -> int:
+    """A lateness in whole milliseconds, rounded up."""
+    if isinstance(lateness, bool) or not isinstance(lateness, (str, int, datetime.timedelta)):
+        raise WindowError(f"lateness is {lateness!r}: give a string, a timedelta, an int, or None")
+    if (spec.time_unit is None) != isinstance(lateness, int) and lateness != 0:
+        kind = (
+            "plain integers: give an int"
+            if spec.time_unit is None
+            else "timestamps: write it like 10 seconds"
+        )
+        raise WindowError(f"lateness is {lateness!r}, but the time columns are {kind}")
+    length = lateness if isinstance(lateness, int) else -(-nanoseconds(lateness, "lateness") // 10**6)
+    if length < 0:
+        raise WindowError(f"lateness is {lateness!r}: it can not be negative, zero is the smallest")
+    return int(length)
+
+
+def _ceil_ms(ticks: int, spec: JoinSpec) -> int:
+    return ticks if spec.time_unit is None else -(-ticks // 1000)
+
+
+def _watermarked(frame: DataFrame, spec: JoinSpec, side: str, mark: Mark) -> DataFrame:
+    """The side with a watermark, which for integer times is kept on a column of its own."""
+    if not mark.added:
+        return frame
+    name = spec.side_time(side)
+    if spec.time_unit is None:
+        frame, name = frame.withColumn(EVENT_TIME, F.timestamp_millis(F.col(_quoted(name)))), EVENT_TIME
+    return frame.withWatermark(name, f"{mark.delay_ms} milliseconds")
+
+
+# The plan
+
+
+def _packed(frame: DataFrame, task: JoinTask, side: str) -> DataFrame:
+    """One side's rows as parcels for the workers."""
+    names = task.spec.side_schema(side).names
+    columns = [F.col(_quoted(name)) for name in names]
+    if task.routing.kind != "hash" or task.settles:
+        columns.append(_tie(frame.select(*columns)).alias(TIE))
+    return frame.select(*columns).mapInArrow(packer(task, side), PARCEL_DDL)
+
+
+def _tie(frame: DataFrame) -> Column:
+    """A hash of a row, which decides where it goes and how rows of equal time are ordered: content, never chance.
+    Spark can not hash maps and variants."""
+    hashable = [F.col(_quoted(field.name)) for field in frame.schema if _is_hashable(field.dataType)]
+    return F.xxhash64(*hashable)
+
+
+def _is_hashable(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return all(_is_hashable(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _is_hashable(kind.elementType)
+    return not isinstance(kind, (MapType, VariantType))
+
+
+def _streamed(parcels: DataFrame, task: JoinTask) -> DataFrame:
+    """The workers as a stateful operator, their counts as observed metrics."""
+    joined = parcels.groupBy("worker").transformWithStateInPandas(
+        JoinProcessor(task), OUTPUT, outputMode="Append", timeMode="EventTime"
+    )
+    name = f"{OBSERVATION}_{zlib.crc32(task.digest.encode()):08x}"  # two joins of a query have two names
+    return joined.observe(name, *(F.sum(metric).alias(metric) for metric in NAMES))
+
+
+def _grouped(parcels: DataFrame, task: JoinTask) -> DataFrame:
+    """The workers as a grouped map."""
+
+    def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return join_group(task, batches)
+
+    return parcels.groupBy("worker").applyInArrow(join, "rows BINARY")
+
+
+def _result_schema(left: DataFrame, right: DataFrame, task: JoinTask) -> StructType:
+    """The result's columns in Spark's types; those of a side that can be missing may be NULL."""
+    missing = {"left": ("right", "full"), "right": ("left", "full")}
+    fields = [(field, task.how in missing["left"]) for field in left.schema]
+    if task.how not in ("semi", "anti"):
+        fields += [(field, task.how in missing["right"]) for field in right.schema]
+    return StructType(
+        [
+            StructField(name, field.dataType, field.nullable or absent)
+            for name, (field, absent) in zip(task.schema.names, fields, strict=True)
+        ]
+    )
+
+
+def _with_event_time(rows: DataFrame, task: JoinTask) -> DataFrame:
+    """The result with its time columns marked as event times, if no row can be behind the watermark."""
+    windows = [task.spec.side_window(side) for side in SIDES]
+    if task.spec.time_unit is None or any(w.rows for w in windows):
+        return rows
+    if task.slack_ms < _ceil_ms(max(w.size for w in windows), task.spec):
+        return rows
+    left_columns = len(task.spec.left)
+    places = [task.spec.left.names.index(task.spec.left_time)]
+    if task.how not in ("semi", "anti"):
+        places.append(left_columns + task.spec.right.names.index(task.spec.right_time))
+    columns = [F.col(_quoted(name)) for name in rows.columns]
+    for place in places:
+        columns[place] = columns[place].alias(rows.columns[place], metadata={DELAY: 0, RESULT: True})
+    return rows.select(*columns)
+
+
+def in_time_order(
+    left_time: str, right_time: str | None, write: Callable[[DataFrame, int], None]
+) -> Callable[[DataFrame, int], None]:
+    """For `foreachBatch` of an inner join with `order="timestamp"`: `write` gets each micro-batch in result order.
+
+    A micro-batch of such a join has no result that is earlier than one of a micro-batch before; within it, rows come
+    from several workers. They are sorted by result time, then by the later row and the earlier one. The names are those
+    of the result's two time columns.
+    """
+
+    def sort_and_write(batch: DataFrame, batch_id: int) -> None:
+        left, right = F.col(_quoted(left_time)), F.col(_quoted(right_time or left_time))
+        ties = [F.col(_quoted(f.name)) for f in batch.schema if _is_hashable(f.dataType)]
+        ordered = batch.orderBy(F.greatest(left, right), left <= right, F.least(left, right), *ties)
+        write(ordered, batch_id)
+
+    return sort_and_write
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,114 @@
+"""Rows between Spark and a worker: many as one binary value, an Arrow IPC stream.
+
+Spark moves, sorts and hands over a few binary values a micro-batch instead of every row, and rows of any type
+stay Arrow from the first Python process to the last. `pack` runs before the shuffle and `unpack` after the join,
+both as `mapInArrow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.programs import combined
+from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.routing import worker_ids
+from streamjoin.spark.task import TIE, JoinTask
+
+PARCEL = pa.schema({"worker": pa.int32(), "side": pa.int8(), "rows": pa.binary()})
+PARCEL_DDL = "worker INT, side TINYINT, rows BINARY"
+PARCEL_ROWS, PARCEL_BYTES = 1 << 17, 1 << 25  # what is gathered before it is divided among the workers
+
+PackBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def encode(batch: pa.RecordBatch) -> bytes:
+    """A batch as bytes, its schema included."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def decode(data: bytes | pa.Buffer) -> pa.RecordBatch:
+    """What `encode` was given, without a copy of the data."""
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch()
+
+
+def packer(task: JoinTask, side: str) -> PackBatches:
+    """The function that divides one side's rows among the workers. Worker 0 hears of every partition, so that it
+    runs whenever there is input and can see whether the join is still the one its state belongs to."""
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number, ids = SIDES.index(side), worker_ids(task.routing.workers)
+        for batch in gathered(batches, PARCEL_ROWS, PARCEL_BYTES):
+            parcels = divided(task, side, batch)
+            chosen = [k for k, parcel in enumerate(parcels) if parcel.num_rows or k == 0]
+            yield pa.record_batch(
+                {
+                    "worker": pa.array([ids[k] for k in chosen], pa.int32()),
+                    "side": pa.array([number] * len(chosen), pa.int8()),
+                    "rows": pa.array([encode(parcels[k]) for k in chosen], pa.binary()),
+                },
+                PARCEL,
+            )
+
+    return pack
+
+
+def divided(task: JoinTask, side: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """The rows for each worker."""
+    if task.routing.kind == "hash":
+        hashes, ok = equality_hashes(task, side, batch)
+        if not ok.all() and side not in task.kept:  # a NULL key matches nothing
+            batch, hashes = batch.filter(pa.array(ok)), hashes[ok]
+    else:
+        hashes = np.asarray(batch.column(TIE))
+        if task.routing.kind == "matrix" and not task.settles:
+            batch = batch.drop_columns([TIE])
+    targets = task.routing.targets(side, hashes)
+    if len(targets) == 1:
+        return [batch]
+    return [batch.take(pa.array(rows)) for rows in targets]
+
+
+def equality_hashes(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+    """A hash of the equality keys, the same on both sides, and which rows can match at all. The others, such as those
+    with a NULL key, are spread by their time."""
+    program, band = task.equality()  # left rows as it stores them, right rows as they probe it
+    count = batch.num_rows
+    columns = program.stored_columns if side == "left" else program.probe_columns
+    data = {column: to_column_data(batch.column(column.name), column.type) for column in columns}
+    if side == "left":
+        stored = program.prepare_stored(data, count)
+        keys, ok = program.key_of_band(stored, band), stored["key_ok"]
+    else:
+        probing = program.prepare_probe(data, count)
+        keys, ok = program.bounds_of_band(probing, band)[0], probing["probe_ok"]
+    hashes = combined([keys])
+    return (hashes if ok.all() else np.where(ok, hashes, combined([task.times(batch, side)]))), ok
+
+
+def gathered(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches, of about so many rows or bytes; batches without rows are left out."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+        if sum(b.num_rows for b in waiting) >= rows or sum(b.nbytes for b in waiting) >= nbytes:
+            yield pa.concat_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Result rows from the binary values of the workers; rows of counts have none."""
+    for batch in batches:
+        for value in batch.column("rows"):
+            if value.is_valid:
+                yield decode(value.as_buffer())

@@ -1,0 +1,274 @@
+"""One worker's share of a join: what it does with the rows and the watermark of a micro-batch.
+
+Every pair meets exactly once. With time windows and no order asked for, a row probes *at once* everything of the
+other side that came before it, and of the rows that came together the left ones probe the right ones. With row
+windows or `order="timestamp"` a row waits in the state until it is *settled*: the watermark has passed it, so
+nothing before it in the total order can still come; then it probes what precedes it there.
+
+A row's fate is *decided* once no partner can come any more; an outer or anti join gives out an unmatched row at
+that moment, which comes once, because the watermark passes it once. Only then may a run be forgotten.
+All of it follows from the input, the watermark and the state before, so a micro-batch that is run again gives the
+same rows, whichever worker, host or process runs it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin.index.protocol import Tuples
+from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.content import Content, Contents, Prober, in_order, tie_of, with_ids
+from streamjoin.spark.metrics import Counts
+from streamjoin.spark.routing import share
+from streamjoin.spark.state import State
+from streamjoin.spark.task import BEGIN, END, OTHER, TIE, JoinTask
+from streamjoin.spark.wire import gathered
+
+RESULT_ROWS, RESULT_BYTES = 1 << 16, 1 << 24  # of one batch of results, about
+
+Batches = Mapping[str, Sequence[pa.RecordBatch]]
+
+
+class Worker:
+    """`number` is its place among the workers. `step` is called once a micro-batch."""
+
+    def __init__(self, task: JoinTask, number: int, state: State, counts: Counts):
+        self.task, self.number, self.state, self.counts = task, number, state, counts
+
+    def step(self, batches: Batches, watermark: int) -> Iterator[pa.RecordBatch]:
+        """Join the new rows, then everything the watermark makes final; gives result rows. The state is changed
+        when the last of them was taken. `watermark`: no row at or before it will come; END if none at all."""
+        state, task = self.state, self.task
+        watermark = max(watermark, state.acted)
+        begin = time.perf_counter_ns()
+        self.fresh = {side: self._fresh(side, batches.get(side, ()), watermark) for side in SIDES}
+        self.contents = {
+            side: Contents([*(state.content(side, run) for run in state.runs[side]), *self.fresh[side]])
+            for side in SIDES
+        }
+        self.matched = {side: self._matched(side) for side in task.kept}
+        self._before = {side: flags.copy() for side, flags in self.matched.items()}
+        self.counts.state_us += (time.perf_counter_ns() - begin) // 1000
+        yield from gathered(self._joined(watermark), RESULT_ROWS, RESULT_BYTES)
+        begin = time.perf_counter_ns()
+        self._keep(watermark)
+        self.counts.state_us += (time.perf_counter_ns() - begin) // 1000
+
+    def _fresh(self, side: str, batches: Sequence[pa.RecordBatch], watermark: int) -> list[Content]:
+        """The new rows of a side, without those that come too late, as one content; none if there are none."""
+        rows = [batch for batch in batches if batch.num_rows]
+        self.counts.rows_in += sum(batch.num_rows for batch in rows)
+        if side in self.task.watermarked and BEGIN < watermark < END:
+            on_time = [pa.array(self.task.times(batch, side) > watermark) for batch in rows]
+            rows = [batch.filter(mask) for batch, mask in zip(rows, on_time, strict=True)]
+            self.counts.late += sum(len(mask) for mask in on_time) - sum(batch.num_rows for batch in rows)
+            rows = [batch for batch in rows if batch.num_rows]
+        return [in_order(self.task, side, rows)[0]] if rows else []
+
+    def _matched(self, side: str) -> np.ndarray:
+        """For every row of a side, by id, whether it has found a partner so far."""
+        flags = [self.state.matched(side, run) for run in self.state.runs[side]]
+        new = sum(len(content) for content in self.fresh[side])
+        return np.concatenate([*flags, np.zeros(new, np.bool_)])
+
+    # Results
+
+    def _joined(self, watermark: int) -> Iterator[pa.RecordBatch]:
+        prober = Prober(self.task, self.contents)
+        for probing in SIDES:
+            begin = time.perf_counter_ns()
+            for pairs in self._pairs(prober, probing, watermark):
+                self.counts.kernel_us += (time.perf_counter_ns() - begin) // 1000
+                yield from self._timed_result(pairs)
+                begin = time.perf_counter_ns()
+        self.counts.candidates += prober.candidates
+        if self.task.how != "semi":
+            for side in self.task.kept:
+                yield from self._unmatched(side, watermark)
+
+    def _timed_result(self, pairs: dict[str, np.ndarray]) -> Iterator[pa.RecordBatch]:
+        begin = time.perf_counter_ns()
+        result = self._result(pairs)
+        self.counts.conversion_us += (time.perf_counter_ns() - begin) // 1000
+        if result is not None:
+            yield result
+
+    def _pairs(self, prober: Prober, probing: str, watermark: int) -> Iterator[dict[str, np.ndarray]]:
+        stored, mine = self.contents[OTHER[probing]], self.contents[probing]
+        if not stored.contents or not mine.contents:
+            return iter(())
+        if self.task.settles:
+            probes = mine.between(self.state.acted, watermark)
+            if probes is None:
+                return iter(())
+            return prober.pairs(probing, self._own(probing, probes), self._settled_rows(OTHER[probing]))
+        if not self.fresh[probing]:
+            return iter(())
+        new = self.fresh[probing][0].tuples
+        probes = with_ids(new, new.id + mine.starts[-1])
+        met = list(zip(stored.contents, stored.starts.tolist(), strict=True))
+        if probing == "right" and self.fresh["left"]:
+            met.pop()  # the new left rows have probed the new right ones
+        return prober.pairs(probing, probes, met)
+
+    def _own(self, side: str, probes: Tuples) -> Tuples:
+        """Where every worker has all rows, those that this one probes with."""
+        if self.task.routing.kind != "every" or self.task.routing.workers == 1:
+            return probes
+        contents = self.contents[side]
+        tie = np.concatenate([tie_of(content) for content in contents.contents])[probes.id]
+        return probes.pick(np.flatnonzero(share(tie, self.task.routing.workers) == self.number))
+
+    def _settled_rows(self, side: str) -> list[tuple[Content, np.ndarray | int]]:
+        """What settled rows probe: a row window is counted off, so its rows must lie in one total order."""
+        contents = self.contents[side]
+        if not self.task.spec.side_window(side).rows:
+            return list(zip(contents.contents, contents.starts.tolist(), strict=True))
+        return [self._total_order(side)]
+
+    def _result(self, pairs: dict[str, np.ndarray]) -> pa.RecordBatch | None:
+        """The rows that some new pairs give, if any."""
+        self.counts.matches += len(pairs["left"])
+        if not len(pairs["left"]):
+            return None
+        if self.task.how == "semi":
+            found = np.unique(pairs["left"])
+            found = found[~self.matched["left"][found]]
+            self.matched["left"][found] = True
+            return self._rows("left", found) if len(found) else None
+        for side in self.task.kept:
+            self.matched[side][pairs[side]] = True
+        if self.task.how == "anti":
+            return None
+        columns = [column for side in SIDES for column in self._rows(side, pairs[side]).columns]
+        return pa.RecordBatch.from_arrays(columns, names=self.task.schema.names)
+
+    def _rows(self, side: str, ids: np.ndarray) -> pa.RecordBatch:
+        contents = self.contents[side]
+        held = contents.contents[0].batch.schema
+        fields = [field for field in held if field.name != TIE]
+        return contents.rows.take(ids, pa.schema(fields))
+
+    def _unmatched(self, side: str, watermark: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a side that are decided now and have no partner, with NULL for the other side."""
+        ids = self._decided(side, watermark)
+        ids = ids[~self.matched[side][ids]]
+        self.counts.unmatched += len(ids)
+        if not len(ids):
+            return
+        found = self._rows(side, ids).columns
+        if self.task.how != "anti":
+            nothing = [pa.nulls(len(ids), field.type) for field in self.task.spec.side_schema(OTHER[side])]
+            found = [*found, *nothing] if side == "left" else [*nothing, *found]
+        yield pa.RecordBatch.from_arrays(found, names=self.task.schema.names)
+
+    def _decided(self, side: str, watermark: int) -> np.ndarray:
+        """The ids of rows whose fate this watermark decides."""
+        contents = self.contents[side]
+        if not contents.contents:
+            return np.empty(0, np.int64)
+        if self.task.spec.side_window(side).rows:
+            return self._decided_by_count(side, watermark)
+        after, until = (self._past(side, mark) for mark in (self.state.acted, watermark))
+        parts = []
+        for start, content in zip(contents.starts, contents.contents, strict=True):
+            low, high = (int(content.ts.searchsorted(ts, "right")) for ts in (after, until))
+            parts.append(np.arange(start + low, start + high))
+        return np.concatenate(parts)
+
+    def _decided_by_count(self, side: str, watermark: int) -> np.ndarray:
+        """In a row window: rows behind the last ones that a row to come can meet."""
+        content, order = self._total_order(side)
+        ts, tie = content.ts, tie_of(content)
+        settled = int(ts.searchsorted(watermark, "right"))
+        size = 0 if watermark == END else self.task.spec.side_window(side).size
+        low, high = self._place(self.state.decided[side], ts, tie), max(0, settled - size)
+        if high > low:
+            last = (ts[:high] == ts[high - 1]) & (tie[:high] == tie[high - 1])
+            self.state.decided[side] = int(ts[high - 1]), int(tie[high - 1]), int(last.sum())
+        return order[low:high]
+
+    def _total_order(self, side: str) -> tuple[Content, np.ndarray]:
+        """All rows of a side in the total order, and their ids. O(rows)."""
+        contents = self.contents[side]
+        content, order = in_order(self.task, side, [content.batch for content in contents.contents])
+        return content, np.arange(contents.count) if order is None else order
+
+    @staticmethod
+    def _place(cut: tuple[int, int, int] | None, ts: np.ndarray, tie: np.ndarray) -> int:
+        """Where the rows begin that come after a cut (ts, tie, how many like it)."""
+        if cut is None:
+            return 0
+        begin, end = (int(ts.searchsorted(cut[0], which)) for which in ("left", "right"))
+        first, last = (int(tie[begin:end].searchsorted(cut[1], which)) for which in ("left", "right"))
+        return begin + min(first + cut[2], last)  # fewer are there if their runs have expired
+
+    def _past(self, side: str, watermark: int) -> int:
+        """The last time of rows of a side that no row after `watermark` can meet."""
+        if watermark in (BEGIN, END):
+            return watermark
+        return max(BEGIN, watermark - self.task.spec.side_window(side).size)
+
+    # State
+
+    def _keep(self, watermark: int) -> None:
+        """Keep the new rows, forget what nothing can meet any more, and merge what is left."""
+        state = self.state
+        for side in SIDES:
+            runs, contents = list(state.runs[side]), self.contents[side]
+            matched = self.matched.get(side)
+            expired = self._expiry(side, watermark)
+            for run, start in zip(runs, contents.starts, strict=False):
+                if expired(run.newest):
+                    state.drop(side, run)
+                elif matched is not None:
+                    rows = slice(start, start + run.rows)
+                    if (matched[rows] != self._before[side][rows]).any():
+                        state.mark(run, matched[rows])
+            for content in self.fresh[side]:
+                if not expired(int(content.ts[-1])):
+                    state.add(side, content, None if matched is None else matched[-len(content) :])
+            state.merge(side)
+        state.acted = watermark
+        self.counts.state_rows, self.counts.state_bytes = state.rows, state.nbytes
+
+    def _expiry(self, side: str, watermark: int) -> Callable[[int], bool]:
+        """Whether rows up to some time can be met by nothing that comes after the watermark."""
+        window = self.task.spec.side_window(side)
+        if not window.rows:
+            past = self._past(side, watermark)
+            return lambda newest: newest <= past
+        every = np.sort(
+            np.concatenate([np.empty(0, np.int64), *(c.ts for c in self.contents[side].contents)])
+        )
+        settled = every[: every.searchsorted(watermark, "right")]
+
+        def expired(newest: int) -> bool:
+            later = len(settled) - int(settled.searchsorted(newest, "right"))
+            return newest <= watermark and (watermark == END or later >= window.size)
+
+        return expired
+
+    def wake_at(self) -> int | None:
+        """The least watermark at which rows settle, are decided or expire; None if it makes no difference."""
+        times = []
+        for side in SIDES:
+            window = self.task.spec.side_window(side)
+            if not window.rows:
+                times += [run.newest + window.size for run in self.state.runs[side]]
+            for content in self.contents[side].contents:
+                if self.task.settles:
+                    times += _next_after(content.ts, self.state.acted)
+                if side in self.matched and not window.rows:
+                    past = self._past(side, self.state.acted)
+                    times += [ts + window.size for ts in _next_after(content.ts, past)]
+        return min((ts for ts in times if ts < END), default=None)
+
+
+def _next_after(ts: np.ndarray, mark: int) -> list[int]:
+    """The first time after `mark`, if there is one."""
+    return [int(t) for t in ts[ts.searchsorted(mark, "right") :][:1]]
