@@ -10,19 +10,22 @@ from streamjoin.codegen.programs import WindowProgram, has_one_key, has_two_ends
 from streamjoin.index.adaptive import AdaptiveWindow
 from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chain import ChainWindow
-from streamjoin.index.chooser import BandChoice, Chooser, FixedChoice, Structure
+from streamjoin.index.chooser import BandChoice, FixedChoice, Structure
 from streamjoin.index.hash import HashSubwindow
 from streamjoin.index.protocol import WindowIndex
 from streamjoin.index.raptable import RaPTableSubwindow
+from streamjoin.index.rehearsal import rehearse_index, rehearse_residual, rehearse_scan
 from streamjoin.index.scan import ScanWindow
 from streamjoin.index.wibtree import WiBTreeSubwindow
 from streamjoin.semantics.analysis import AccessPath, Analysis, analyse, describe, describe_path
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import IndexNotApplicableError, SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.topologies.panjoin import PanJoin
+from streamjoin.topologies.protocol import MakeTopology
 from streamjoin.topologies.three_step import ThreeStep
 
-TOPOLOGIES = {"three_step": ThreeStep}
+TOPOLOGIES: dict[str, MakeTopology] = {"three_step": ThreeStep, "panjoin": PanJoin}
 # Structures for the subwindows of a chain, and whether they serve equalities only.
 STRUCTURES: dict[str, tuple[Structure, bool]] = {
     "hash": (HashSubwindow, True),
@@ -87,16 +90,35 @@ def make_plan(spec: JoinSpec, topology: str, index: str, workers: int | None, or
 
 def make_window(plan: Plan, side: str) -> WindowIndex:
     """The window of one side, empty."""
-    program, name = plan.programs[side], plan.index[side]
-    if name == "scan":
+    program = plan.programs[side]
+    if plan.index[side] == "scan":
         return ScanWindow(program)
-    structure, equality = STRUCTURES[name]
-    bands = program.indexable(equality)
-    choose: Chooser = FixedChoice(program, name, structure, bands)
-    if plan.adaptive and not equality:
-        choose = BandChoice(program, name, structure, bands, STRUCTURES["hash"][0])
+    choose = _chooser(plan, side)
     make_chain = partial(ChainWindow, choose, len(program.keys.keys))
     return AdaptiveWindow(ScanWindow(program), make_chain) if plan.adaptive else make_chain()
+
+
+def _chooser(plan: Plan, side: str) -> FixedChoice:
+    """What chooses the subwindows of an indexed window."""
+    program, name = plan.programs[side], plan.index[side]
+    structure, equality = STRUCTURES[name]
+    bands = program.indexable(equality)
+    if plan.adaptive and not equality:
+        return BandChoice(program, name, structure, bands, STRUCTURES["hash"][0])
+    return FixedChoice(program, name, structure, bands)
+
+
+def compile_plan(plan: Plan) -> None:
+    """Compile every kernel that the plan may need, or load it from the cache: seconds the first time, then
+    milliseconds. A push compiles nothing afterwards."""
+    schemas = {side: plan.spec.side_schema(side) for side in SIDES}
+    for side in SIDES:
+        program, indexed = plan.programs[side], plan.index[side] != "scan"
+        if plan.adaptive or not indexed:
+            rehearse_scan(program, schemas)
+        rehearse_residual(program, schemas)
+        for make, access in _chooser(plan, side).alternatives() if indexed else ():
+            rehearse_index(program, make, access, schemas)
 
 
 def _choose_index(asked: str, path: AccessPath | None) -> tuple[str, str]:
@@ -138,9 +160,9 @@ def _check(what: str, given: object, allowed: tuple[str, ...]) -> None:
 
 def _topology_reason(spec: JoinSpec, chosen: str, asked: str, workers: int | None, order: str) -> str:
     why = "as asked" if asked != "auto" else "it has the least latency"
-    reason = f"topology {chosen}: {why}; one thread, the caller's"
-    if workers is not None and workers > TOPOLOGIES[chosen].most_workers:
-        reason += f" ({workers} workers were asked for)"
+    used = min(workers or _cores(), TOPOLOGIES[chosen].most_workers)
+    who = "one thread, the caller's" if used == 1 else f"the caller's thread, and {used - 1} more for larger batches"
+    reason = f"topology {chosen}: {why}; {who}"
     if spec.left_window.rows or spec.right_window.rows:
         return reason + "; tuples wait for their place in the total order, which row windows need"
     if order == "timestamp":

@@ -15,6 +15,7 @@ import numpy as np
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.index.protocol import Tuples, WindowIndex
 from streamjoin.semantics.expressions import Column, Expr
+from streamjoin.semantics.spec import JoinSpec
 
 OTHER = {"left": "right", "right": "left"}
 
@@ -103,3 +104,20 @@ class Topology(Protocol):
     @property
     def least_result_time(self) -> float:
         """Once idle: no result to come is earlier."""
+
+
+class MakeTopology(Protocol):
+    """The class of a topology, as the planner sees it."""
+
+    most_workers: int
+
+    def __call__(
+        self,
+        spec: JoinSpec,
+        make_window: MakeWindow,
+        residuals: Residuals,
+        order: str,
+        fetch: Fetch,
+        workers: int,
+        /,
+    ) -> Topology: ...

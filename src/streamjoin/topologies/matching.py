@@ -1,0 +1,131 @@
+"""What nodes find and how it leaves: pairs with their places from a node, results in order from a collector.
+
+Any topology whose tuples are stamped (`stamps.py`) can use both. A node hands pairs over stretch by stretch, so
+that it can stop for a full outbox in the middle of a batch; the collector belongs to the driver.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamjoin.codegen.columns import ColumnData
+from streamjoin.codegen.evaluate import Filter
+from streamjoin.index.protocol import Tuples, WindowIndex
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.runtime.node import Outbox
+from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.spec import SIDES
+from streamjoin.topologies.protocol import OTHER, Fetch, Matches
+from streamjoin.topologies.stamps import INT64_MIN, in_reach
+
+STRETCH = 65_536  # pairs that a node hands over at a time
+
+
+@dataclass(frozen=True)
+class Found:
+    """Pairs that a node has found: ids and places of both."""
+
+    ids: Mapping[str, np.ndarray]
+    places: Mapping[str, np.ndarray]
+
+
+class Matcher:
+    """Probes windows for one node and puts what it finds into the node's outbox."""
+
+    def __init__(self, residuals: Mapping[str, Filter | None], fetch: Fetch, outbox: Outbox[Found]):
+        self._residuals, self._fetch, self._outbox = residuals, fetch, outbox
+        self._pairs = PairBuffer(STRETCH)
+
+    def match(self, window: WindowIndex, side: str, probes: Tuples, floor: int = INT64_MIN) -> Iterator[None]:
+        """Hand over the pairs of `probes`, tuples of `side`, with what they reach in a window of the other, from the
+        place `floor` on. Yields wherever pairs were handed over."""
+        if not len(window) or not len(probes):
+            return
+        pairs = self._pairs
+        for before in window.probe(probes, in_reach(window, probes, floor), pairs):
+            self._check_residual(window, side, probes, before)
+            if pairs.count >= STRETCH // 2:
+                self._hand_over(window, side, probes)
+                yield
+        if pairs.count:
+            self._hand_over(window, side, probes)
+            yield
+
+    def _hand_over(self, window: WindowIndex, side: str, probes: Tuples) -> None:
+        probe, pos = self._pairs.take()
+        ids = {side: probes.id[probe], OTHER[side]: window["id"][pos]}
+        places = {side: probes.ts[probe], OTHER[side]: window["ts"][pos]}
+        self._outbox.put(len(probe), Found(ids, places))
+
+    def _check_residual(self, window: WindowIndex, side: str, probes: Tuples, before: int) -> None:
+        residual, pairs = self._residuals[OTHER[side]], self._pairs
+        if residual is None or pairs.count == before:
+            return
+        fresh = slice(before, pairs.count)
+        ids = {side: probes.id[pairs.probe[fresh]], OTHER[side]: window["id"][pairs.pos[fresh]]}
+        data: dict[Column, ColumnData] = {}
+        for each in SIDES:
+            data |= self._fetch(each, tuple(c for c in residual.columns if c.side == each), ids[each])
+        pairs.keep(before, residual(data, pairs.count - before))
+
+
+class Collector:
+    """Results on their way out. Sorted ones wait until nothing before them can come."""
+
+    def __init__(self, order: str):
+        self._sorted = order == "timestamp"
+        self._ready: deque[Matches] = deque()
+        self._waiting: list[Found] = []
+
+    @property
+    def ready(self) -> bool:
+        """Whether `hand_out` has something."""
+        return bool(self._ready)
+
+    @property
+    def empty(self) -> bool:
+        return not self._ready and not self._waiting
+
+    def add(self, found: Found) -> None:
+        if self._sorted:
+            self._waiting.append(found)
+        else:
+            self._ready.append(Matches(found.ids["left"], found.ids["right"]))
+
+    def release(self, bound: float) -> None:
+        """Every pair to come has its later tuple at `bound` or after it: let those before go, by the
+        place of the later tuple, then of the earlier. O(n log n) in what waits."""
+        if not self._waiting:
+            return
+        places, ids = (
+            [np.concatenate([getattr(found, what)[side] for found in self._waiting]) for side in SIDES]
+            for what in ("places", "ids")
+        )
+        later = np.maximum(*places)
+        order = np.lexsort((np.minimum(*places), later))
+        cut = int(later[order].searchsorted(bound))
+        now, rest = order[:cut], order[cut:]
+        if len(now):
+            self._ready.append(Matches(ids[0][now], ids[1][now]))
+        by_side = [dict(zip(SIDES, (a[rest] for a in arrays), strict=True)) for arrays in (ids, places)]
+        self._waiting = [Found(*by_side)] if len(rest) else []
+
+    def hand_out(self, most: float) -> Matches:
+        """The next results, at most `most` of them, or one."""
+        if not self._ready:
+            none = np.empty(0, np.int64)
+            return Matches(none, none)
+        first = self._ready.popleft()
+        if len(first) > most:
+            cut = max(1, int(most))
+            self._ready.appendleft(Matches(first.left[cut:], first.right[cut:]))
+            first = Matches(first.left[:cut], first.right[:cut])
+        return first
+
+    def clear(self) -> None:
+        self._ready.clear()
+        self._waiting.clear()

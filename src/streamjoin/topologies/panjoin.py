@@ -1,0 +1,382 @@
+"""PanJoin: a manager cuts both streams into subwindows and deals them to workers in turn; every worker probes its
+own (Pan & Jacobsen, section III-A).
+
+The five steps of a batch. The manager, the thread that pushes and polls, *collects* tuples, *preprocesses* them
+(stamps them, cuts them where a subwindow is full, decides which old ones go) and *sends* one command to every
+worker that has something to do. A worker *processes* its commands in turn: it drops expired subwindows,
+probes those of the opposite side, stores what is dealt to it. *Feedback* is a word in shared memory, the
+number of its last command that is done, and the pairs in its outbox. Workers never talk to each other.
+
+Exactly once: all workers see the commands in one order, and each tuple is in one subwindow on one worker. So a
+pair is found by the later of its two commands, there, and by no other.
+
+The paper collects for a time or up to a count. Here a batch goes out as soon as the workers have room for a command,
+with whatever has come by then: under load batches grow by themselves up to `BATCH`, and a lone tuple does not wait.
+`CREDIT` commands a worker, so that the next one is prepared and sent while the last is worked on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streamjoin.codegen.evaluate import Filter
+from streamjoin.index.protocol import Tuples, WindowIndex
+from streamjoin.kernels import atomics
+from streamjoin.runtime.node import Bell, Channel, Executor, Outbox
+from streamjoin.runtime.threads import Threads
+from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.topologies.matching import Collector, Found, Matcher
+from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals
+from streamjoin.topologies.stamps import ArrivalStamps, OrderStamps
+
+BATCH = 16_384  # tuples of a command, at most
+CREDIT = 3  # commands that a worker may have
+SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
+SHARE = 4  # subwindows of a side on each worker, about
+WAITING_PAIRS = 1 << 20  # of one worker, before it stops for the manager
+
+
+@dataclass(frozen=True)
+class Store:
+    """Rows of a command that go into a subwindow of a worker; a number it has not seen makes a new one."""
+
+    worker: int
+    subwindow: int
+    rows: slice
+
+
+@dataclass(frozen=True)
+class Command:
+    """Drop the subwindows before `live`, then probe with a batch of `side`, if there is one, and store it."""
+
+    number: int
+    live: Mapping[str, int]  # the oldest subwindow of each side that is still needed
+    side: str = "left"
+    tuples: Tuples | None = field(default=None, repr=False)
+    stores: tuple[Store, ...] = ()
+
+    def __str__(self) -> str:
+        places = [] if self.tuples is None else self.tuples.ts.tolist()
+        dealt = ", ".join(f"{s.rows.stop - s.rows.start} into subwindow {s.subwindow}" for s in self.stores)
+        return f"{self.number}: {self.side} at places {places}, {dealt or 'nothing stored'}"
+
+
+class Worker:
+    """A node that owns some subwindows of both sides."""
+
+    def __init__(self, number: int, make_window: MakeWindow, residuals: Mapping[str, Filter | None], fetch: Fetch,
+                 manager: Bell, capacity: int):  # fmt: skip
+        self.name, self.number = f"worker {number}", number
+        self.bell = Bell()
+        self.outbox: Outbox[Found] = Outbox(WAITING_PAIRS, self.bell, manager)
+        self.inlet: Channel[Command] = Channel(f"manager to {self.name}", capacity, manager, self.bell)
+        # Subwindow number -> its tuples, oldest first. Written by this worker; the manager reads sizes.
+        self.subwindows: dict[str, dict[int, WindowIndex]] = {side: {} for side in SIDES}
+        self._done = np.zeros(atomics.LINE, np.int64)  # number of the last command; the worker writes
+        self._retired = 0  # comparisons of subwindows that are gone
+        self._make_window, self._manager = make_window, manager
+        self._matcher = Matcher(residuals, fetch, self.outbox)
+        self._work: Iterator[None] | None = None
+
+    def __str__(self) -> str:
+        held = ", ".join(f"{side} {list(self.subwindows[side])}" for side in SIDES)
+        return f"done {self.done}, holds {held}, {self.outbox.rows} pairs wait"
+
+    @property
+    def done(self) -> int:
+        """Acquires: what was found for the commands up to this one is in the outbox."""
+        return int(atomics.read(self._done, 0))
+
+    @property
+    def comparisons(self) -> int:
+        windows = [window for held in self.subwindows.values() for window in list(held.values())]
+        return self._retired + sum(window.comparisons for window in windows)
+
+    def step(self, most: int) -> bool:
+        busy = False
+        for _ in range(most):
+            if self.outbox.room <= 0:
+                break
+            if self._work is None:
+                command = self.inlet.take()
+                if command is None:
+                    break
+                self._work = self._execute(command)
+            busy = True
+            if next(self._work, self) is self:
+                self._work = None
+        return busy
+
+    def _execute(self, command: Command) -> Iterator[None]:
+        """Expire, probe, insert; yields wherever pairs were handed over."""
+        for side in SIDES:
+            for number in [n for n in self.subwindows[side] if n < command.live[side]]:
+                self._retired += self.subwindows[side].pop(number).comparisons
+        if command.tuples is not None:
+            for window in self.subwindows[OTHER[command.side]].values():
+                yield from self._matcher.match(window, command.side, command.tuples)
+            self._store(command.side, command.tuples, command.stores)
+        atomics.write(self._done, 0, command.number)  # releases: the manager sees all of the above
+        self._manager.ring()
+
+    def _store(self, side: str, tuples: Tuples, stores: Sequence[Store]) -> None:
+        held = self.subwindows[side]
+        for store in stores:
+            if store.worker == self.number:
+                if store.subwindow not in held:
+                    held[store.subwindow] = self._make_window(side)
+                held[store.subwindow].insert(tuples.pick(store.rows), np.zeros(1, np.int32))
+
+    def clear(self) -> None:
+        """Let go of all tuples; nobody steps any more."""
+        self._work = None
+        self.subwindows = {side: {} for side in SIDES}
+
+
+@dataclass
+class Dealt:
+    """What the manager knows of a subwindow."""
+
+    number: int
+    worker: int
+    capacity: int
+    count: int = 0
+    last_place: int = 0  # the greatest
+    least_id: int = 0
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A command that is not yet done. `gone`: the subwindows that it drops, by side. Places and times of the first
+    tuple; infinite without any."""
+
+    number: int
+    first_place: float
+    first_time: float
+    gone: Mapping[str, Sequence[Dealt]]
+
+
+class PanJoin:
+    """The topology, seen from the manager."""
+
+    orders: tuple[str, ...] = ("any", "punctuated", "timestamp")
+    most_workers = 64
+
+    def __init__(
+        self,
+        spec: JoinSpec,
+        make_window: MakeWindow,
+        residuals: Residuals,
+        order: str,
+        fetch: Fetch,
+        workers: int,
+        executor: Executor | None = None,
+        batch: int = BATCH,
+        credit: int = CREDIT,
+        smallest: int = SMALLEST,
+    ):
+        self.settles = order == "timestamp" or spec.left_window.rows or spec.right_window.rows
+        self._stamps = OrderStamps(spec) if self.settles else ArrivalStamps(spec)
+        self._batch, self._smallest = batch, smallest
+        self._bell, self._collector = Bell(), Collector(order)
+        filters = {side: None if e is None else Filter(e) for side, e in residuals.items()}
+        self.nodes = [
+            Worker(number, make_window, filters, fetch, self._bell, credit) for number in range(workers)
+        ]
+        self._executor, self._started = executor or Threads(), False
+        self._ended = False
+        self._numbers = {"command": 0, "subwindow": 0}  # of the last one; of subwindows over both sides
+        self._dealt: dict[str, deque[Dealt]] = {side: deque() for side in SIDES}  # live subwindows
+        self._sent: deque[Sent] = deque()
+        self._owed: list[deque[int]] = [deque() for _ in self.nodes]  # commands that a worker has not done
+        self._counts = dict.fromkeys(SIDES, 0)
+
+    # What the engine asks
+
+    @property
+    def comparisons(self) -> tuple[int, ...]:
+        return tuple(node.comparisons for node in self.nodes)
+
+    @property
+    def windows(self) -> dict[str, Spread]:
+        return {
+            side: Spread([window for node in self.nodes for window in list(node.subwindows[side].values())])
+            for side in SIDES
+        }
+
+    def held(self, side: str) -> int:
+        return self._counts[side]
+
+    def oldest_id(self, side: str) -> int | None:
+        ids = [int(tuples.id.min()) for tuples in self._stamps.held(side)]
+        ids += [dealt.least_id for dealt in self._dealt[side]]
+        ids += [dealt.least_id for sent in self._sent for dealt in sent.gone[side]]
+        return min(ids, default=None)
+
+    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+        self._counts[side] += len(tuples)
+        self._stamps.push(side, tuples, ranks, frontier)
+        self._note_end(frontier)
+
+    def advance(self, frontier: Frontier) -> None:
+        self._stamps.advance(frontier)
+        self._note_end(frontier)
+
+    def _note_end(self, frontier: Frontier) -> None:
+        self._ended = all(low == math.inf for low in frontier.low.values())
+
+    @property
+    def idle(self) -> bool:
+        if self._stamps.ready or self._collector.ready or any(node.outbox.rows for node in self.nodes):
+            return False
+        if any(map(self._is_due, SIDES)):
+            return False
+        return not self._sent if self._ended else not self._news
+
+    @property
+    def _news(self) -> bool:
+        """Whether the oldest command is done and the manager has not looked yet."""
+        return bool(self._sent) and self._sent[0].number < self._first_owed()
+
+    @property
+    def least_result_time(self) -> float:
+        """A result to come is found by a tuple that is still to come or in a command that is not done."""
+        return min([self._stamps.low, *(sent.first_time for sent in self._sent)])
+
+    def step(self, most: float) -> Matches:
+        seen = self._bell.read()
+        self._executor.check()
+        self._send_ready()
+        first = self._first_owed()  # before the outboxes are emptied
+        for node in self.nodes:
+            while (found := node.outbox.take()) is not None:
+                self._collector.add(found)
+        self._settle(first)
+        if not self._collector.ready and not self.idle:
+            self._executor.wait(seen)
+        return self._collector.hand_out(most)
+
+    def clear(self) -> None:
+        self._executor.stop()
+        self._stamps.clear()
+        self._collector.clear()
+        self._sent.clear()
+        for side in SIDES:
+            self._dealt[side].clear()
+            self._counts[side] = 0
+        for owed, node in zip(self._owed, self.nodes, strict=True):
+            owed.clear()
+            node.clear()
+
+    # The manager
+
+    def _send_ready(self) -> None:
+        """Send what has been collected while every worker has room for a command."""
+        if not self._started:
+            channels: list[Channel[Any]] = [node.inlet for node in self.nodes]
+            self._executor.start(self.nodes, channels, self._bell)
+            self._started = True
+        while all(node.inlet.room for node in self.nodes):
+            gone = {side: self._expired(side) for side in SIDES}  # for what the next batch needs as well
+            if self._stamps.ready:
+                side, tuples, time = self._stamps.take(self._batch)
+                probed = {dealt.worker for dealt in self._dealt[OTHER[side]]}
+                stores = tuple(self._deal(side, tuples))
+                self._send(Command(self._next_command, self._live, side, tuples, stores), probed, gone, time)
+            elif any(gone.values()):
+                self._send(Command(self._next_command, self._live), set(), gone)
+            else:
+                return
+
+    @property
+    def _next_command(self) -> int:
+        self._numbers["command"] += 1
+        return self._numbers["command"]
+
+    @property
+    def _live(self) -> dict[str, int]:
+        after = self._numbers["subwindow"] + 1
+        return {side: dealt[0].number if dealt else after for side, dealt in self._dealt.items()}
+
+    def _send(
+        self, command: Command, probed: set[int], gone: Mapping[str, list[Dealt]], time: float = math.inf
+    ) -> None:
+        """Send to the workers that have something to probe, to store or to drop."""
+        touched = {dealt.worker for each in gone.values() for dealt in each}
+        for worker in sorted(probed | touched | {store.worker for store in command.stores}):
+            self.nodes[worker].inlet.put(command)
+            self._owed[worker].append(command.number)
+        first_place = math.inf if command.tuples is None else int(command.tuples.ts[0])
+        self._sent.append(Sent(command.number, first_place, time, gone))
+
+    def _deal(self, side: str, tuples: Tuples) -> Iterator[Store]:
+        """Cut a batch where subwindows are full; the workers take turns with new ones."""
+        done = 0
+        while done < len(tuples):
+            dealt = self._open_subwindow(side)
+            rows = slice(done, min(len(tuples), done + dealt.capacity - dealt.count))
+            least, last = int(tuples.id[rows].min()), int(tuples.ts[rows].max())
+            dealt.least_id = min(dealt.least_id, least) if dealt.count else least
+            dealt.last_place = max(dealt.last_place, last) if dealt.count else last
+            dealt.count += rows.stop - rows.start
+            done = rows.stop
+            yield Store(dealt.worker, dealt.number, rows)
+
+    def _open_subwindow(self, side: str) -> Dealt:
+        dealt = self._dealt[side]
+        if not dealt or dealt[-1].count >= dealt[-1].capacity:
+            self._numbers["subwindow"] += 1
+            number = self._numbers["subwindow"]
+            share = sum(each.count for each in dealt) // (SHARE * len(self.nodes))
+            capacity = min(max(self._smallest, 1 << share.bit_length()), LARGEST)
+            dealt.append(Dealt(number, number % len(self.nodes), capacity))
+        return dealt[-1]
+
+    def _is_due(self, side: str) -> bool:
+        """Whether no tuple that is still to be taken can reach the oldest subwindow."""
+        dealt = self._dealt[side]
+        return bool(dealt) and dealt[0].last_place < self._stamps.expired(side)
+
+    def _expired(self, side: str) -> list[Dealt]:
+        """Take the oldest subwindows off, as far as they are due."""
+        gone = []
+        while self._is_due(side):
+            gone.append(self._dealt[side].popleft())
+        return gone
+
+    # Feedback
+
+    def _first_owed(self) -> int:
+        """The number of the first command that some worker has not done."""
+        for owed, node in zip(self._owed, self.nodes, strict=True):
+            done = node.done
+            while owed and owed[0] <= done:
+                owed.popleft()
+        return min((owed[0] for owed in self._owed if owed), default=self._numbers["command"] + 1)
+
+    def _settle(self, first: int) -> None:
+        """All pairs of the commands before `first` are collected."""
+        while self._sent and self._sent[0].number < first:
+            for side, gone in self._sent.popleft().gone.items():
+                self._counts[side] -= sum(dealt.count for dealt in gone)
+        self._collector.release(min([self._stamps.place, *(sent.first_place for sent in self._sent)]))
+
+
+class Spread:
+    """The subwindows of a side, on all workers."""
+
+    def __init__(self, parts: Sequence[WindowIndex]):
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self._parts)
