@@ -19,7 +19,7 @@ SPINS = 200  # pauses, a few microseconds in all: the other thread runs and is a
 YIELDS = 20  # then let others run: with fewer cores than threads, they must, for the answer to come
 SHORTEST_NAP, LONGEST_NAP = 50, 10_000  # microseconds; then sleep, an eighth of what was slept already
 
-_sched_yield = types.ExternalFunction("sched_yield", types.int32())
+yield_core = types.ExternalFunction("sched_yield", types.int32())
 _usleep = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 
@@ -147,7 +147,7 @@ def wait_for_change(words, index, seen, patience):
     for _ in range(YIELDS):
         if value != seen:
             return value
-        _sched_yield()
+        yield_core()
         value = load(words, index)
     slept = 0
     while value == seen and slept < patience:
