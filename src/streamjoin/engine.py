@@ -24,7 +24,7 @@ from streamjoin.codegen.columns import ColumnData, one_array, to_column_data
 from streamjoin.index.protocol import Tuples
 from streamjoin.index.sliding import SlidingColumns
 from streamjoin.payload import PayloadStore, Rows, restored, storage_schema
-from streamjoin.planner import TOPOLOGIES, Plan, explain_plan, make_plan, make_window
+from streamjoin.planner import TOPOLOGIES, Plan, compile_plan, explain_plan, make_plan, make_window
 from streamjoin.results import ResultBuffer
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, SpecError, StreamJoinError
 from streamjoin.semantics.expressions import Column
@@ -63,8 +63,7 @@ def open_join(
     if isinstance(max_results, bool) or not isinstance(max_results, int) or max_results < 1:
         raise SpecError(f"max_results is {max_results!r}; allowed: a whole number of rows from 1 on")
     plan = make_plan(spec, topology, index, workers, order)
-    for program in plan.programs.values():
-        program.compile({side: spec.side_schema(side) for side in SIDES})
+    compile_plan(plan)
     return Join(plan, max_results)
 
 

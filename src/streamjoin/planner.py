@@ -14,7 +14,7 @@ from streamjoin.index.chooser import BandChoice, FixedChoice, Structure
 from streamjoin.index.hash import HashSubwindow
 from streamjoin.index.protocol import WindowIndex
 from streamjoin.index.raptable import RaPTableSubwindow
-from streamjoin.index.rehearsal import rehearse_index, rehearse_residual, rehearse_scan
+from streamjoin.index.rehearsal import rehearse_index, rehearse_residual, rehearse_rows, rehearse_scan
 from streamjoin.index.scan import ScanWindow
 from streamjoin.index.wibtree import WiBTreeSubwindow
 from streamjoin.semantics.analysis import AccessPath, Analysis, analyse, describe, describe_path
@@ -112,6 +112,7 @@ def compile_plan(plan: Plan) -> None:
     """Compile every kernel that the plan may need, or load it from the cache: seconds the first time, then
     milliseconds. A push compiles nothing afterwards."""
     schemas = {side: plan.spec.side_schema(side) for side in SIDES}
+    rehearse_rows(schemas)
     for side in SIDES:
         program, indexed = plan.programs[side], plan.index[side] != "scan"
         if plan.adaptive or not indexed:
@@ -161,7 +162,11 @@ def _check(what: str, given: object, allowed: tuple[str, ...]) -> None:
 def _topology_reason(spec: JoinSpec, chosen: str, asked: str, workers: int | None, order: str) -> str:
     why = "as asked" if asked != "auto" else "it has the least latency"
     used = min(workers or _cores(), TOPOLOGIES[chosen].most_workers)
-    who = "one thread, the caller's" if used == 1 else f"the caller's thread, and {used - 1} more for larger batches"
+    who = (
+        "one thread, the caller's"
+        if used == 1
+        else f"the caller's thread, and {used - 1} more for larger batches"
+    )
     reason = f"topology {chosen}: {why}; {who}"
     if spec.left_window.rows or spec.right_window.rows:
         return reason + "; tuples wait for their place in the total order, which row windows need"

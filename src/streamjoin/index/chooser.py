@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
@@ -81,6 +82,10 @@ class FixedChoice:
             return Choice(self.name, self.structure, self.accesses[0], self._only_reason())
         return self._by_shares(self._shares(held, recent))
 
+    def alternatives(self) -> list[tuple[Structure, Access]]:
+        """All that may ever be chosen, as far as compiled code can tell it apart."""
+        return [(self.structure, access) for access in self.accesses]
+
     def _only_reason(self) -> str:
         return "the first condition, before any probe" if len(self.accesses) > 1 else "the only condition"
 
@@ -123,20 +128,24 @@ class BandChoice(FixedChoice):
             return Choice("hash", self.hashed, grid, reason)
         return self._by_shares(shares)
 
+    def alternatives(self) -> list[tuple[Structure, Access]]:
+        single = [access.band for access in self.accesses if len(self.program.bands_beside(access.band)) == 1]
+        grids = [GridAccess(self.program, pair, (1.0, 1.0), 1) for pair in combinations(sorted(single), 2)]
+        return [*super().alternatives(), *((self.hashed, grid) for grid in grids)]
+
     def _grid_over(
         self, first: BandAccess, second: BandAccess, capacity: int, recent: Table
     ) -> GridAccess | None:
         """A grid with cells as wide as the bands usually are; the last one, if it suits."""
-        bands = first.band, second.band
+        bands = min(first.band, second.band), max(first.band, second.band)
         if any(len(self.program.bands_beside(band)) > 1 for band in bands):
             return None
         widths = self._width(bands[0], recent), self._width(bands[1], recent)
         if not all(0 < width < np.inf for width in widths):
             return None
         last = self._grid
-        if last is not None and set(bands) == set(last.bands) and last.capacity == capacity:
-            of_last = dict(zip(last.bands, last.widths, strict=True))
-            ratios = [width / of_last[band] for band, width in zip(bands, widths, strict=True)]
+        if last is not None and (last.bands, last.capacity) == (bands, capacity):
+            ratios = [new / old for new, old in zip(widths, last.widths, strict=True)]
             if all(1 / SAME_WIDTH <= ratio <= SAME_WIDTH for ratio in ratios):
                 return last
         self._grid = GridAccess(self.program, bands, widths, capacity)

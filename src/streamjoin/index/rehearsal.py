@@ -1,0 +1,116 @@
+"""Every kernel that windows of a plan may call, called once on a few tuples: compiled, or loaded from the cache, before
+the first push."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin.codegen.columns import ColumnData, to_column_data
+from streamjoin.codegen.evaluate import Filter
+from streamjoin.codegen.programs import Table, WindowProgram, new_cursor
+from streamjoin.index.access import Access
+from streamjoin.index.bisort import BISortSubwindow
+from streamjoin.index.chooser import Structure
+from streamjoin.index.protocol import Subwindow
+from streamjoin.kernels.check import band_check
+from streamjoin.kernels.gather import gather
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.kernels.scan import MIN_ROOM, BandShape
+from streamjoin.kernels.sorted_probe import rises
+from streamjoin.semantics.expressions import Column
+
+Schemas = Mapping[str, pa.Schema]
+TUPLES = 1_200  # past the first growth of a hash table and the first adjustment of a RaP-Table
+NONE = np.empty(0, np.int64)
+
+
+def rehearse_scan(program: WindowProgram, schemas: Schemas) -> None:
+    """Compile how tuples are prepared and scanned."""
+    for nulls in (False, True):
+        stored, probing = prepared(program, schemas, nulls)
+        if program.block is not None or not nulls:
+            scan = program.scanner(stored, probing, nulls)
+            scan(NONE, NONE, new_cursor(), PairBuffer(MIN_ROOM))
+
+
+def rehearse_residual(program: WindowProgram, schemas: Schemas) -> None:
+    """Compile what is checked on pairs, if anything is."""
+    if program.residual is not None:
+        residual = Filter(program.residual)
+        for nulls in (False, True):
+            residual(no_rows(residual.columns, schemas, nulls), 0)
+
+
+def rehearse_rows(schemas: Schemas) -> None:
+    """Compile how payload is gathered, for residual conditions and results."""
+    kinds = [
+        field.type for schema in schemas.values() for field in schema if pa.types.is_primitive(field.type)
+    ]
+    for width in {kind.bit_width // 8 for kind in kinds if kind.bit_width >= 8}:
+        gather(NONE, NONE, NONE, np.empty(0, f"i{width}"))
+
+
+def rehearse_index(program: WindowProgram, make: Structure, access: Access, schemas: Schemas) -> None:
+    """Compile a structure for the keys of an access, and what the access does with its candidates."""
+    rehearse_structure(make, access.dtype)
+    for nulls in (False, True):
+        stored, probing = prepared(program, schemas, nulls)
+    pairs, shapes = PairBuffer(1), access.unchecked[0]
+    subwindow = make(1, access.dtype, None)
+    subwindow.insert(access.keys(stored), NONE.astype(np.int32))
+    for _ in access.probe(subwindow, access.questions(probing), NONE, NONE, pairs):
+        pass
+    keys = tuple(stored[f"key{number}"] for number in range(len(program.keys.keys)))
+    lows, highs = (
+        tuple(probing.get(f"{end}{number}", keys[0]) for number in access.unchecked[1])
+        for end in ("low", "high")
+    )
+    if shapes:
+        access.check(pairs.probe, pairs.pos, 0, 0, stored["key_ok"], keys, lows, highs)
+    timed = band_check((*shapes, (BandShape(len(keys), "i8"),)))
+    timed(
+        *(pairs.probe, pairs.pos, 0, 0, stored["key_ok"]),
+        *((*keys, NONE), (*lows, NONE), (*highs, NONE)),
+    )
+
+
+def rehearse_structure(make: Structure, dtype: np.dtype) -> None:
+    """Fill, probe and seal a subwindow and its successor."""
+    keys = (np.arange(TUPLES) * 7919 % TUPLES).astype(dtype)
+    predecessor: Subwindow | None = None
+    for _ in range(2):
+        subwindow = make(TUPLES, dtype, predecessor)
+        slots = np.arange(TUPLES, dtype=np.int32)
+        for part in (slice(0, 1), slice(1, TUPLES)):  # single tuples and batches go different ways
+            subwindow.insert(keys[part], slots[part])
+        probe_some(subwindow, keys[:32])
+        subwindow.seal()
+        probe_some(subwindow, keys[:32])
+        predecessor = subwindow
+    if isinstance(predecessor, BISortSubwindow):
+        rises(keys)  # asked of probes into arrays that no cache holds
+
+
+def probe_some(subwindow: Subwindow, keys: np.ndarray) -> None:
+    pairs = PairBuffer()
+    start, stop = np.zeros(len(keys), np.int64), np.full(len(keys), TUPLES)
+    for _ in subwindow.probe(keys, keys.copy(), start, stop, pairs):
+        pass
+
+
+def prepared(program: WindowProgram, schemas: Schemas, nulls: bool) -> tuple[Table, Table]:
+    """No tuples, in the roles of stored ones and of probes."""
+    stored = program.prepare_stored(no_rows(program.stored_columns, schemas, nulls), 0)
+    return stored, program.prepare_probe(no_rows(program.probe_columns, schemas, nulls), 0)
+
+
+def no_rows(columns: tuple[Column, ...], schemas: Schemas, nulls: bool) -> dict[Column, ColumnData]:
+    """Columns without rows, as data that may be NULL has them or as other data has."""
+    empty = {c: to_column_data(pa.array([], schemas[c.side].field(c.name).type), c.type) for c in columns}
+    if not nulls:
+        return empty
+    return {column: replace(data, valid=np.empty(0, np.bool_)) for column, data in empty.items()}
