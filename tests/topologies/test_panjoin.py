@@ -33,10 +33,11 @@ PREDICATES = [
 def simulated(choose: Choose, **options: Any) -> tuple[type[PanJoin], Simulator]:
     """PanJoin under the simulator, with small subwindows, batches and queues."""
     simulator = Simulator(choose)
+    changes: dict[str, Any] = {"executor": simulator, "smallest": 2, **options}
 
     class Simulated(PanJoin):
         def __init__(self, *arguments: Any):
-            super().__init__(*arguments, executor=simulator, **{"smallest": 2, **options})
+            super().__init__(*arguments, **changes)
 
     return Simulated, simulator
 
