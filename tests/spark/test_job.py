@@ -17,7 +17,7 @@ from streamjoin.spark.sources import FilesSource, GeneratorSource, KafkaSource, 
 from streamjoin.spark.tables import JobError
 
 ROOT = Path(__file__).parents[2]
-JOIN = '[join]\non = "abs(left.x - right.a) <= 10"\nwindow = "15 minutes"\n'
+JOIN = '[join]\non = "abs(left.x - right.a) <= 10"\nwindow = "15 minutes"\nlateness = "5 seconds"\n'
 SIDES = '[left]\nsource = { kind = "generator" }\n[right]\nsource = { kind = "generator" }\n'
 SINK = '[sink]\nkind = "noop"\n'
 MINIMAL = JOIN + SIDES + SINK
@@ -150,7 +150,7 @@ def test_windows_in_a_file(tmp_path, written, meant):
     [
         ('"15 minuts"', "join.window", "not a duration"),
         ('"-1 s"', "join.window", "can not be negative"),
-        ("15", "join.window", "give a duration"),
+        ("15", "join.window", "plain number 15, but the time columns are timestamps"),
         ("true", "join.window", "is true: give a duration"),
         ("{ row = 9 }", "join.window", "{ rows = 1000 }"),
         ("{ rows = -1 }", "join.window", "can not be negative"),
@@ -168,17 +168,20 @@ def test_windows_that_are_none(tmp_path, written, key, says):
         ("[join]", "[join]\nhwo = 'inner'", "join.hwo", "did you mean how?"),
         ("[join]", "[join]\nhow = 'outer'", "join.how", "allowed: inner, left, right, full, semi, anti"),
         ("[join]", "[join]\nindex = 'hsah'", "join.index", "did you mean hash?"),
+        ('"5 seconds"', "5", "join.lateness", "plain number 5"),
+        ("[join]", "[join]\nindex = 'hash'", "join.index", "needs an equality"),
+        ("[join]", "[join]\npartitioning = 'hash'", "join", "the predicate has no equality"),
         ("[join]", "[join]\nworkers = 0", "join.workers", "is 0; allowed: 1 to"),
         ("[join]", "[join]\nworkers = true", "join.workers", "is true: give"),
         ("[join]", "[join]\nworkers = '2'", "join.workers", "is '2': give"),
-        ("[join]", "[join]\nlateness = '-1 s'", "join.lateness", "negative"),
-        ("[join]", "[join]\nlateness = 'late'", "join.lateness", "not a duration"),
+        ('"5 seconds"', "'-1 s'", "join.lateness", "negative"),
+        ('"5 seconds"', "'late'", "join.lateness", "not a duration"),
         ("left.x", "left.q", "join.on", "unknown column 'q' of table left"),
         ("left.x", "left.z", "join.on", "^"),
         ('on = "abs(left.x - right.a) <= 10"', "", "join.on", "is missing"),
         ("abs(left.x - right.a) <= 10", " ", "join.on", "is blank"),
         ("[left]", "[left]\ntime = 'tx'", "left.time", "allowed: ts, x, y, z"),
-        ("[left]", "[left]\ntime = 'x'", "left.time", "of type INT: Spark needs a TIMESTAMP"),
+        ("[left]", "[left]\ntime = 'z'", "left.time", "of type STRING; allowed: TIMESTAMP"),
         ("[left]\nsource", "[left]\nsources", "left.source", "is missing: give at least one table [[left.source]]"),
         ('"generator" }\n[right]', '"kafak" }\n[right]', "left.source.kind", "did you mean kafka?"),
         ('"generator" }\n[right]', '"generator", seed = -1 }\n[right]', "left.source.seed", "is -1; allowed: 0 to"),
@@ -191,6 +194,7 @@ def test_windows_that_are_none(tmp_path, written, key, says):
         ('"noop"', '"kafka"\nservers = 9', "sink.servers", "is 9: give the brokers"),
         (SINK, SINK + "[run]\ntrigger = 'often'", "run.trigger", "not a duration"),
         (SINK, SINK + "[run]\ntrigger = '0 s'", "run.trigger", "allowed: asap, available-now"),
+        ('"noop"', '"console"\n[run]\ncheckpoint = "c"', "run.checkpoint", "leave it out"),
         (SINK, SINK + "[run]\ncheckpoint = 7", "run.checkpoint", "is 7: give a folder"),
         (SINK, SINK + "[spark]\npackages = ['kafka']", "spark.packages", "group:artifact:version"),
         (SINK, SINK + "[spark.settings]\nmaster = 'x'", "spark.settings.master", "begin with 'spark.'"),
@@ -230,6 +234,7 @@ def test_every_mistake_is_told_at_once(tmp_path):
     assert set(mistakes(tmp_path, text)) == {
         "join.on",
         "join.window",
+        "join.lateness",
         "join.how",
         "left.source",
         "right.source.kind",

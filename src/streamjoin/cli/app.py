@@ -1,17 +1,21 @@
-"""The commands `demo`, `explain` and `bench`. A mistake is one clear message and exit code 2."""
+"""The commands `run`, `demo`, `explain` and `bench`. A mistake is one clear message and exit code 2."""
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 import streamjoin as sj
-from streamjoin.cli.demo import LEFT, PREDICATE, RIGHT, Sample, generate, run
+from streamjoin.cli.demo import LEFT, PREDICATE, RIGHT, Sample, generate
+from streamjoin.cli.demo import run as run_embedded
+from streamjoin.cli.run import RunFailed, progress_line, run_job
 from streamjoin.cli.schema import parse_schema, parse_window, with_time
 
 app = typer.Typer(
@@ -45,7 +49,7 @@ def demo(
     )
     left, right = generate(rows, rate, seed)
     sample = Sample(rows)
-    rates = run(left, right, spec, batch, seconds, sample, console)
+    rates = run_embedded(left, right, spec, batch, seconds, sample, console)
     console.print(rates.table())
     # What was not pushed before the time limit is not in the result either.
     expected, missing, wrong = sample.check(left.slice(0, rates.rows), right.slice(0, rates.rows), spec)
@@ -60,6 +64,39 @@ def demo(
         )
     else:
         console.print("checked against the oracle: no pair of the sample should match, and none does")
+
+
+@app.command()
+def run(
+    job: Annotated[Path, typer.Argument(help="A job file in TOML; docs/jobs.md describes it.")],
+    master: Annotated[
+        str | None,
+        typer.Option(help="Spark master, such as local[4] or spark://host:7077; wins over the file."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file, and start nothing.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show how it would be run, and start nothing.")
+    ] = False,
+) -> None:
+    """Run a job file on Spark; after a stop the same command goes on where it ended."""
+    read = spark_part("job").Job.read(job)
+    if explain:
+        text = spark_part("explain").explain(read, master)
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    elif dry_run:
+        console.print(f"{job} is in order; nothing was started", markup=False, highlight=False)
+    else:
+        console.print(progress_line(run_job(read, master, console)), highlight=False)
+
+
+def spark_part(name: str) -> ModuleType:
+    """A module of `streamjoin.spark`; without PySpark an error that says how to get it."""
+    try:
+        return importlib.import_module(f"streamjoin.spark.{name}")
+    except ModuleNotFoundError as error:
+        raise sj.StreamJoinError(
+            f"jobs run on Spark, and {error.name} is not installed: pip install 'streamjoin[spark]'"
+        ) from None
 
 
 @app.command()
@@ -120,4 +157,4 @@ def main() -> None:
         Console(stderr=True).print(
             f"streamjoin: {error}", style="red", markup=False, highlight=False, soft_wrap=True
         )
-        raise SystemExit(2) from None
+        raise SystemExit(1 if isinstance(error, RunFailed) else 2) from None

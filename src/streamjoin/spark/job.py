@@ -12,27 +12,32 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamjoin.semantics.errors import PredicateError, SpecError, WindowError
+from streamjoin.planner import INDEXES
+from streamjoin.semantics.errors import IndexNotApplicableError, PredicateError, SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import RowWindow, TimeWindow, Window, nanoseconds
+from streamjoin.spark.sides import Side
 from streamjoin.spark.sinks import Sink, read_sink
-from streamjoin.spark.sources import Input, local_path
+from streamjoin.spark.sources import local_path
 from streamjoin.spark.tables import JobError, TomlTable, shown
+from streamjoin.spark.task import HOW, ORDERS, JoinTask
+from streamjoin.spark.window_join import PARTITIONING, window_join
+from streamjoin.spark.window_join import _task as make_task
 
-HOW = ("inner", "left", "right", "full", "semi", "anti")
-ORDERS = ("any", "timestamp")
-PARTITIONINGS = ("auto", "hash", "matrix", "range")
-INDEXES = ("auto", "scan", "hash", "bisort", "raptable", "wibtree")
 # One way to say a thing: these settings of Spark have a key in the file.
 ELSEWHERE = {
     "spark.master": "spark.master",
     "spark.app.name": "run.name",
     "spark.jars.packages": "spark.packages",
 }
+_LATENESS = (
+    'how far a row may be behind the newest of its side, such as "10 seconds" or 0; later ones are dropped'
+)
 TRIGGERS = ("asap", "available-now")
 SOME_WINDOW: Window = TimeWindow("1 s")  # stands in for one that was refused
 _WINDOW = (
@@ -48,7 +53,7 @@ class JoinTable:
     on: str
     window: Window | tuple[Window, Window]
     how: str
-    lateness: str | None
+    lateness: str | int
     workers: int | None
     order: str
     partitioning: str
@@ -57,8 +62,11 @@ class JoinTable:
 
     @classmethod
     def read(cls, table: TomlTable) -> JoinTable:
-        lateness = table.text("lateness", 'a duration, such as "10 seconds"', None)
-        if lateness is not None and duration(table, "lateness", lateness) < 0:
+        lateness = table.take("lateness", (str, int), _LATENESS)
+        length = (
+            duration(table, "lateness", lateness) if isinstance(lateness, str) else Fraction(lateness or 0)
+        )
+        if length < 0:
             table.complain("lateness", f"is {lateness!r}: it can not be negative")
         return cls(
             table.text("on", "the condition in SQL, such as 'abs(left.x - right.a) <= 10'") or "",
@@ -67,60 +75,10 @@ class JoinTable:
             lateness,
             table.whole("workers", "how many state partitions the join is spread over", None),
             table.choice("order", ORDERS, "any"),
-            table.choice("partitioning", PARTITIONINGS, "auto"),
-            table.choice("index", INDEXES, "auto"),
+            table.choice("partitioning", PARTITIONING, "auto"),
+            table.choice("index", ("auto", *INDEXES), "auto"),
             table.text("suffix", "what a right column gets whose name is taken", "_right"),
         )
-
-
-@dataclass(frozen=True)
-class Side:
-    """`[left]` or `[right]`: the time column and the sources, which are united."""
-
-    time: str
-    inputs: tuple[Input, ...]
-
-    @classmethod
-    def read(cls, table: TomlTable, folder: Path, side: str) -> Side:
-        schema = table.text("schema", "the columns of all sources, such as 'ts TIMESTAMP, x INT'", None)
-        tables = table.tables("source", f"at least one table [[{side}.source]]")
-        inputs = [Input.read(source, folder, schema, side) for source in tables]
-        read = cls(table.text("time", "the time column", "ts"), tuple(i for i in inputs if i is not None))
-        read.check_columns(table)
-        return read
-
-    @property
-    def columns(self) -> types.StructType | None:
-        """The columns of the side, if the file alone tells them."""
-        return self.inputs[0].columns if self.inputs else None
-
-    def check_columns(self, table: TomlTable) -> None:
-        """Complain if the sources differ in their columns, or the time column is none."""
-        first, columns = plain(self.columns), self.columns
-        for at, other in enumerate(self.inputs[1:], 1):
-            if first and plain(other.columns) and plain(other.columns) != first:
-                table.complain(
-                    f"source[{at}]",
-                    f"has the columns {described(other.columns)}, but source[0] has {described(columns)}: "
-                    "sources of a side are united, so they must agree (select renames and casts)",
-                )
-        if not columns:
-            return
-        if self.time not in columns.names:
-            table.complain(
-                "time", f"is {self.time!r}, which is no column; allowed: {', '.join(columns.names)}"
-            )
-        elif not isinstance(columns[self.time].dataType, (types.TimestampType, types.TimestampNTZType)):
-            kind = columns[self.time].dataType.simpleString().upper()
-            table.complain(
-                "time", f"is {self.time!r} of type {kind}: Spark needs a TIMESTAMP (select can make one)"
-            )
-
-    def load(self, spark: SparkSession) -> DataFrame:
-        first, *others = (each.load(spark) for each in self.inputs)
-        for other in others:
-            first = first.unionByName(other)
-        return first
 
 
 @dataclass(frozen=True)
@@ -140,10 +98,14 @@ class RunTable:
                 "trigger", f"is {trigger!r}; allowed: {', '.join(TRIGGERS)}, or a duration above zero"
             )
         checkpoint = table.text("checkpoint", "a folder for the query's state", None)
-        if checkpoint is None and sink.durable:
+        if checkpoint is None and "checkpoint" not in table.values and sink.checkpoint == "needed":
             table.complain(
                 "checkpoint",
                 f"is missing, and a {sink.kind} sink needs one: give a folder for the query's state",
+            )
+        if checkpoint is not None and sink.checkpoint == "impossible":
+            table.complain(
+                "checkpoint", f"is given, but a {sink.kind} sink can not go on from one: leave it out"
             )
         return cls(
             table.text("name", "a name for the query", path.stem),
@@ -215,7 +177,7 @@ class Job:
         for table in (join, *sides.values(), run, spark, top):
             table.close()
         if not problems:
-            job.check_spec(join)
+            job.check_task(join)
         if problems:
             raise JobError(str(path), problems)
         return job
@@ -237,25 +199,40 @@ class Job:
             suffix=self.join.suffix,
         )
 
-    def check_spec(self, table: TomlTable) -> None:
-        """Complain about a predicate, window or suffix that does not fit the columns."""
+    def task(self, workers: int) -> JoinTask | None:
+        """What each of `workers` would have to do; None if only Spark can tell the columns."""
+        join, spec = self.join, self.spec
+        if spec is None:
+            return None
+        return make_task(spec, join.how, join.order, join.index, join.partitioning, join.workers or workers)
+
+    def check_task(self, table: TomlTable) -> None:
+        """Complain about a predicate, window, index or suffix that does not fit the columns."""
         try:
-            _ = self.spec
+            self.task(workers=1)
         except PredicateError as error:
             table.complain("on", str(error).replace("\n", "\n    "))
         except WindowError as error:
-            table.complain("window", str(error))
+            table.complain("lateness" if str(error).startswith("lateness") else "window", str(error))
+        except IndexNotApplicableError as error:
+            table.complain("index", str(error))
         except SpecError as error:
             table.complain("", str(error))
 
+    def loaded(self, side: str, spark: SparkSession) -> DataFrame:
+        """A side's stream; what only Spark could find wrong with it is told like the rest of the file's mistakes."""
+        try:
+            frame: DataFrame = getattr(self, side).load(spark, self.join.lateness)
+            return frame
+        except (SpecError, AnalysisException, ParseException) as error:
+            raise JobError(str(self.path), [(side, str(error).splitlines()[0])]) from None
+
     def results(self, spark: SparkSession) -> DataFrame:
         """The joined stream, not started."""
-        from streamjoin.spark import window_join
-
         join = self.join
         return window_join(
-            self.left.load(spark),
-            self.right.load(spark),
+            self.loaded("left", spark),
+            self.loaded("right", spark),
             join.on,
             window=join.window,
             left_time=self.left.time,
@@ -316,17 +293,8 @@ def one_window(table: TomlTable, name: str, value: object) -> Window:
     def make() -> Window:
         if isinstance(value, dict) and set(value) == {"rows"}:
             return RowWindow(value["rows"])
-        if isinstance(value, str) or (value == 0 and isinstance(value, int) and not isinstance(value, bool)):
-            return TimeWindow(value)  # zero needs no unit
+        if isinstance(value, (str, int)) and not isinstance(value, bool):
+            return TimeWindow(value)
         raise WindowError(f"is {shown(value)}: give {_WINDOW}")
 
     return table.checked(name, make, SOME_WINDOW)
-
-
-def plain(columns: types.StructType | None) -> dict[str, types.DataType]:
-    """Names and types, without what does not matter to a union."""
-    return {} if columns is None else {column.name: column.dataType for column in columns}
-
-
-def described(columns: types.StructType | None) -> str:
-    return ", ".join(f"{name} {kind.simpleString().upper()}" for name, kind in plain(columns).items())

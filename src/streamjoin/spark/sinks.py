@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -18,12 +18,19 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from streamjoin.spark.sources import FILE_FORMATS, local_path
 from streamjoin.spark.tables import TomlTable
 
+Need = Literal["needed", "possible", "impossible"]
+
 
 class Sink(Protocol):
-    """A place for results. `durable` ones need a checkpoint, or a restart would write everything again."""
+    """A place for results. `checkpoint` says whether a query that writes there needs one to go on from, may have
+    one, or can not go on from any."""
 
     kind: ClassVar[str]
-    durable: ClassVar[bool]
+    checkpoint: ClassVar[Need]
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
 
     def write(self, results: DataFrame) -> DataStreamWriter:
         """A writer that is ready to be started."""
@@ -34,7 +41,7 @@ class FilesSink:
     """A folder of Parquet, JSON or CSV files."""
 
     kind: ClassVar[str] = "files"
-    durable: ClassVar[bool] = True
+    checkpoint: ClassVar[Need] = "needed"
     path: str
     format: str
     partition_by: tuple[str, ...]
@@ -49,6 +56,10 @@ class FilesSink:
             table.settings("options", 'compression = "zstd"'),
         )
 
+    @property
+    def place(self) -> str:
+        return f"{self.path} ({self.format})"
+
     def write(self, results: DataFrame) -> DataStreamWriter:
         writer = results.writeStream.format(self.format).options(**self.options).option("path", self.path)
         return writer.partitionBy(*self.partition_by) if self.partition_by else writer
@@ -59,7 +70,7 @@ class KafkaSink:
     """A Kafka topic: a JSON object a row; `key` is the column that chooses the partition."""
 
     kind: ClassVar[str] = "kafka"
-    durable: ClassVar[bool] = True
+    checkpoint: ClassVar[Need] = "needed"
     servers: str
     topic: str
     key: str | None
@@ -74,6 +85,10 @@ class KafkaSink:
             table.settings("options", '"kafka.compression.type" = "zstd"'),
         )
 
+    @property
+    def place(self) -> str:
+        return f"{self.topic} at {self.servers}"
+
     def write(self, results: DataFrame) -> DataStreamWriter:
         records = [F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value")]
         if self.key is not None:
@@ -87,13 +102,17 @@ class ConsoleSink:
     """The first rows of every micro-batch, printed."""
 
     kind: ClassVar[str] = "console"
-    durable: ClassVar[bool] = False
+    checkpoint: ClassVar[Need] = "impossible"
     rows: int
     truncate: bool
 
     @classmethod
     def read(cls, table: TomlTable, folder: Path) -> ConsoleSink:
         return cls(table.whole("rows", "rows shown of each micro-batch", 20), table.flag("truncate", True))
+
+    @property
+    def place(self) -> str:
+        return ""
 
     def write(self, results: DataFrame) -> DataStreamWriter:
         return (
@@ -108,12 +127,16 @@ class MemorySink:
     """A temporary table of the session, for a caller in Python: `spark.table(name)`."""
 
     kind: ClassVar[str] = "memory"
-    durable: ClassVar[bool] = False
+    checkpoint: ClassVar[Need] = "impossible"
     table: str
 
     @classmethod
     def read(cls, table: TomlTable, folder: Path) -> MemorySink:
         return cls(table.text("table", "the name of the temporary table", "results"))
+
+    @property
+    def place(self) -> str:
+        return self.table
 
     def write(self, results: DataFrame) -> DataStreamWriter:
         return results.writeStream.format("memory").queryName(self.table)
@@ -124,11 +147,15 @@ class NoopSink:
     """Every row is computed and dropped: for measuring the rest."""
 
     kind: ClassVar[str] = "noop"
-    durable: ClassVar[bool] = False
+    checkpoint: ClassVar[Need] = "possible"
 
     @classmethod
     def read(cls, table: TomlTable, folder: Path) -> NoopSink:
         return cls()
+
+    @property
+    def place(self) -> str:
+        return ""
 
     def write(self, results: DataFrame) -> DataStreamWriter:
         return results.writeStream.format("noop")

@@ -36,6 +36,10 @@ class Source(Protocol):
     kind: ClassVar[str]
 
     @property
+    def place(self) -> str:
+        """Where it is, for people."""
+
+    @property
     def columns(self) -> types.StructType | None:
         """The columns before `select`; None while only a running Spark could tell."""
 
@@ -76,6 +80,10 @@ class FilesSource:
             table.whole("max_files", "the most files a micro-batch takes", None),
             table.settings("options", "recursiveFileLookup = true"),
         )
+
+    @property
+    def place(self) -> str:
+        return f"{self.path} ({self.format})"
 
     def load(self, spark: SparkSession) -> DataFrame:
         reader = spark.readStream.format(self.format).schema(self.columns)
@@ -122,6 +130,10 @@ class KafkaSource:
             table.settings("options", '"kafka.security.protocol" = "SSL"'),
         )
 
+    @property
+    def place(self) -> str:
+        return f"{self.pattern or ', '.join(self.topics)} at {self.servers} ({self.format})"
+
     def load(self, spark: SparkSession) -> DataFrame:
         topics = ("subscribePattern", self.pattern) if self.pattern else ("subscribe", ",".join(self.topics))
         reader = (
@@ -161,6 +173,10 @@ class SocketSource:
             table.choice("malformed", MALFORMED, "fail"),
         )
 
+    @property
+    def place(self) -> str:
+        return f"{self.host}:{self.port} ({self.format})"
+
     def load(self, spark: SparkSession) -> DataFrame:
         lines = spark.readStream.format("socket").option("host", self.host).option("port", self.port).load()
         return parse_records(lines, self.format, self.columns, self.malformed)
@@ -177,6 +193,10 @@ class RateSource:
     @classmethod
     def read(cls, table: TomlTable, folder: Path, schema: str | None, side: str) -> RateSource:
         return cls(table.whole("rows_per_second", "rows each second", 1))
+
+    @property
+    def place(self) -> str:
+        return f"of {self.rows_per_second} rows/s"
 
     def load(self, spark: SparkSession) -> DataFrame:
         return spark.readStream.format("rate").option("rowsPerSecond", self.rows_per_second).load()
@@ -227,6 +247,10 @@ class GeneratorSource:
     @property
     def columns(self) -> types.StructType:
         return parse_ddl(BENCHMARK[self.side][0])
+
+    @property
+    def place(self) -> str:
+        return f"of {self.rows_per_second} rows/s"
 
     def load(self, spark: SparkSession) -> DataFrame:
         if self.rows_per_batch is None:

@@ -1,0 +1,189 @@
+"""`streamjoin run`: start a job, show how it goes, stop it cleanly.
+
+Exit codes: 0 when the query ended or was stopped by one Ctrl-C (or SIGTERM), 1 when it failed, 2 when the job
+can not be started as it is written, 130 when a second Ctrl-C cut it off. Whatever the end, the next run goes on
+from the last micro-batch that was committed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+import streamjoin as sj
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from streamjoin.spark.job import Job
+    from streamjoin.spark.listener import Progress, ProgressListener
+
+POLL_SECONDS = 1
+LINE_SECONDS = 10.0  # between lines where the output is no terminal
+OLD_SECONDS = 86_400.0  # a lag beyond this says that old data is replayed, not that the query is slow
+
+
+class RunFailed(sj.StreamJoinError, RuntimeError):
+    """The query failed while it ran."""
+
+
+def run_job(job: Job, master: str | None, console: Console) -> Progress:
+    """Run the job until it ends, fails or is told to stop; the progress it has made."""
+    from streamjoin.spark.checkpoint import claim
+    from streamjoin.spark.listener import ProgressListener
+    from streamjoin.spark.session import open_session
+
+    with console.status(f"starting Spark ({master or job.spark.master or 'local'})"):
+        spark = open_session(job, master)
+    try:
+        listener = ProgressListener()
+        spark.streams.addListener(listener)
+        going_on = claim(spark, job)
+        with stopping(console) as stop:
+            query = job.start(spark)
+            began = "goes on from its checkpoint" if going_on else "started"
+            console.print(
+                f"{job.run.name} {began}; Ctrl-C stops it, Spark's log is {job.run.log}", highlight=False
+            )
+            watch(query, listener, stop, console, live=job.sink.kind != "console")
+        return listener.progress
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def stopping(console: Console) -> Iterator[threading.Event]:
+    """An event that the first SIGINT or SIGTERM sets; the second ends this process, and Spark with it.
+
+    Spark's own handler would cancel the jobs of the micro-batch that is running.
+    """
+    stop = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            os._exit(128 + number)  # Spark's JVM ends when the pipe to us breaks
+        stop.set()
+        console.print("stopping after this micro-batch; once more stops at once, and loses nothing either")
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def watch(
+    query: StreamingQuery, listener: ProgressListener, stop: threading.Event, console: Console, live: bool
+) -> None:
+    """Show the progress until the query ends; when `stop` is set, let its micro-batch end and stop it."""
+    from pyspark.errors import StreamingQueryException
+
+    started, shown = time.monotonic(), 0.0
+    with Live(console=console, auto_refresh=False, transient=True) as screen:
+        try:
+            while not query.awaitTermination(POLL_SECONDS):
+                now = time.monotonic()
+                if live and console.is_terminal:
+                    screen.update(progress_table(listener.progress, now - started), refresh=True)
+                elif live and now - shown > LINE_SECONDS and listener.progress.batches:
+                    shown = now
+                    console.print(progress_line(listener.progress), highlight=False)
+                if stop.is_set():
+                    end_batch(query)
+                    query.stop()
+                    return
+        except StreamingQueryException as error:
+            raise RunFailed(failure(str(error))) from None
+
+
+def end_batch(query: StreamingQuery) -> None:
+    """Wait until the micro-batch that is running has been committed, or none is running."""
+
+    def committed() -> int:
+        return -1 if query.lastProgress is None else query.lastProgress.batchId
+
+    before = committed()
+    while query.isActive and query.status["isTriggerActive"] and committed() == before:
+        time.sleep(0.02)
+
+
+def failure(text: str) -> str:
+    """Why a query failed: of Spark's pages of stack traces the sentence that says it."""
+    # A Python worker's error is the last line of its traceback, which goes on over lines of a message.
+    workers = re.findall(
+        r"^(?:\w+\.)+(\w+(?:Error|Exception)): (.+?)(?=\n\s*\n|\n\s+at |\Z)", text, re.M | re.S
+    )
+    if workers:
+        return f"the query failed: {workers[-1][1].strip()}"
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    return "the query failed: " + "\n".join(lines[:4])
+
+
+def progress_table(progress: Progress, seconds: float) -> Table:
+    """The progress as a small table, for a terminal."""
+    table = Table(show_header=False, box=None)
+    table.add_column(style="dim")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    if not progress.batches:
+        table.add_row("waiting", f"{seconds:.0f} s", "for the first micro-batch; kernels are compiled once")
+        return table
+    busy = progress.busy_seconds or 1.0
+    table.add_row(
+        "rows",
+        f"{progress.rows:,}",
+        f"{progress.rows_per_second:,.0f}/s, {progress.rows / busy:,.0f}/s in all",
+    )
+    table.add_row("matches", f"{progress.matches:,}", f"{progress.matches / busy:,.0f}/s")
+    table.add_row("watermark", watermark_text(progress), lag_text(progress))
+    table.add_row("state", f"{progress.state_rows:,} rows", size_text(progress.state_bytes))
+    if progress.behind is not None:
+        table.add_row("behind", f"{progress.behind:,}", "rows wait in Kafka")
+    if progress.late:
+        table.add_row("late", f"{progress.late:,}", "rows came after the lateness and were dropped")
+    table.add_row(
+        "batches", f"{progress.batches:,}", f"{busy / progress.batches:.2f} s each, {seconds:.0f} s in all"
+    )
+    return table
+
+
+def progress_line(progress: Progress) -> str:
+    """The progress as one line, for a log."""
+    behind = "" if progress.behind is None else f", {progress.behind:,} behind"
+    late = f", {progress.late:,} late" if progress.late else ""
+    return (
+        f"{progress.rows:,} rows ({progress.rows_per_second:,.0f}/s), {progress.matches:,} matches, watermark "
+        f"{watermark_text(progress)}, state {progress.state_rows:,} rows ({size_text(progress.state_bytes)})"
+        f"{behind}{late}"
+    )
+
+
+def watermark_text(progress: Progress) -> str:
+    if progress.watermark is None or progress.watermark.timestamp() <= 0:
+        return "not yet"
+    return progress.watermark.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def lag_text(progress: Progress) -> str:
+    lag = progress.lag_seconds
+    return "" if lag is None or not 0 <= lag < OLD_SECONDS else f"newest row {lag:.1f} s ago"
+
+
+def size_text(size: float) -> str:
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1000:
+            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} GB"

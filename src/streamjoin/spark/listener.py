@@ -1,0 +1,116 @@
+"""What a running query tells of itself: Spark's progress events, cut down to what somebody who watches wants."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+
+from streamjoin.spark.metrics import join_metrics
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A query so far. Totals count since this start of the query; `state_*` and `behind` are as of the last batch."""
+
+    batches: int = 0
+    rows: int = 0
+    matches: int = 0
+    late: int = 0
+    busy_seconds: float = 0.0  # spent in micro-batches
+    rows_per_second: float = 0.0  # of the last micro-batch that had rows
+    watermark: datetime | None = None
+    newest: datetime | None = None  # the greatest event time seen
+    reported: datetime | None = None
+    state_rows: int = 0
+    state_bytes: int = 0
+    behind: int | None = None  # rows that wait in the sources, where they tell (Kafka)
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """How far the newest row is behind the clock; of old data this is its age."""
+        if self.reported is None or self.newest is None:
+            return None
+        return (self.reported - self.newest).total_seconds()
+
+    def after(self, event: StreamingQueryProgress) -> Progress:
+        """The progress after one more micro-batch."""
+        counts = join_metrics({name: row.asDict() for name, row in event.observedMetrics.items()})
+        ran = [join for join in counts.values() if join["rows_in"] or join["state_rows"] or join["matches"]]
+        times = {name: moment(text) for name, text in event.eventTime.items()}
+        return replace(
+            self,
+            batches=self.batches + 1,
+            rows=self.rows + event.numInputRows,
+            matches=self.matches + sum(join["matches"] for join in ran),
+            late=self.late + sum(join["late"] for join in ran),
+            busy_seconds=self.busy_seconds + event.batchDuration / 1000,
+            rows_per_second=event.processedRowsPerSecond if event.numInputRows else self.rows_per_second,
+            watermark=times.get("watermark", self.watermark),
+            newest=max(filter(None, (self.newest, times.get("max"))), default=None),
+            reported=moment(event.timestamp),
+            state_rows=sum(join["state_rows"] for join in ran) if ran else self.state_rows,
+            state_bytes=sum(join["state_bytes"] for join in ran) if ran else self.state_bytes,
+            behind=rows_behind(event),
+        )
+
+
+class ProgressListener(StreamingQueryListener):
+    """Keeps the progress of one query. Spark calls from a thread of its own; `progress` may be read from any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._progress = Progress()
+
+    @property
+    def progress(self) -> Progress:
+        with self._lock:
+            return self._progress
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing has been read yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        with self._lock:
+            self._progress = self._progress.after(event.progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing new has come: what was told last still holds."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Who waits for the query learns of its end, and of its error, from the query itself."""
+
+
+def rows_behind(event: StreamingQueryProgress) -> int | None:
+    """Rows in the sources' topics that have not been read, None if no source tells."""
+    counts = []
+    for source in event.sources:
+        latest, end = offsets(source.latestOffset), offsets(source.endOffset)
+        if latest is not None and end is not None:
+            counts.append(sum(latest[at] - end.get(at, 0) for at in latest))
+    return sum(counts) if counts else None
+
+
+def offsets(text: Any) -> dict[tuple[str, str], int] | None:
+    """The offsets of Kafka's topics, `{"topic": {"0": 17}}`, by topic and partition; None for another source's."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else text
+        return {(topic, part): int(at) for topic, parts in found.items() for part, at in parts.items()}
+    except (ValueError, AttributeError, TypeError):
+        return None
+
+
+def moment(text: str) -> datetime:
+    """A time of a progress event, `2026-01-31T12:00:00.000Z`."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)

@@ -1,0 +1,90 @@
+"""One side of a job: `[left]` or `[right]`, its time column and the sources that are united into one stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession, types
+
+from streamjoin.semantics.errors import SpecError
+from streamjoin.semantics.windows import nanoseconds
+from streamjoin.spark.sources import Input
+from streamjoin.spark.tables import TomlTable
+
+TIMESTAMPS = (types.TimestampType, types.TimestampNTZType)
+
+
+@dataclass(frozen=True)
+class Side:
+    """`[left]` or `[right]`: the time column and the sources, which are united."""
+
+    time: str
+    inputs: tuple[Input, ...]
+
+    @classmethod
+    def read(cls, table: TomlTable, folder: Path, side: str) -> Side:
+        schema = table.text("schema", "the columns of all sources, such as 'ts TIMESTAMP, x INT'", None)
+        tables = table.tables("source", f"at least one table [[{side}.source]]")
+        inputs = [Input.read(source, folder, schema, side) for source in tables]
+        read = cls(table.text("time", "the time column", "ts"), tuple(i for i in inputs if i is not None))
+        read.check_columns(table)
+        return read
+
+    @property
+    def columns(self) -> types.StructType | None:
+        """The columns of the side, if the file alone tells them."""
+        return self.inputs[0].columns if self.inputs else None
+
+    def check_columns(self, table: TomlTable) -> None:
+        """Complain if the sources differ in their columns, or the time column is none, as far as the file tells."""
+        told = [(at, each.columns) for at, each in enumerate(self.inputs) if each.columns]
+        for at, columns in told[1:]:
+            if plain(columns) != plain(told[0][1]):
+                table.complain(f"source[{at}]", differing(columns, *told[0]))
+        if told:
+            table.checked("time", lambda: check_time(self.time, told[0][1]), None)
+
+    def load(self, spark: SparkSession, lateness: str | int) -> DataFrame:
+        """The union of the sources. Of several, each gets a watermark of its own, so that a slow one holds the join
+        back and does not become late; `window_join` gives a single one what it needs."""
+        frames = [each.load(spark) for each in self.inputs]
+        for frame in frames:
+            if plain(frame.schema) != plain(frames[0].schema):
+                raise SpecError(differing(frame.schema, 0, frames[0].schema))
+            check_time(self.time, frame.schema)
+        if len(frames) > 1 and isinstance(frames[0].schema[self.time].dataType, TIMESTAMPS):
+            # A millisecond more, because Spark drops a row that is exactly as late as allowed.
+            delay = (
+                -(-nanoseconds(f"{lateness} ms" if lateness == 0 else str(lateness), "lateness") // 10**6) + 1
+            )
+            frames = [frame.withWatermark(self.time, f"{delay} milliseconds") for frame in frames]
+        return reduce(DataFrame.unionByName, frames)
+
+
+def check_time(name: str, columns: types.StructType) -> None:
+    """Raise unless the time column is there and of a type that has an order in time."""
+    if name not in columns.names:
+        raise SpecError(f"is {name!r}, which is no column; allowed: {', '.join(columns.names)}")
+    kind = columns[name].dataType
+    if not isinstance(kind, (*TIMESTAMPS, types.IntegralType)):
+        raise SpecError(
+            f"is {name!r} of type {kind.simpleString().upper()}; allowed: TIMESTAMP or a whole number"
+        )
+
+
+def differing(columns: types.StructType, first: int, others: types.StructType) -> str:
+    return (
+        f"has the columns {described(columns)}, but source[{first}] has {described(others)}: sources of a side "
+        "are united, so they must agree (select renames and casts)"
+    )
+
+
+def plain(columns: types.StructType) -> dict[str, types.DataType]:
+    """Names and types, without what does not matter to a union."""
+    return {column.name: column.dataType for column in columns}
+
+
+def described(columns: types.StructType) -> str:
+    return ", ".join(f"{name} {kind.simpleString().upper()}" for name, kind in plain(columns).items())
