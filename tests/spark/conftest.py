@@ -1,17 +1,35 @@
-"""One local Spark for all tests: loopback only, no user interface, as many shuffle partitions as cores."""
+"""One local Spark for all tests, and the stateful processor without Spark.
+
+Spark listens on loopback only, shows no user interface, and has as many shuffle partitions as workers.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+
+import streamjoin as sj
 
 pytest.importorskip("pyspark")
 
+import pandas as pd
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from streamjoin.semantics.spec import SIDES
+from streamjoin.spark import cache, routing, state
+from streamjoin.spark.metrics import NAMES
+from streamjoin.spark.processor import JoinProcessor
+from streamjoin.spark.task import TIE, JoinTask
+from streamjoin.spark.wire import decode, divided, encode
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -25,8 +43,6 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Micro-batches follow each other as fast as they can.
-    "spark.sql.streaming.pollingDelay": "1ms",
 }
 
 
@@ -46,5 +62,144 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache for this test alone; the folder of its files."""
+    folder = tmp_path / "runs"
+    monkeypatch.setattr("streamjoin.spark.state.MEMORY", cache.ContentCache(1 << 30))
+    monkeypatch.setattr("streamjoin.spark.state.FILES", cache.FileCache(folder, 1 << 30))
+    return folder
+
+
+Row = tuple[Any, ...]
+
+
+class Query:
+    """A running query without Spark: packs, lets the processor join on Spark's own in-memory handle, unpacks.
+
+    Times are integers, so a tick of the data is a millisecond of the watermark.
+    """
+
+    def __init__(self, task: JoinTask):
+        self.task, self.ids = task, routing.worker_ids(task.routing.workers)
+        # What is late is decided by the processor itself.
+        self.tester = TwsTester(
+            JoinProcessor(task), timeMode="EventTime", eventTimeExtractor=lambda _row: 2**62
+        )
+        self.rows: list[Row] = []
+        self.counts = dict.fromkeys(NAMES, 0)
+
+    def batch(
+        self, left: Sequence[Row] = (), right: Sequence[Row] = (), watermark: int | None = None
+    ) -> list[Row]:
+        """One micro-batch: its result rows."""
+        before = len(self.rows)
+        current = self.tester.handle._currentWatermarkMs
+        if watermark is not None and watermark > current:
+            self._take(self.tester.setWatermark(watermark))
+        parcels: dict[int, list[tuple[int, bytes]]] = {}
+        for number, (side, rows) in enumerate(zip(SIDES, (left, right), strict=True)):
+            if rows:
+                parts = divided(self.task, side, self._packed(side, rows))
+                for worker, part in zip(self.ids, parts, strict=True):
+                    if part.num_rows or worker == 0:
+                        parcels.setdefault(worker, []).append((number, encode(part)))
+        for worker, values in parcels.items():
+            frame = pd.DataFrame({"side": [s for s, _ in values], "rows": [data for _, data in values]})
+            self._take(self.tester.testInPandas(worker, frame))
+        return self.rows[before:]
+
+    def _packed(self, side: str, rows: Sequence[Row]) -> pa.RecordBatch:
+        schema = self.task.spec.side_schema(side)
+        batch = pa.RecordBatch.from_arrays(
+            [
+                pa.array(list(column), field.type)
+                for column, field in zip(zip(*rows, strict=True), schema, strict=True)
+            ],
+            schema=schema,
+        )
+        if self.task.routing.kind == "hash" and not self.task.settles:
+            return batch
+        return batch.append_column(TIE, pa.array([tie(row) for row in rows], pa.int64()))
+
+    def _take(self, frame: pd.DataFrame) -> None:
+        for _, row in pd.DataFrame(frame).iterrows():  # a list if there is nothing
+            if row["rows"] is not None:
+                self.rows += [tuple(values.values()) for values in decode(row["rows"]).to_pylist()]
+            else:
+                for name in NAMES:
+                    self.counts[name] += int(row[name])
+
+    def finish(self, far: int = 10**9) -> list[Row]:
+        """Let the watermark pass everything."""
+        return self.batch(watermark=far)
+
+    def restart(self) -> None:
+        """The processor as another process would see it: unpickled, with nothing but the state."""
+        self.tester.processor = pickle.loads(pickle.dumps(JoinProcessor(self.task)))
+        self.tester.processor.init(self.tester.handle)
+        state.MEMORY._held.clear()
+
+    def runs(self) -> int:
+        """How many values the state store holds."""
+        return sum(len(runs) for runs in self.tester.handle.map_states["runs"].state.values())
+
+    def snapshot(self) -> bytes:
+        handle = self.tester.handle
+        maps = {name: held.state for name, held in handle.map_states.items()}
+        return pickle.dumps((maps, handle.value_states["manifest"].state, handle._timers._key_to_timers))
+
+    def restore(self, snapshot: bytes) -> None:
+        """Back to what was committed, as Spark does when a task fails."""
+        handle = self.tester.handle
+        maps, handle.value_states["manifest"].state, handle._timers._key_to_timers = pickle.loads(snapshot)
+        for name, values in maps.items():
+            handle.map_states[name].state = values
+
+
+def tie(row: Row) -> int:
+    """A hash of a row's content, as Spark's `xxhash64` is one."""
+    return int.from_bytes(hashlib.blake2b(repr(row).encode(), digest_size=8).digest(), signed=True)
+
+
+@pytest.fixture(scope="session")
+def start() -> type[Query]:
+    return Query
+
+
+def expected(task: JoinTask, left: Sequence[Row], right: Sequence[Row]) -> list[Row]:
+    """What the oracle's pairs make of a stream joined with this `how`, sorted. Rows of equal time are ordered by their
+    ties. The last rows of a row window can meet what comes next for ever, so none of them is without partners yet."""
+    rows, open_rows = {}, {}
+    for side, given in (("left", left), ("right", right)):
+        rows[side] = sorted(given, key=lambda row: (row[0], tie(row)))
+        window = task.spec.side_window(side)
+        open_rows[side] = len(given) - window.size if window.rows else len(given)
+    tables = {
+        side: pa.table(
+            [pa.array([row[place] for row in rows[side]], field.type) for place, field in enumerate(schema)],
+            schema=schema,
+        )
+        for side, schema in (("left", task.spec.left), ("right", task.spec.right))
+    }
+    pairs = sj.oracle.pairs(tables["left"], tables["right"], task.spec)
+    matched = {side: {pair[number] for pair in pairs} for number, side in enumerate(SIDES)}
+    alone = {
+        side: [row for at, row in enumerate(rows[side]) if at not in matched[side] and at < open_rows[side]]
+        for side in SIDES
+    }
+    nothing = {side: (None,) * len(tables[side].schema) for side in SIDES}
+    found: list[Row] = []
+    if task.how == "semi":
+        found = [rows["left"][l] for l in matched["left"]]
+    elif task.how == "anti":
+        found = alone["left"]
+    else:
+        found = [rows["left"][l] + rows["right"][r] for l, r in pairs]
+        found += [row + nothing["right"] for row in alone["left"] if task.how in ("left", "full")]
+        found += [nothing["left"] + row for row in alone["right"] if task.how in ("right", "full")]
+    return sorted(found, key=repr)
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Any:
+    return expected

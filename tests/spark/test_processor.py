@@ -1,0 +1,218 @@
+"""The stateful processor, driven without Spark: any cut into micro-batches gives the oracle's rows, each once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streamjoin as sj
+
+pytest.importorskip("pyspark")
+
+from streamjoin.semantics.spec import SIDES
+from streamjoin.spark import routing
+from streamjoin.spark.task import HOW, ORDERS, JoinTask
+
+SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32(), "name": pa.string()})
+EQUAL, NEAR = "left.x = right.x", "abs(left.x - right.x) <= 1"
+PREDICATES = (EQUAL, NEAR, "left.name <> right.name", f"{EQUAL} AND left.name < right.name")
+WINDOWS = (
+    sj.TimeWindow(3),
+    sj.TimeWindow(5, 0),
+    sj.TimeWindow(0),
+    sj.RowWindow(2),
+    sj.RowWindow(3, 0),
+    (sj.TimeWindow(4), sj.RowWindow(2)),
+    (sj.RowWindow(1), sj.TimeWindow(6)),
+)
+
+
+def make_task(
+    on: str = EQUAL,
+    window: Any = WINDOWS[0],
+    how: str = "inner",
+    order: str = "any",
+    workers: int = 2,
+    index: str = "auto",
+) -> JoinTask:
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts")
+    task = JoinTask(spec, how, order, index, routing.Routing("hash", 1))
+    rows = any(spec.side_window(side).rows for side in SIDES)
+    return replace(task, routing=routing.choose("auto", workers, EQUAL in on, rows, task.kept))
+
+
+# Literal cases
+
+
+def test_a_pair_comes_with_its_later_arrival(start):
+    query = start(make_task())
+    assert query.batch(left=[(10, 1, "l")]) == []
+    assert query.batch(right=[(12, 1, "r"), (14, 1, "too far")]) == [(10, 1, "l", 12, 1, "r")]
+    assert query.batch(left=[(15, 1, "k")]) == [(15, 1, "k", 12, 1, "r"), (15, 1, "k", 14, 1, "too far")]
+
+
+def test_rows_that_come_together_meet_once(start):
+    query = start(make_task())
+    assert query.batch(left=[(10, 1, "l")], right=[(10, 1, "r")]) == [(10, 1, "l", 10, 1, "r")]
+    assert query.finish() == []
+
+
+def test_a_row_at_or_before_the_watermark_is_late_and_counted(start):
+    query = start(make_task(workers=1))
+    query.batch(left=[(10, 1, "l")])
+    assert query.batch(right=[(9, 1, "late"), (10, 1, "late too"), (11, 1, "r")], watermark=10) == [
+        (10, 1, "l", 11, 1, "r")
+    ]
+    assert query.counts["late"] == 2
+
+
+def test_an_unmatched_row_comes_once_when_no_partner_can_come(start):
+    query = start(make_task(how="left"))
+    query.batch(left=[(10, 1, "l"), (11, 2, "m")], right=[(12, 1, "r")])
+    assert query.batch(watermark=13) == []
+    assert query.batch(watermark=14) == [(11, 2, "m", None, None, None)]
+    assert query.batch(watermark=15) == query.finish() == []
+
+
+def test_a_late_match_is_never_contradicted_by_an_earlier_null(start):
+    query = start(make_task(how="full"))
+    query.batch(left=[(10, 1, "l")])
+    query.batch(watermark=12)
+    assert query.batch(right=[(13, 1, "r")]) == [(10, 1, "l", 13, 1, "r")]
+    assert query.finish() == []
+
+
+def test_a_left_row_is_given_once_by_a_semi_join_however_many_partners_come(start):
+    query = start(make_task(how="semi"))
+    query.batch(left=[(10, 1, "l")])
+    assert query.batch(right=[(11, 1, "r"), (12, 1, "s")]) == [(10, 1, "l")]
+    assert query.batch(right=[(13, 1, "t")]) == query.finish() == []
+
+
+def test_rows_of_a_row_window_wait_until_nothing_before_them_can_come(start):
+    query = start(make_task(window=sj.RowWindow(1), workers=1))
+    assert query.batch(left=[(10, 1, "l")], right=[(20, 1, "r")]) == []
+    assert query.batch(left=[(15, 1, "m")], watermark=12) == []
+    assert query.batch(watermark=20) == [(15, 1, "m", 20, 1, "r")]
+
+
+def test_an_idle_side_keeps_what_the_other_one_may_still_meet(start):
+    query = start(make_task(workers=1))
+    for ts in range(10, 60, 5):
+        query.batch(left=[(ts, 1, f"l{ts}")])  # no watermark: it is the least of both sides'
+    assert query.batch(right=[(12, 1, "r")]) == [(10, 1, "l10", 12, 1, "r"), (15, 1, "l15", 12, 1, "r")]
+
+
+def test_state_is_forgotten_without_new_rows_when_the_watermark_passes(start):
+    query = start(make_task(workers=1))
+    query.batch(left=[(10, 1, "l")], right=[(11, 1, "r")])
+    assert query.runs() == 2
+    query.batch(watermark=13)
+    assert query.runs() == 1
+    query.batch(watermark=14)
+    assert query.runs() == 0
+
+
+# Against the oracle
+
+
+@st.composite
+def histories(draw: Any) -> tuple[list[Any], list[tuple[list[Any], list[Any], int | None]]]:
+    """Rows of both sides, and the micro-batches they come in: any cuts, rows out of order, idle sides, and a watermark
+    that holds back what is still to come."""
+    rows = st.tuples(
+        st.integers(1, 24), st.sampled_from([1, 2, 3, 4, None]), st.sampled_from(["a", "b", "c"])
+    )
+    sides = [draw(st.lists(rows, max_size=12)), draw(st.lists(rows, max_size=12))]
+    waiting, batches = [list(side) for side in sides], []
+    while waiting[0] or waiting[1]:
+        counts = [draw(st.integers(0, len(side))) for side in waiting]
+        if not any(counts):
+            counts = [min(1, len(side)) for side in waiting]
+        parts = [side[:count] for side, count in zip(waiting, counts, strict=True)]
+        waiting = [side[count:] for side, count in zip(waiting, counts, strict=True)]
+        safe = min((row[0] for side in waiting for row in side), default=40) - 1
+        batches.append((*parts, draw(st.sampled_from([None, safe, safe // 2]))))
+    return sides, batches
+
+
+def run(query: Any, batches: list[Any]) -> list[Any]:
+    """Rows of a batch first, as the watermark that is known then lets them in; then the new watermark."""
+    for left, right, watermark in batches:
+        query.batch(left, right)
+        if watermark:
+            query.batch(watermark=watermark)
+    query.finish()
+    return sorted(query.rows, key=repr)
+
+
+@settings(max_examples=120)
+@given(
+    histories(),
+    st.sampled_from(PREDICATES),
+    st.sampled_from(WINDOWS),
+    st.sampled_from(HOW),
+    st.sampled_from(ORDERS),
+    st.integers(1, 4),
+)
+def test_oracle_any_cut_disorder_and_idle_side(start, oracle, history, on, window, how, order, workers):
+    sides, batches = history
+    task = make_task(on, window, how, order, workers)
+    assert run(start(task), batches) == oracle(task, *sides)
+
+
+@settings(max_examples=25)
+@given(histories(), st.sampled_from(WINDOWS), st.sampled_from(HOW), st.data())
+def test_oracle_with_restarts_and_failed_attempts(start, oracle, history, window, how, data):
+    """A failed attempt leaves files and memory behind, and its state is gone; a restart has nothing but the state."""
+    sides, batches = history
+    task = make_task(NEAR, window, how)
+    query = start(task)
+    for left, right, watermark in batches:
+        committed, before = query.snapshot(), list(query.rows)
+        query.batch(left, right)
+        first = sorted(query.rows, key=repr)
+        if data.draw(st.booleans(), label="fails"):
+            query.restore(committed)
+            query.rows = before
+            query.restart()
+            query.batch(left, right)
+            assert sorted(query.rows, key=repr) == first
+        if watermark:
+            query.batch(watermark=watermark)
+        if data.draw(st.booleans(), label="restarts"):
+            query.restart()
+    query.finish()
+    assert sorted(query.rows, key=repr) == oracle(task, *sides)
+
+
+@pytest.mark.parametrize("index", ["scan", "hash", "bisort"])
+def test_oracle_on_every_index_over_many_micro_batches(start, oracle, index):
+    """Enough rows for runs to be merged several times."""
+    left = [(ts, ts * 7 % 11, f"l{ts}") for ts in range(1, 200)]
+    right = [(ts, ts * 5 % 11, f"r{ts}") for ts in range(1, 200)]
+    task = make_task(EQUAL, sj.TimeWindow(40, 25), "full", workers=2, index=index)
+    query = start(task)
+    for at in range(0, 199, 4):
+        query.batch(left[at : at + 4], right[at : at + 4])
+        query.batch(watermark=at + 1)
+    query.finish()
+    assert sorted(query.rows, key=repr) == oracle(task, left, right)
+
+
+@settings(max_examples=40)
+@given(histories(), st.sampled_from(WINDOWS))
+def test_results_of_a_timestamp_ordered_join_never_fall_from_batch_to_batch(start, oracle, history, window):
+    task = make_task(NEAR, window, order="timestamp", workers=3)
+    query, reached = start(task), 0
+    for left, right, watermark in [*history[1], ((), (), 10**9)]:
+        rows = query.batch(left, right) + (query.batch(watermark=watermark) if watermark else [])
+        times = [max(row[0], row[3]) for row in rows]
+        assert min(times, default=reached) >= reached
+        reached = max([reached, *times])
+    assert sorted(query.rows, key=repr) == oracle(task, *history[0])
