@@ -1,0 +1,109 @@
+"""Routing: every pair that can match meets at exactly one worker, and a row's place depends on its content alone."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import streamjoin as sj
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import functions as F
+
+from streamjoin.spark import routing
+from streamjoin.spark.task import JoinTask
+from streamjoin.spark.wire import divided
+
+HASHES = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20)
+
+
+def places(route: routing.Routing, side: str, hashes: list[int]) -> list[set[int]]:
+    """The workers of each row."""
+    targets = route.targets(side, np.array(hashes, np.int64))
+    assert len(targets) == route.workers
+    return [{worker for worker, rows in enumerate(targets) if row in rows} for row in range(len(hashes))]
+
+
+@given(HASHES, HASHES, st.integers(1, 6), st.integers(1, 6))
+def test_a_pair_meets_in_one_cell_of_a_matrix(left, right, rows, columns):
+    route = routing.Routing("matrix", rows, columns)
+    for l, r in itertools.product(places(route, "left", left), places(route, "right", right)):
+        assert len(l) == columns and len(r) == rows
+        assert len(l & r) == 1
+
+
+@given(HASHES, st.integers(1, 9))
+def test_equal_hashes_meet_at_one_worker(hashes, workers):
+    route = routing.Routing("hash", workers)
+    left, right = places(route, "left", hashes), places(route, "right", hashes)
+    assert left == right and all(len(place) == 1 for place in left)
+
+
+def test_hashes_are_spread_evenly():
+    hashes = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 100_000)
+    counts = [len(rows) for rows in routing.Routing("hash", 7).targets("left", hashes)]
+    assert sum(counts) == 100_000 and max(counts) < 1.1 * min(counts)
+
+
+@pytest.mark.parametrize(
+    ("workers", "shape"), [(1, (1, 1)), (2, (1, 2)), (4, (2, 2)), (6, (2, 3)), (7, (1, 7)), (16, (4, 4))]
+)
+def test_a_matrix_is_as_square_as_it_can_be(workers, shape):
+    route = routing.choose("auto", workers, has_equality=False, rows=False, kept=())
+    assert (route.rows, route.columns) == shape
+
+
+@pytest.mark.parametrize(
+    ("kept", "copies"), [(("left",), (1, 4)), (("right",), (4, 1)), (("left", "right"), (1, 1))]
+)
+def test_a_side_of_which_unmatched_rows_are_asked_for_is_not_replicated(kept, copies):
+    route = routing.choose("auto", 4, has_equality=False, rows=False, kept=kept)
+    assert (route.replicas("left"), route.replicas("right")) == copies
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4, 5, 8, 16, 40])
+def test_workers_land_in_different_partitions(workers):
+    ids = routing.worker_ids(workers)
+    assert len(ids) == workers and ids[0] == 0
+    for partitions in (workers, 3 * workers):
+        assert len({routing.spark_hash(key) % partitions for key in ids}) == workers
+
+
+def test_the_hash_is_that_of_spark(spark):
+    keys = [0, 1, 2, 77, 123_456_789, -1]
+    rows = spark.createDataFrame([(key,) for key in keys], "key INT").select(F.hash("key")).collect()
+    assert [row[0] for row in rows] == [routing.spark_hash(key) for key in keys]
+
+
+def test_keys_of_different_types_and_expressions_meet():
+    left = pa.schema({"ts": pa.int64(), "x": pa.int16(), "s": pa.string()})
+    right = pa.schema({"ts": pa.int64(), "a": pa.float64(), "s": pa.large_string()})
+    spec = sj.JoinSpec(left, right, "left.x + 1 = right.a AND left.s = right.s", sj.TimeWindow(9), "ts", "ts")
+    task = JoinTask(spec, "inner", "any", "auto", routing.Routing("hash", 5))
+    rows = range(-50, 50)
+    lefts = divided(
+        task, "left", pa.record_batch([list(rows), list(rows), [f"s{n}" for n in rows]], schema=left)
+    )
+    rights = divided(
+        task,
+        "right",
+        pa.record_batch([list(rows), [n + 1.0 for n in rows], [f"s{n}" for n in rows]], schema=right),
+    )
+    assert [part["ts"] for part in lefts] == [part["ts"] for part in rights]
+    assert len([part for part in lefts if part.num_rows]) == 5
+
+
+def test_rows_that_can_not_match_are_left_out_unless_they_are_asked_for():
+    schema = pa.schema({"ts": pa.int64(), "x": pa.int32()})
+    spec = sj.JoinSpec(schema, schema, "left.x = right.x", sj.TimeWindow(9), "ts", "ts")
+    batch = pa.record_batch([[1, 2, 3, 4], [7, None, None, 8]], schema=schema)
+    for how, sides in (("inner", (2, 2)), ("left", (4, 2)), ("full", (4, 4))):
+        task = JoinTask(spec, how, "any", "auto", routing.Routing("hash", 2))
+        counts = [sum(part.num_rows for part in divided(task, side, batch)) for side in ("left", "right")]
+        assert tuple(counts) == sides

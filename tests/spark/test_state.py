@@ -1,0 +1,181 @@
+"""State: what is written and kept, what a cache may lose, and checkpoints that do not fit."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streamjoin as sj
+
+pytest.importorskip("pyspark")
+
+from streamjoin.spark import StateError, routing, state
+from streamjoin.spark.metrics import Counts
+from streamjoin.spark.state import MemoryStore, State
+from streamjoin.spark.task import JoinTask
+from streamjoin.spark.worker import Worker
+
+SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
+
+
+def make_task(window: object = None, how: str = "inner") -> JoinTask:
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", window or sj.TimeWindow(4_000), "ts", "ts")
+    return JoinTask(spec, how, "any", "auto", routing.Routing("hash", 1))
+
+
+def rows(begin: int, count: int) -> pa.RecordBatch:
+    ts = np.arange(begin, begin + count)
+    return pa.record_batch([ts, (ts * 7919 % 1009).astype(np.int32)], schema=SCHEMA)
+
+
+def step(task: JoinTask, store: MemoryStore, begin: int, count: int, watermark: int) -> Counts:
+    counts = Counts()
+    held = State(task, store, counts)
+    worker = Worker(task, 0, held, counts)
+    list(worker.step({"left": [rows(begin, count)], "right": [rows(begin, count)]}, watermark))
+    held.save()
+    return counts
+
+
+def test_bytes_written_follow_the_new_rows_and_not_the_window(own_cache):
+    """A row is written once a level, whatever the window holds."""
+    task, store = make_task(), MemoryStore()
+    counts = [step(task, store, at, 100, at - 1) for at in range(0, 12_000, 100)]
+    half = len(counts) // 2
+    early, late = (sum(c.written_bytes for c in part) for part in (counts[:half], counts[half:]))
+    assert late < 1.3 * early
+    per_batch = counts[0].written_bytes
+    assert sum(c.written_bytes for c in counts) < 5 * per_batch * len(counts)
+
+
+def test_state_stays_within_a_share_of_the_window(own_cache):
+    task, store = make_task(), MemoryStore()
+    counts = [step(task, store, at, 100, at - 1) for at in range(0, 12_000, 100)]
+    full = 2 * 4_000
+    assert full <= counts[-1].state_rows <= full * (1 + 2 / state.SHARE) + 800
+    assert len(store.values) < 60
+
+
+def test_a_merged_run_replaces_those_it_was_made_of(own_cache):
+    task, store = make_task(), MemoryStore()
+    for at in range(0, 300, 100):
+        step(task, store, at, 100, -1)
+    assert len(store.values) == 6
+    step(task, store, 300, 100, -1)
+    assert len(store.values) == 2
+    held = State(task, store, Counts())
+    content = held.content("left", held.runs["left"][0])
+    assert content.ts.tolist() == list(range(400))
+
+
+def test_every_run_is_named_anew(own_cache):
+    """A failed attempt and the one that takes its place never share a name."""
+    task = make_task()
+    tokens = []
+    for store in (MemoryStore(), MemoryStore()):
+        step(task, store, 0, 10, -1)
+        tokens.append(State(task, store, Counts()).runs["left"][0].token)
+    assert tokens[0] != tokens[1]
+
+
+def test_a_run_is_read_from_memory_then_from_a_file_then_from_the_store(own_cache):
+    task, store = make_task(), MemoryStore()
+    step(task, store, 0, 10, -1)
+    assert (hits(task, store), misses(task, store)) == (2, 0)
+    state.MEMORY._held.clear()
+    assert (hits(task, store), len(list(own_cache.iterdir()))) == (2, 2)
+    state.MEMORY._held.clear()
+    for path in own_cache.iterdir():
+        path.unlink()
+    assert misses(task, store) == 2
+
+
+@pytest.mark.parametrize("damage", ["torn", "changed", "empty", "a folder"])
+def test_a_damaged_file_is_not_used(own_cache, damage):
+    task, store = make_task(), MemoryStore()
+    step(task, store, 0, 10, -1)
+    state.MEMORY._held.clear()
+    for path in list(own_cache.iterdir()):
+        data = path.read_bytes()
+        path.unlink()
+        if damage == "a folder":
+            path.mkdir()
+        else:
+            path.write_bytes(
+                {"torn": data[:-9], "changed": data[:200] + b"\xff" + data[201:], "empty": b""}[damage]
+            )
+    assert misses(task, store) == 2
+
+
+def hits(task: JoinTask, store: MemoryStore) -> int:
+    return reading(task, store).cache_hits
+
+
+def misses(task: JoinTask, store: MemoryStore) -> int:
+    return reading(task, store).cache_misses
+
+
+def reading(task: JoinTask, store: MemoryStore) -> Counts:
+    counts = Counts()
+    held = State(task, store, counts)
+    for side, runs in held.runs.items():
+        assert all(held.content(side, run).ts.tolist() == list(range(10)) for run in runs)
+    return counts
+
+
+def test_files_of_expired_runs_are_removed(own_cache):
+    task, store = make_task(), MemoryStore()
+    step(task, store, 0, 10, -1)
+    assert len(list(own_cache.iterdir())) == 2
+    step(task, store, 9_000, 1, 8_000)
+    assert len(list(own_cache.iterdir())) == 2  # the new ones
+
+
+def test_a_folder_that_can_not_be_written_costs_speed_only(own_cache):
+    own_cache.write_text("in the way")
+    task, store = make_task(), MemoryStore()
+    step(task, store, 0, 10, -1)
+    state.MEMORY._held.clear()
+    assert misses(task, store) == 2
+
+
+def test_the_least_recently_used_files_go_first(own_cache):
+    state.FILES.most = 1000
+    for number in range(4):
+        state.FILES.put(f"run{number}", b"x" * 400)
+    state.FILES.clean()
+    assert len(list(own_cache.iterdir())) == 2
+
+
+def test_the_least_recently_used_contents_go_first(own_cache):
+    task, store = make_task(), MemoryStore()
+    step(task, store, 0, 10, -1)
+    left, right = (State(task, store, Counts()).runs[side][0].token for side in ("left", "right"))
+    state.MEMORY.get(left)
+    state.MEMORY.most = 200
+    state.MEMORY.trim()
+    assert state.MEMORY.get(left) is not None and state.MEMORY.get(right) is None
+
+
+@pytest.mark.parametrize("version", [0, state.VERSION + 1])
+def test_state_of_another_version_is_refused(own_cache, version):
+    task, store = make_task(), MemoryStore()
+    step(task, store, 0, 10, -1)
+    assert store.manifest is not None
+    store.manifest = json.dumps({**json.loads(store.manifest), "version": version}).encode()
+    with pytest.raises(StateError, match=f"state of version {version}.*reads version {state.VERSION}"):
+        State(task, store, Counts())
+
+
+@pytest.mark.parametrize(
+    ("other", "names"),
+    [(make_task(sj.TimeWindow(5)), "window was .* and is now"), (make_task(how="left"), "how was 'inner'")],
+)
+def test_state_of_another_join_is_refused(own_cache, other, names):
+    store = MemoryStore()
+    step(make_task(), store, 0, 10, -1)
+    with pytest.raises(StateError, match=f"belongs to another join: .*{names}"):
+        State(other, store, Counts())
