@@ -24,18 +24,32 @@ that expiry only frees memory and may come late.
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from streamjoin.index.protocol import Tuples, WindowIndex
 from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.pipeline import Arrival, ChainNode, Pipeline, Shared
+from streamjoin.topologies.pipeline import Arrival, ChainNode, Message, Pipeline, Sent, Shared, up_to
+from streamjoin.topologies.protocol import OTHER
 
+CREDIT = 8  # arrivals of a side on expedition, at most
 ONE_SOURCE = np.zeros(1, np.int32)
+
+
+@dataclass(frozen=True)
+class Expedition(Arrival):
+    """Tuples that rush through the chain, and the home node of each."""
+
+    home: np.ndarray = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, homes {self.home.tolist()}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ class LowLatencyNode(ChainNode):
         self._current = True
 
     def receive(self, side: str, message: Any) -> Iterator[None]:
-        if isinstance(message, Arrival):
+        if isinstance(message, Expedition):
             yield from (self._receive_left if side == "left" else self._receive_right)(message)
             self.expire(message)
         elif isinstance(message, Acknowledgement):
@@ -74,7 +88,7 @@ class LowLatencyNode(ChainNode):
             self.pass_on(message)
             self.expire(message)
 
-    def _receive_left(self, arrival: Arrival) -> Iterator[None]:
+    def _receive_left(self, arrival: Expedition) -> Iterator[None]:
         """Figure 13. At the right end the expedition ends at once, ahead of the right tuples that wait at the entry:
         they have not met this one, and will find it in its home's window."""
         self.pass_on(arrival)
@@ -86,7 +100,7 @@ class LowLatencyNode(ChainNode):
         if self.is_end["left"]:
             self._expedition_ended(ExpeditionEnd(arrival.number))
 
-    def _receive_right(self, arrival: Arrival) -> Iterator[None]:
+    def _receive_right(self, arrival: Expedition) -> Iterator[None]:
         """Figure 14. The window holds only left tuples that have ended their expedition."""
         self.pass_on(arrival)
         yield from self.match(self.windows["left"], "right", arrival.tuples)
@@ -98,6 +112,16 @@ class LowLatencyNode(ChainNode):
         if len(at_home):
             self.windows["right"].insert(resting(arrival.tuples, at_home), ONE_SOURCE)
         self.send("left", Acknowledgement(arrival.number))
+
+    def pass_on(self, message: Message) -> None:
+        """Send a driver's message on, at once. At the end of its way it is the high-water mark: all nodes have begun
+        with it, so they are done with those before, and with itself if it is mere progress."""
+        self.send(message.side, message)
+        if self.is_end[message.side]:
+            self.mark(message.side, message.number - isinstance(message, Arrival))
+
+    def expire(self, message: Message) -> None:
+        self.windows[OTHER[message.side]].expire(up_to(message.expired))
 
     def _not_acknowledged(self) -> WindowIndex:
         """The forwarded right tuples that the left neighbour may not have seen: the paper's IWS."""
@@ -125,20 +149,56 @@ class LowLatencyNode(ChainNode):
         self._forwarded.clear()
 
 
-class LowLatencyHandshake(Pipeline):
-    """The topology: home nodes in turns, so that all windows are of one size."""
+class LowLatencyHandshake(Pipeline[LowLatencyNode]):
+    """The topology. Home nodes come in turns, so that all nodes hold and compare the same."""
 
-    def __init__(self, *given: Any, **options: Any):
+    def __init__(self, *given: Any, credit: int = CREDIT, **options: Any):
         super().__init__(*given, **options)
+        self._credit = credit
         self._first_home = dict.fromkeys(SIDES, 0)
+        self._stored: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # done, but for expiry
+        # Number and `expired` of the messages that are on their way.
+        self._bounds: dict[str, deque[tuple[int, int]]] = {side: deque() for side in SIDES}
 
-    def make_node(self, number: int, shared: Shared) -> ChainNode:
+    def make_node(self, number: int, shared: Shared) -> LowLatencyNode:
         return LowLatencyNode(number, shared)
 
-    def homes(self, side: str, tuples: Tuples) -> np.ndarray:
-        first = self._first_home[side]
-        self._first_home[side] = (first + len(tuples)) % self.workers
-        return (first + np.arange(len(tuples))) % self.workers
+    def lets_in(self, side: str) -> bool:
+        return super().lets_in(side) and len(self._sent[side]) < self._credit
+
+    def make_arrival(self, side: str, number: int, expired: int, tuples: Tuples) -> Arrival:
+        turns = self._first_home[side] + np.arange(len(tuples))
+        self._first_home[side] = int(turns[-1] + 1) % self.workers
+        return Expedition(side, number, expired, tuples, turns % self.workers)
+
+    def in_chain(self, side: str) -> Iterable[Sent]:
+        return chain(self._stored[side], self._sent[side])
+
+    def earliest(self, what: str) -> float:
+        """Pairs are found by tuples on expedition."""
+        return min((getattr(way[0], what) for way in self._sent.values() if way), default=math.inf)
+
+    def send(self, message: Message) -> None:
+        super().send(message)
+        self._bounds[message.side].append((message.number, message.expired))
+
+    def forget(self, side: str, sent: Sent) -> None:
+        """The tuples rest on their home nodes until they expire."""
+        self._stored[side].append(sent)
+
+    def settle(self, marks: Mapping[str, int]) -> None:
+        super().settle(marks)
+        for side, bounds in self._bounds.items():
+            stored = self._stored[OTHER[side]]
+            while bounds and bounds[0][0] <= marks[side]:
+                _, expired = bounds.popleft()
+                while stored and stored[0].last_place < expired:
+                    self._counts[OTHER[side]] -= stored.popleft().count
+
+    def clear(self) -> None:
+        super().clear()
+        for stored in self._stored.values():
+            stored.clear()
 
 
 def resting(tuples: Tuples, rows: np.ndarray) -> Tuples:

@@ -8,44 +8,32 @@ that is the side's *high-water mark* (Roy, Teubner & Gemulla 2014, section 6.1).
 The collector reads both marks, then empties the nodes' outboxes, then trusts the marks. Sorted output waits in a
 buffer until the marks say that nothing earlier can come (section 6.2).
 
-No node waits for room in a channel: what does not fit waits in the node, and the driver lets no more than
-`CREDIT` messages a side into the chain. So memory is bounded, and full channels can not stop each other.
+No node waits for room in a channel: what does not fit waits in the node, and nothing enters the chain unless it can
+be taken. So memory is bounded, and full channels can not stop each other.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from streamjoin.codegen.columns import ColumnData
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.protocol import Reach, Tuples, WindowIndex
 from streamjoin.kernels import atomics
-from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.runtime.node import Bell, Channel, Executor, Outbox
 from streamjoin.runtime.threads import Threads
-from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.topologies.matching import Collector, Found, Matcher
 from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals
-from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, ArrivalStamps, OrderStamps, in_reach
+from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, ArrivalStamps, OrderStamps
 
 BATCH = 256  # tuples of a message, at most
-CREDIT = 8  # messages of a side in the chain, at most
 CAPACITY = 64  # messages of a channel
-STRETCH = 65_536  # pairs that a node hands over at a time
 WAITING_PAIRS = 1 << 20  # of one node, before it stops for the collector
-
-
-@dataclass(frozen=True)
-class Found:
-    """Pairs that a node has found: ids and places of both."""
-
-    ids: Mapping[str, np.ndarray]
-    places: Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -60,10 +48,9 @@ class Message:
 
 @dataclass(frozen=True)
 class Arrival(Message):
-    """Tuples that enter the chain together. `home`: the node that each is stored on, if it is one."""
+    """Tuples that enter the chain together."""
 
     tuples: Tuples = field(repr=False)
-    home: np.ndarray = field(repr=False)
 
     def __str__(self) -> str:
         return f"{self.side} {self.number}: places {self.tuples.ts.tolist()}"
@@ -78,7 +65,7 @@ class Progress(Message):
 
 
 class Marks:
-    """The number of the last message of each side that all nodes are done with. The end of its way writes it."""
+    """The number of the last message of each side that all nodes are done with. The far end of its way writes it."""
 
     def __init__(self) -> None:
         self._words = np.zeros(2 * atomics.LINE, np.int64)
@@ -123,7 +110,7 @@ class ChainNode:
         self._work: Iterator[None] | None = None
         self._turn = 0
         self._shared = shared
-        self._pairs = PairBuffer(STRETCH)
+        self.match = Matcher(shared.residuals, shared.fetch, self.outbox).match
 
     def __str__(self) -> str:
         held = ", ".join(f"{len(self.windows[side])} {side}" for side in SIDES)
@@ -133,28 +120,31 @@ class ChainNode:
         """Handle a message that came on the way of `side`."""
         raise NotImplementedError
 
+    def forward(self) -> bool:
+        """Do what is due between two messages, without taking one; whether anything was done."""
+        return False
+
     def step(self, most: int) -> bool:
         busy = self._send_waiting()
         for _ in range(most):
-            if self._work is None and not self._begin():
-                break
-            if self.outbox.room <= 0:
+            if self._work is None:
+                busy |= self.forward()
+                self._work = self._next_message()
+            if self._work is None or self.outbox.room <= 0:
                 break
             busy = True
-            if self._work is not None and next(self._work, self) is self:
+            if next(self._work, self) is self:
                 self._work = None
         return busy
 
-    def _begin(self) -> bool:
-        """Take the next message, from both sides in turns."""
+    def _next_message(self) -> Iterator[None] | None:
+        """The work on the next message, from both sides in turns."""
         for _ in SIDES:
             self._turn = 1 - self._turn
-            side = SIDES[self._turn]
-            message = self.inlets[side].take()
+            message = self.inlets[SIDES[self._turn]].take()
             if message is not None:
-                self._work = self.receive(side, message)
-                return True
-        return False
+                return self.receive(SIDES[self._turn], message)
+        return None
 
     def send(self, side: str, message: Any) -> None:
         """Send on the way of `side`; at its end the message is forgotten."""
@@ -170,13 +160,10 @@ class ChainNode:
                 sent = True
         return sent
 
-    def pass_on(self, message: Message) -> None:
-        """Send a driver's message on, at once. At the end of its way it is the high-water mark: all nodes have begun
-        with it, so they are done with those before, and with itself if it is mere progress."""
-        self.send(message.side, message)
-        if self.is_end[message.side]:
-            self._shared.marks[message.side] = message.number - isinstance(message, Arrival)
-            self._shared.bell.ring()
+    def mark(self, side: str, number: int) -> None:
+        """Tell the driver that all nodes are done with the messages of `side` up to this one."""
+        self._shared.marks[side] = number
+        self._shared.bell.ring()
 
     def clear(self) -> None:
         """Let go of all tuples; nobody steps any more."""
@@ -185,41 +172,6 @@ class ChainNode:
             self.windows[side].clear()
             self._unsent[side].clear()
 
-    def expire(self, message: Message) -> None:
-        self.windows[OTHER[message.side]].expire(up_to(message.expired))
-
-    def match(self, window: WindowIndex, side: str, probes: Tuples, floor: int = INT64_MIN) -> Iterator[None]:
-        """Hand over the pairs of `probes`, tuples of `side`, with what they reach in a window of the other, from the
-        place `floor` on."""
-        if not len(window) or not len(probes):
-            return
-        pairs = self._pairs
-        for before in window.probe(probes, in_reach(window, probes, floor), pairs):
-            self._check_residual(window, side, probes, before)
-            if pairs.count >= STRETCH // 2:
-                self._hand_over(window, side, probes)
-                yield
-        if pairs.count:
-            self._hand_over(window, side, probes)
-            yield
-
-    def _hand_over(self, window: WindowIndex, side: str, probes: Tuples) -> None:
-        probe, pos = self._pairs.take()
-        ids = {side: probes.id[probe], OTHER[side]: window["id"][pos]}
-        places = {side: probes.ts[probe], OTHER[side]: window["ts"][pos]}
-        self.outbox.put(len(probe), Found(ids, places))
-
-    def _check_residual(self, window: WindowIndex, side: str, probes: Tuples, before: int) -> None:
-        residual, pairs = self._shared.residuals[OTHER[side]], self._pairs
-        if residual is None or pairs.count == before:
-            return
-        fresh = slice(before, pairs.count)
-        ids = {side: probes.id[pairs.probe[fresh]], OTHER[side]: window["id"][pairs.pos[fresh]]}
-        data: dict[Column, ColumnData] = {}
-        for each in SIDES:
-            data |= self._shared.fetch(each, tuple(c for c in residual.columns if c.side == each), ids[each])
-        pairs.keep(before, residual(data, pairs.count - before))
-
 
 def up_to(place: int) -> Reach:
     """The reach of a tuple that meets nothing before `place`."""
@@ -227,21 +179,23 @@ def up_to(place: int) -> Reach:
     return Reach(bound, bound)
 
 
+AnyNode = TypeVar("AnyNode", bound=ChainNode)
+
+
 @dataclass(frozen=True)
 class Sent:
-    """A message in the chain, or tuples that it left there."""
+    """What the driver remembers of an arrival. Of event times and places: the first and the last."""
 
     number: int
-    expired: int
-    count: int = 0
-    least_id: int = 0
-    first_place: int = 0
-    last_place: int = 0
-    first_time: int = 0
+    count: int
+    least_id: int
+    first_place: int
+    last_place: int
+    first_time: int
 
 
-class Pipeline:
-    """A topology over a chain of nodes; subclasses say which nodes, and where tuples are at home."""
+class Pipeline(Generic[AnyNode]):
+    """A topology over a chain of nodes; subclasses say which nodes, and what can still be found."""
 
     orders: tuple[str, ...] = ("any", "punctuated", "timestamp")
     most_workers = 64
@@ -257,9 +211,8 @@ class Pipeline:
         executor: Executor | None = None,
         batch: int = BATCH,
         capacity: int = CAPACITY,
-        credit: int = CREDIT,
     ):
-        self.workers, self.order, self._batch, self._credit = workers, order, batch, credit
+        self.workers, self._batch = workers, batch
         self.settles = self.must_settle(spec, order)
         self._stamps = OrderStamps(spec) if self.settles else ArrivalStamps(spec)
         self._bell, self._marks = Bell(), Marks()
@@ -272,20 +225,22 @@ class Pipeline:
         self._numbers = dict.fromkeys(SIDES, 0)  # of the last message sent
         self._told = dict.fromkeys(SIDES, INT64_MIN)  # what was said to be expired, on the way of a side
         self._owing = dict.fromkeys(SIDES, False)  # the last message was an arrival
-        self._sent: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # messages in the chain
-        self._stored: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # tuples that rest in it
-        self._counts = dict.fromkeys(SIDES, 0)
-        self._unsorted: list[Found] = []
-        self._ready: deque[Matches] = deque()
+        self._sent: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # arrivals not marked as done
+        self._counts = dict.fromkeys(SIDES, 0)  # tuples held
+        self._collector = Collector(order)
 
     def must_settle(self, spec: JoinSpec, order: str) -> bool:
         return order == "timestamp" or spec.left_window.rows or spec.right_window.rows
 
-    def make_node(self, number: int, shared: Shared) -> ChainNode:
+    def make_node(self, number: int, shared: Shared) -> AnyNode:
         raise NotImplementedError
 
-    def homes(self, side: str, tuples: Tuples) -> np.ndarray:
-        """The home node of each tuple."""
+    def make_arrival(self, side: str, number: int, expired: int, tuples: Tuples) -> Arrival:
+        return Arrival(side, number, expired, tuples)
+
+    def earliest(self, what: str) -> float:
+        """The least place (`first_place`) or event time (`first_time`) that the later tuple of a pair to come can have,
+        if the pair has a tuple in the chain; infinity if none has."""
         raise NotImplementedError
 
     # What the engine asks
@@ -303,8 +258,11 @@ class Pipeline:
 
     def oldest_id(self, side: str) -> int | None:
         ids = [int(tuples.id.min()) for tuples in self._stamps.held(side)]
-        ids += [sent.least_id for sent in (*self._sent[side], *self._stored[side]) if sent.count]
-        return min(ids, default=None)
+        return min(ids + [sent.least_id for sent in self.in_chain(side)], default=None)
+
+    def in_chain(self, side: str) -> Iterable[Sent]:
+        """The arrivals of which tuples may be in the chain."""
+        return self._sent[side]
 
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
         self._counts[side] += len(tuples)
@@ -316,7 +274,7 @@ class Pipeline:
     @property
     def idle(self) -> bool:
         """Whether the chain has all that is known, and what has come of it so far is handed out."""
-        if self._ready or self._stamps.ready or any(map(self._owes, SIDES)):
+        if self._collector.ready or self._stamps.ready or any(map(self._owes, SIDES)):
             return False
         if self._stamps.ended and any(self._sent.values()):
             return False
@@ -331,29 +289,25 @@ class Pipeline:
 
     @property
     def least_result_time(self) -> float:
-        """A result to come is driven by a tuple that is still to come or is in the chain."""
-        times = [sent.first_time for way in self._sent.values() for sent in way if sent.count]
-        return min([self._stamps.low, *times])
+        return min(self._stamps.low, self.earliest("first_time"))
 
     def step(self, most: float) -> Matches:
         seen = self._bell.read()
         self._executor.check()
         marks = {side: self._marks[side] for side in SIDES}
         self._collect()
-        self._settle(marks)
+        self.settle(marks)
         self._feed()
-        if not self._ready and not self.idle:
+        if not self._collector.ready and not self.idle:
             self._executor.wait(seen)
-        return self._hand_out(most)
+        return self._collector.hand_out(most)
 
     def clear(self) -> None:
         self._executor.stop()
         self._stamps.clear()
-        self._ready.clear()
-        self._unsorted.clear()
+        self._collector.clear()
         for side in SIDES:
             self._sent[side].clear()
-            self._stored[side].clear()
             self._counts[side] = 0
             self._told[side], self._owing[side] = INT64_MAX, False
         for node in self.nodes:
@@ -362,20 +316,20 @@ class Pipeline:
     # The driver
 
     def _feed(self) -> None:
-        """Send tuples as far as credit goes, then what has expired, which brings the mark up to the last."""
+        """Send tuples as far as they are let in, then what has expired, which brings the mark up to the last."""
         if not self._started:
             self._executor.start(self.nodes, self._channels, self._bell)
             self._started = True
-        while self._stamps.ready and all(map(self._may_send, SIDES)):
+        while self._stamps.ready and all(map(self.lets_in, SIDES)):
             side, tuples, time = self._stamps.take(self._batch)
             self._send_arrival(side, tuples, time)
         for side in SIDES:
             if self._owes(side) and self._entries[side].room:
-                self._send(Progress(side, self._numbers[side] + 1, self._stamps.expired(OTHER[side])))
+                self.send(Progress(side, self._numbers[side] + 1, self._stamps.expired(OTHER[side])))
 
-    def _may_send(self, side: str) -> bool:
+    def lets_in(self, side: str) -> bool:
         """Whether an arrival may enter."""
-        return len(self._sent[side]) < self._credit and self._entries[side].room > 0
+        return self._entries[side].room > 0
 
     def _owes(self, side: str) -> bool:
         """Whether the nodes have not been told all that is known on the way of `side`."""
@@ -384,76 +338,34 @@ class Pipeline:
     def _send_arrival(self, side: str, tuples: Tuples, time: int) -> None:
         number, expired = self._numbers[side] + 1, self._stamps.expired(OTHER[side])
         places = int(tuples.ts[0]), int(tuples.ts[-1])
-        sent = Sent(number, expired, len(tuples), int(tuples.id.min()), *places, time)
-        self._send(Arrival(side, number, expired, tuples, self.homes(side, tuples)), sent)
+        self._sent[side].append(Sent(number, len(tuples), int(tuples.id.min()), *places, time))
+        self.send(self.make_arrival(side, number, expired, tuples))
 
-    def _send(self, message: Message, sent: Sent | None = None) -> None:
+    def send(self, message: Message) -> None:
+        """Let a message enter the chain."""
         side = message.side
         self._entries[side].put(message)
-        self._numbers[side], self._told[side], self._owing[side] = (
-            message.number,
-            message.expired,
-            sent is not None,
-        )
-        self._sent[side].append(sent or Sent(message.number, message.expired))
+        self._numbers[side], self._told[side] = message.number, message.expired
+        self._owing[side] = isinstance(message, Arrival)
 
     # The collector
 
     def _collect(self) -> None:
         for node in self.nodes:
             while (found := node.outbox.take()) is not None:
-                if self.order == "timestamp":
-                    self._unsorted.append(found)
-                else:
-                    self._ready.append(Matches(found.ids["left"], found.ids["right"]))
+                self._collector.add(found)
 
-    def _settle(self, marks: Mapping[str, int]) -> None:
+    def settle(self, marks: Mapping[str, int]) -> None:
         """All results up to the marks are collected."""
         for side in SIDES:
             sent = self._sent[side]
             while sent and sent[0].number <= marks[side]:
-                done = sent.popleft()
-                if done.count:
-                    self._stored[side].append(done)
-                self._forget(OTHER[side], done.expired)
-        if self._unsorted:
-            self._sort(min(self._least_place(side) for side in SIDES))
+                self.forget(side, sent.popleft())
+        self._collector.release(min(self._stamps.place, self.earliest("first_place")))
 
-    def _forget(self, side: str, expired: int) -> None:
-        """Every node has dropped what was expired."""
-        stored = self._stored[side]
-        while stored and stored[0].last_place < expired:
-            self._counts[side] -= stored.popleft().count
-
-    def _least_place(self, side: str) -> int:
-        """No tuple of `side` that can still drive a result has a smaller place."""
-        return next((sent.first_place for sent in self._sent[side] if sent.count), self._stamps.place)
-
-    def _sort(self, bound: int) -> None:
-        """Release the results before `bound`: by the place of the later tuple, then of the earlier."""
-        places, ids = (
-            [np.concatenate([getattr(found, what)[side] for found in self._unsorted]) for side in SIDES]
-            for what in ("places", "ids")
-        )
-        later = np.maximum(*places)
-        order = np.lexsort((np.minimum(*places), later))
-        cut = int(later[order].searchsorted(bound))
-        now, rest = order[:cut], order[cut:]
-        if len(now):
-            self._ready.append(Matches(ids[0][now], ids[1][now]))
-        by_side = [dict(zip(SIDES, (a[rest] for a in arrays), strict=True)) for arrays in (ids, places)]
-        self._unsorted = [Found(*by_side)] if len(rest) else []
-
-    def _hand_out(self, most: float) -> Matches:
-        if not self._ready:
-            none = np.empty(0, np.int64)
-            return Matches(none, none)
-        first = self._ready.popleft()
-        if len(first) > most:
-            cut = max(1, int(most))
-            self._ready.appendleft(Matches(first.left[cut:], first.right[cut:]))
-            first = Matches(first.left[:cut], first.right[:cut])
-        return first
+    def forget(self, side: str, sent: Sent) -> None:
+        """All nodes are done with an arrival."""
+        self._counts[side] -= sent.count
 
 
 class Spread:

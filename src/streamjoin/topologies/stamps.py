@@ -210,9 +210,13 @@ class OrderStamps:
     def _oldest_in_reach(self, stored: str, ts: np.ndarray, preceding: np.ndarray) -> np.ndarray:
         """The number of the oldest tuple of `stored` in the window of tuples at `ts` with so many before them."""
         window = self._windows[stored]
+        oldest: np.ndarray
         if window.rows:
-            return np.maximum(preceding - window.size, 0)
-        return self._taken[stored]["ts"].searchsorted(saturated_sum(ts, -window.size)) + self._first[stored]
+            oldest = np.maximum(preceding - window.size, 0)
+        else:
+            oldest = self._taken[stored]["ts"].searchsorted(saturated_sum(ts, -window.size))
+            oldest += self._first[stored]
+        return oldest
 
     def _oldest_ahead(self, side: str) -> int:
         """The number of the oldest tuple of `side` that tuples still to be stamped can reach."""
