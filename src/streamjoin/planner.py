@@ -23,9 +23,10 @@ from streamjoin.semantics.errors import IndexNotApplicableError, SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.panjoin import PanJoin
 from streamjoin.topologies.protocol import MakeTopology
+from streamjoin.topologies.scalejoin import ScaleJoin
 from streamjoin.topologies.three_step import ThreeStep
 
-TOPOLOGIES: dict[str, MakeTopology] = {"three_step": ThreeStep, "panjoin": PanJoin}
+TOPOLOGIES: dict[str, MakeTopology] = {"three_step": ThreeStep, "panjoin": PanJoin, "scalejoin": ScaleJoin}
 # Structures for the subwindows of a chain, and whether they serve equalities only.
 STRUCTURES: dict[str, tuple[Structure, bool]] = {
     "hash": (HashSubwindow, True),
