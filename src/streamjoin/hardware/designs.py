@@ -1,0 +1,55 @@
+"""The join circuits by name, and what each promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamjoin.hardware import oracle
+from streamjoin.hardware.handshake import HandshakeJoin
+from streamjoin.hardware.low_latency import LowLatencyJoin
+from streamjoin.hardware.parameters import HardwareError, Parameters
+
+Oracle = Callable[..., list[oracle.Pair]]
+
+
+@dataclass(frozen=True)
+class Design:
+    """A circuit, the pairs it must have found once it is silent, and the settings it is best used with.
+
+    `immediate`: a pair is found when its later tuple comes; otherwise some wait for later arrivals.
+    """
+
+    build: Callable[[Parameters], Any]
+    finds: Oracle
+    immediate: bool
+    settings: dict[str, int]
+
+    def parameters(self, **given: Any) -> Parameters:
+        """The design's own settings, changed by what is given."""
+        cores = given.get("cores", Parameters.cores)
+        settings = {**self.settings, "lanes": min(self.settings["lanes"], cores)}
+        return Parameters(**{**settings, **given})
+
+
+DESIGNS = {
+    "handshake": Design(
+        HandshakeJoin,
+        oracle.handshake_join,
+        False,
+        {"core_fifo": 8, "merger_fifo": 4, "lanes": 1, "comparators": 1},
+    ),
+    "low-latency": Design(
+        LowLatencyJoin,
+        oracle.row_window_join,
+        True,
+        {"core_fifo": 16, "merger_fifo": 16, "lanes": 4, "comparators": 2},
+    ),
+}
+
+
+def design_named(name: str) -> Design:
+    if name not in DESIGNS:
+        raise HardwareError(f"design is {name!r}; there are: {', '.join(DESIGNS)}")
+    return DESIGNS[name]

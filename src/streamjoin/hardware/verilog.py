@@ -1,0 +1,62 @@
+"""A design as RTLIL (Amaranth's output, Yosys' input) and as Verilog."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from streamjoin.hardware.tools import need, yosys
+
+TOP = "top"
+_NUMBERED_PORT = re.compile(r"\\port\$\d+\$\d+")
+
+
+def to_rtlil(design: Any) -> str:
+    """The design in Yosys' own language."""
+    need("amaranth", "a circuit")
+    from amaranth.back import rtlil
+
+    return share_modules(rtlil.convert(design, name=TOP, emit_src=False))
+
+
+def share_modules(text: str) -> str:
+    """Let instances of equal modules share one: Amaranth writes a module for each of 64 equal cores.
+
+    A module's parts come after it, so from the end on, equal modules have equal texts once their parts are shared
+    and the ports that Amaranth numbers throughout a design are numbered anew in each.
+    """
+    kept: dict[str, str] = {}  # text without its name -> name
+    shared: dict[str, str] = {}  # name -> the equal module that stays
+    ports: dict[str, dict[str, str]] = {}  # name -> its ports' old and new names
+
+    def link(cell: re.Match[str]) -> str:
+        renamed = ports.get(cell[2], {})
+        inside = _NUMBERED_PORT.sub(lambda port: renamed.get(port[0], port[0]), cell[3])
+        return f"{cell[1]}{shared.get(cell[2], cell[2])}{inside}"
+
+    out = []
+    for module in reversed(re.split(r"(?m)^(?=attribute \\generator)", text)):
+        head = re.search(r"(?m)^module (\S+)$", module)
+        name = head[1] if head else ""
+        module = re.sub(r"(?ms)^(  cell )(\S+)(.*?^  end$)", link, module)
+        declared = dict.fromkeys(re.findall(r"(?m)^  wire .*put \d+ +(\\port\$\S+)$", module))
+        ports[name] = {old: f"\\port_{i}" for i, old in enumerate(declared)}
+        for old, new in ports[name].items():
+            module = module.replace(old, new)
+        stays = kept.setdefault(module.replace(f"module {name}\n", "module\n"), name)
+        if stays == name:
+            out.append(module)
+        else:
+            shared[name] = stays
+    return "".join(reversed(out))
+
+
+def to_verilog(design: Any) -> str:
+    """The design as Verilog 2005, hierarchy and names kept. Seconds for 64 cores."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        (folder / "design.il").write_text(to_rtlil(design))
+        yosys(["read_rtlil design.il", "proc", "opt_clean", "write_verilog -noattr design.v"], folder)
+        return (folder / "design.v").read_text()
