@@ -158,7 +158,7 @@ def eager(per_round: int) -> Iterator[None]:
     """The smallest work is shared, in small rounds, over small subwindows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scan, "SHARED_COMPARISONS", 1)
-        patch.setattr(chain, "SHARED_PROBES", 1)
+        patch.setattr(chain, "SHARED_LOOKUPS", 1)
         patch.setattr(team_module, "ROUND", per_round)
         patch.setattr(chain, "SMALLEST", 4)
         patch.setattr(chain, "LARGEST", 16)

@@ -26,8 +26,8 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import BandShape
 
 SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
-SHARE = 4  # a new subwindow is made for this part of what the window holds
-SHARED_PROBES = 512  # that one thread has to make before another is worth waking up
+SHARE = 4  # a new subwindow is made for this part of what the window holds, and for a batch at least
+SHARED_LOOKUPS = 32_768  # that one thread has to make before another is worth waking up
 
 
 @dataclass
@@ -45,6 +45,10 @@ class Link:
     @property
     def access(self) -> Access:
         return self.choice.access
+
+
+# A link that is asked, the range of slots for each probe, and the reach if that has to be checked tuple by tuple.
+Asked = tuple[Link, np.ndarray, np.ndarray, Reach | None]
 
 
 class ChainWindow:
@@ -104,7 +108,8 @@ class ChainWindow:
             return last
         if last is not None:
             last.subwindow.seal()
-        capacity = min(max(SMALLEST, 1 << (len(self) // SHARE).bit_length()), LARGEST)
+        wanted = max(len(self) // SHARE, int(self.workload.batch))
+        capacity = min(max(SMALLEST, 1 << wanted.bit_length()), LARGEST)
         choice = self.choose(capacity, self._rows.live(), self.workload)
         previous = last.subwindow if last is not None and last.access is choice.access else None
         subwindow = choice.make(capacity, choice.access.dtype, previous)
@@ -127,8 +132,10 @@ class ChainWindow:
         return count
 
     def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
-        """Each subwindow in reach is asked for its candidates, which are checked for the rest of the predicate. A team
-        shares the probes."""
+        """Each subwindow in reach is asked for its candidates, which are checked for the rest of the predicate.
+
+        All lookups in a row, subwindow after subwindow and in each probe after probe, are what a team shares.
+        """
         if not self._links or not len(probes):
             return
         ok, kept = probes.probing["probe_ok"], None
@@ -138,39 +145,57 @@ class ChainWindow:
             if not len(kept):
                 return
         self.workload.observe(probes)
-        rows = cuts(len(probes), SHARED_PROBES, team.workers)
-        parts = [partial(self._find, probes, reach, kept)]
-        if len(rows) > 1:
-            numbers = np.arange(len(probes)) if kept is None else kept
-            parts = [partial(self._find, probes.pick(part), reach.pick(part), numbers[part]) for part in rows]
+        asked = list(self._in_reach(reach, len(probes)))
+        parts = [
+            partial(self._look_up, probes, asked, part)
+            for part in cuts(len(asked) * len(probes), SHARED_LOOKUPS, team.workers)
+        ]
         for before in team.share(parts, pairs):
             self.comparisons += pairs.compared
             pairs.compared = 0
+            if kept is not None:
+                pairs.probe[before : pairs.count] = kept[pairs.probe[before : pairs.count]]
             yield before
 
-    def _find(
-        self, probes: Tuples, reach: Reach, numbers: np.ndarray | None, pairs: PairBuffer
-    ) -> Iterator[int]:
-        """As `probe`, for some probes and their numbers; changes nothing."""
-        questions: dict[Access, Any] = {}
-        for link, start, stop, timed in self._in_reach(reach, len(probes)):
-            access, begin = link.access, np.int32(link.first - self._gone)
-            if access not in questions:
-                questions[access] = access.questions(probes.probing)
-            for before in access.probe(link.subwindow, questions[access], start, stop, pairs):
-                if pairs.count > before:
-                    pairs.compared += pairs.count - before
-                    pairs.pos[before : pairs.count] += begin
-                    self._check(access, probes, timed, pairs, before)
-                    if numbers is not None:
-                        pairs.probe[before : pairs.count] = numbers[pairs.probe[before : pairs.count]]
-                yield before
+    def _look_up(self, probes: Tuples, asked: list[Asked], part: slice, pairs: PairBuffer) -> Iterator[int]:
+        """Some of the lookups; changes nothing."""
+        count, questions = len(probes), dict[Access, Any]()
+        for number in range(part.start // count, -(-part.stop // count)):
+            link, start, stop, timed = asked[number]
+            first, last = max(part.start - number * count, 0), min(part.stop - number * count, count)
+            if last - first < count:
+                rows = slice(first, last)
+                some = probes.pick(rows), start[rows], stop[rows], timed and timed.pick(rows)
+                yield from self._ask(link, *some, link.access.questions(some[0].probing), first, pairs)
+                continue
+            if link.access not in questions:
+                questions[link.access] = link.access.questions(probes.probing)
+            yield from self._ask(link, probes, start, stop, timed, questions[link.access], 0, pairs)
 
-    def _in_reach(
-        self, reach: Reach, count: int
-    ) -> Iterator[tuple[Link, np.ndarray, np.ndarray, Reach | None]]:
-        """The links that some probe may reach, the range of slots for each probe, and the reach again if that has to be
-        checked tuple by tuple."""
+    def _ask(
+        self,
+        link: Link,
+        probes: Tuples,
+        start: np.ndarray,
+        stop: np.ndarray,
+        timed: Reach | None,
+        questions: Any,
+        first: int,
+        pairs: PairBuffer,
+    ) -> Iterator[int]:
+        """Ask one subwindow on behalf of some probes, which are numbered from `first` on."""
+        begin = np.int32(link.first - self._gone)
+        for before in link.access.probe(link.subwindow, questions, start, stop, pairs):
+            if pairs.count > before:
+                pairs.compared += pairs.count - before
+                pairs.pos[before : pairs.count] += begin
+                self._check(link.access, probes, timed, pairs, before)
+                if first:
+                    pairs.probe[before : pairs.count] += np.int32(first)
+            yield before
+
+    def _in_reach(self, reach: Reach, count: int) -> Iterator[Asked]:
+        """The links that some probe may reach."""
         if self._disorder > self._gone:
             for link in self._links:
                 if not reach.misses(link.oldest, link.newest):

@@ -1,8 +1,9 @@
-"""Threads that share the probes of a batch: the caller takes the first part, a pinned thread each of the others
+"""Threads that share the probes of a batch: the caller takes the first part, a thread each of the others
 (Pan & Jacobsen, section III-G3).
 
 Pairs are handed on part after part, so what comes out, and in which order, depends on how the work was cut, never on
 who was faster. Threads start with the first work that is worth them, wait without the GIL, and end with their team.
+They are not pinned: the caller is not either, and would often be on the core that a pinned thread wakes up for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.runtime.placement import cores, pin
 
 Part = Callable[[PairBuffer], Iterator[int]]
 
@@ -73,7 +73,7 @@ class _Helper:
         self._at_work = False
         self.thread = threading.Thread(
             target=_work,
-            args=(number, self._orders, self._outcomes, self.pairs),
+            args=(self._orders, self._outcomes, self.pairs),
             name=f"streamjoin-probe-{number}",
             daemon=True,
         )
@@ -113,13 +113,8 @@ def _end(helpers: list[_Helper]) -> None:
         helpers.pop().end()
 
 
-def _work(
-    number: int, orders: SimpleQueue[Part | bool], outcomes: SimpleQueue[_Outcome], pairs: PairBuffer
-) -> None:
+def _work(orders: SimpleQueue[Part | bool], outcomes: SimpleQueue[_Outcome], pairs: PairBuffer) -> None:
     """What a thread does: a round of a new part, or of the last one, for each order; False ends it."""
-    places = cores()
-    if places:
-        pin(places[number % len(places)])
     stretches: Iterator[int] = iter(())
     while order := orders.get():
         try:
