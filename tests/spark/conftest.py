@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from streamjoin.semantics.spec import SIDES
-from streamjoin.spark import cache, routing, state
+from streamjoin.spark import cache, routing
 from streamjoin.spark.metrics import NAMES
 from streamjoin.spark.processor import JoinProcessor
 from streamjoin.spark.task import TIE, JoinTask
@@ -65,8 +65,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty cache for this test alone; the folder of its files."""
     folder = tmp_path / "runs"
-    monkeypatch.setattr("streamjoin.spark.state.MEMORY", cache.ContentCache(1 << 30))
-    monkeypatch.setattr("streamjoin.spark.state.FILES", cache.FileCache(folder, 1 << 30))
+    monkeypatch.setattr("streamjoin.spark.cache.MEMORY", cache.ContentCache(1 << 30))
+    monkeypatch.setattr("streamjoin.spark.cache.FILES", cache.FileCache(folder, 1 << 30))
     return folder
 
 
@@ -137,7 +137,7 @@ class Query:
         """The processor as another process would see it: unpickled, with nothing but the state."""
         self.tester.processor = pickle.loads(pickle.dumps(JoinProcessor(self.task)))
         self.tester.processor.init(self.tester.handle)
-        state.MEMORY._held.clear()
+        cache.MEMORY._held.clear()
 
     def runs(self) -> int:
         """How many values the state store holds."""

@@ -12,7 +12,7 @@ import streamjoin as sj
 
 pytest.importorskip("pyspark")
 
-from streamjoin.spark import StateError, routing, state
+from streamjoin.spark import StateError, cache, routing, state
 from streamjoin.spark.metrics import Counts
 from streamjoin.spark.state import MemoryStore, State
 from streamjoin.spark.task import JoinTask
@@ -21,7 +21,7 @@ from streamjoin.spark.worker import Worker
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 
 
-def make_task(window: object = None, how: str = "inner") -> JoinTask:
+def make_task(window: sj.TimeWindow | None = None, how: str = "inner") -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", window or sj.TimeWindow(4_000), "ts", "ts")
     return JoinTask(spec, how, "any", "auto", routing.Routing("hash", 1))
 
@@ -85,9 +85,9 @@ def test_a_run_is_read_from_memory_then_from_a_file_then_from_the_store(own_cach
     task, store = make_task(), MemoryStore()
     step(task, store, 0, 10, -1)
     assert (hits(task, store), misses(task, store)) == (2, 0)
-    state.MEMORY._held.clear()
+    cache.MEMORY._held.clear()
     assert (hits(task, store), len(list(own_cache.iterdir()))) == (2, 2)
-    state.MEMORY._held.clear()
+    cache.MEMORY._held.clear()
     for path in own_cache.iterdir():
         path.unlink()
     assert misses(task, store) == 2
@@ -97,7 +97,7 @@ def test_a_run_is_read_from_memory_then_from_a_file_then_from_the_store(own_cach
 def test_a_damaged_file_is_not_used(own_cache, damage):
     task, store = make_task(), MemoryStore()
     step(task, store, 0, 10, -1)
-    state.MEMORY._held.clear()
+    cache.MEMORY._held.clear()
     for path in list(own_cache.iterdir()):
         data = path.read_bytes()
         path.unlink()
@@ -138,15 +138,15 @@ def test_a_folder_that_can_not_be_written_costs_speed_only(own_cache):
     own_cache.write_text("in the way")
     task, store = make_task(), MemoryStore()
     step(task, store, 0, 10, -1)
-    state.MEMORY._held.clear()
+    cache.MEMORY._held.clear()
     assert misses(task, store) == 2
 
 
 def test_the_least_recently_used_files_go_first(own_cache):
-    state.FILES.most = 1000
+    cache.FILES.most = 1000
     for number in range(4):
-        state.FILES.put(f"run{number}", b"x" * 400)
-    state.FILES.clean()
+        cache.FILES.put(f"run{number}", b"x" * 400)
+    cache.FILES.clean()
     assert len(list(own_cache.iterdir())) == 2
 
 
@@ -154,10 +154,10 @@ def test_the_least_recently_used_contents_go_first(own_cache):
     task, store = make_task(), MemoryStore()
     step(task, store, 0, 10, -1)
     left, right = (State(task, store, Counts()).runs[side][0].token for side in ("left", "right"))
-    state.MEMORY.get(left)
-    state.MEMORY.most = 200
-    state.MEMORY.trim()
-    assert state.MEMORY.get(left) is not None and state.MEMORY.get(right) is None
+    cache.MEMORY.get(left)
+    cache.MEMORY.most = 200
+    cache.MEMORY.trim()
+    assert cache.MEMORY.get(left) is not None and cache.MEMORY.get(right) is None
 
 
 @pytest.mark.parametrize("version", [0, state.VERSION + 1])

@@ -26,8 +26,7 @@ from streamjoin.spark.sinks import Sink, read_sink
 from streamjoin.spark.sources import local_path
 from streamjoin.spark.tables import JobError, TomlTable, shown
 from streamjoin.spark.task import HOW, ORDERS, JoinTask
-from streamjoin.spark.window_join import PARTITIONING, window_join
-from streamjoin.spark.window_join import _task as make_task
+from streamjoin.spark.window_join import PARTITIONING, make_task, window_join
 
 # One way to say a thing: these settings of Spark have a key in the file.
 ELSEWHERE = {

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-KINDS = ("hash", "matrix", "every")
-
 
 @dataclass(frozen=True)
 class Routing:
@@ -52,6 +50,9 @@ class Routing:
             return chosen
         cells = [(row, column) for row in range(self.rows) for column in range(self.columns)]
         return [chosen[row if side == "left" else column] for row, column in cells]
+
+
+ONE_WORKER = Routing("matrix", 1, 1)
 
 
 def share(hashes: np.ndarray, groups: int) -> np.ndarray:

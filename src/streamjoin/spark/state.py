@@ -23,7 +23,7 @@ import numpy as np
 
 from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.semantics.spec import SIDES
-from streamjoin.spark.cache import FILES, MEMORY
+from streamjoin.spark import cache
 from streamjoin.spark.content import Content, in_order
 from streamjoin.spark.metrics import Counts
 from streamjoin.spark.task import BEGIN, JoinTask, differences
@@ -115,7 +115,7 @@ class State:
             "next": self._next,
         }
         self.store.write_manifest(json.dumps(manifest).encode())
-        MEMORY.trim()
+        cache.MEMORY.trim()
 
     @property
     def rows(self) -> int:
@@ -129,19 +129,19 @@ class State:
 
     def content(self, side: str, run: Run) -> Content:
         """The rows of a run: from this process, from this host, or from the store."""
-        content = MEMORY.get(run.token)
+        content = cache.MEMORY.get(run.token)
         if content is not None:
             self.counts.cache_hits += 1
             return content
-        data = FILES.get(run.token, run.nbytes, run.crc)
+        data = cache.FILES.get(run.token, run.nbytes, run.crc)
         if data is not None:
             self.counts.cache_hits += 1
         else:
             self.counts.cache_misses += 1
             data = self.store.read("runs", run.number)
-            FILES.put(run.token, data)
+            cache.FILES.put(run.token, data)
         content = Content(self.task, side, decode(data))
-        MEMORY.put(run.token, content)
+        cache.MEMORY.put(run.token, content)
         return content
 
     def matched(self, side: str, run: Run) -> np.ndarray:
@@ -166,8 +166,8 @@ class State:
         self.counts.written_bytes += len(data)
         if matched is not None:
             self.mark(run, matched)
-        FILES.put(run.token, data)
-        MEMORY.put(run.token, content)
+        cache.FILES.put(run.token, data)
+        cache.MEMORY.put(run.token, content)
         return run
 
     def mark(self, run: Run, matched: np.ndarray) -> None:
@@ -182,8 +182,8 @@ class State:
         self.store.remove("runs", run.number)
         if side in self.task.kept:
             self.store.remove("matched", run.number)
-        MEMORY.remove(run.token)
-        FILES.remove(run.token)
+        cache.MEMORY.remove(run.token)
+        cache.FILES.remove(run.token)
 
     def merge(self, side: str) -> None:
         """Merge the newest runs, as long as `FAN` of them have one level. A row is written at most once a level."""

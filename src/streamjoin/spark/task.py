@@ -22,7 +22,7 @@ from streamjoin.index.protocol import Tuples
 from streamjoin.planner import Plan, make_plan
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.spark.routing import Routing
+from streamjoin.spark.routing import ONE_WORKER, Routing
 from streamjoin.streams import event_times
 
 OTHER = {"left": "right", "right": "left"}
@@ -44,7 +44,7 @@ class JoinTask:
     how: str
     order: str
     index: str
-    routing: Routing
+    routing: Routing = ONE_WORKER
     slack_ms: int = 0
     watermarked: tuple[str, ...] = SIDES
 

@@ -17,13 +17,14 @@ from __future__ import annotations
 import datetime
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -70,26 +71,63 @@ def window_join(
     be behind the newest of its side, for sides without `withWatermark`. `workers`: into how many parts the
     join is divided, by default Spark's default parallelism. `how`: inner, left, right, full, semi, anti.
     """
+    task, frames = prepare(
+        left,
+        right,
+        on,
+        window,
+        left_time,
+        right_time,
+        how,
+        lateness,
+        workers,
+        order,
+        partitioning,
+        index,
+        suffix,
+    )
+    return assemble(task, frames)
+
+
+def prepare(
+    left: DataFrame,
+    right: DataFrame,
+    on: Any,
+    window: Any,
+    left_time: str,
+    right_time: str,
+    how: str,
+    lateness: Duration | None,
+    workers: int | None,
+    order: str,
+    partitioning: str,
+    index: str,
+    suffix: str,
+) -> tuple[JoinTask, dict[str, DataFrame]]:
+    """The join as its workers know it, and both sides with a watermark, if they are streams."""
     streaming = _check_frames(left, right)
-    for what, given, allowed in (
-        ("how", how, HOW),
-        ("order", order, ORDERS),
-        ("partitioning", partitioning, PARTITIONING),
-    ):
-        if given not in allowed:
-            raise SpecError(f"{what} is {given!r}; allowed: {', '.join(allowed)}")
     spec = _spec(left, right, on, window, left_time, right_time, suffix)
-    task = _task(spec, how, order, index, partitioning, _check_workers(left, workers))
+    task = make_task(spec, how, order, index, partitioning, _check_workers(left, workers))
     frames = {"left": left, "right": right}
     if streaming:
         slack, marks = _slack(frames, spec, lateness)
         raw = tuple(side for side in SIDES if not marks[side].from_join)
-        task = JoinTask(spec, how, order, index, task.routing, slack, raw)
+        task = replace(task, slack_ms=slack, watermarked=raw)
         frames = {side: _watermarked(frames[side], spec, side, marks[side]) for side in SIDES}
-    task.plan()  # refuses an index that does not fit
-    parcels = [_packed(frames[side], task, side) for side in SIDES]
-    joined = (_streamed if streaming else _grouped)(parcels[0].unionByName(parcels[1]), task)
-    rows = joined.mapInArrow(unpack, _result_schema(left, right, task))
+    return task, frames
+
+
+def assemble(
+    task: JoinTask,
+    frames: dict[str, DataFrame],
+    processor: Callable[[JoinTask], StatefulProcessor] = JoinProcessor,
+) -> DataFrame:
+    """The whole plan; streams are joined by `processor`."""
+    streaming = frames["left"].isStreaming
+    packed = [_packed(frames[side], task, side) for side in SIDES]
+    parcels = packed[0].unionByName(packed[1])
+    joined = _streamed(parcels, task, processor(task)) if streaming else _grouped(parcels, task)
+    rows = joined.mapInArrow(unpack, _result_schema(frames, task))
     return _with_event_time(rows, task) if streaming else rows
 
 
@@ -128,17 +166,26 @@ def _spec(
     return JoinSpec(schemas[0], schemas[1], on, window, left_time, right_time, suffix=suffix)
 
 
-def _task(spec: JoinSpec, how: str, order: str, index: str, partitioning: str, workers: int) -> JoinTask:
-    """The task with its routing."""
-    task = JoinTask(spec, how, order, index, routing.Routing("hash", 1))
+def make_task(spec: JoinSpec, how: str, order: str, index: str, partitioning: str, workers: int) -> JoinTask:
+    """The join as its workers will know it, before anything is known of watermarks. Needs no Spark.
+
+    Makes the plan, which refuses an index that does not fit.
+    """
+    for what, given, allowed in (
+        ("how", how, HOW),
+        ("order", order, ORDERS),
+        ("partitioning", partitioning, PARTITIONING),
+    ):
+        if given not in allowed:
+            raise SpecError(f"{what} is {given!r}; allowed: {', '.join(allowed)}")
+    task = JoinTask(spec, how, order, index)
     analysis = task.plan().analysis
     equality = analysis is not None and any(clause.is_equality for clause in analysis.left.clauses)
     rows = any(spec.side_window(side).rows for side in SIDES)
     if partitioning == "hash" and (rows or not equality):
         why = "row windows are counted over all rows" if rows else "the predicate has no equality"
         raise SpecError(f"partitioning is 'hash', but {why}; allowed: auto, matrix")
-    chosen = routing.choose(partitioning, workers, equality, rows, task.kept)
-    return JoinTask(spec, how, order, index, chosen)
+    return replace(task, routing=routing.choose(partitioning, workers, equality, rows, task.kept))
 
 
 # Watermarks
@@ -242,10 +289,10 @@ def _is_hashable(kind: DataType) -> bool:
     return not isinstance(kind, (MapType, VariantType))
 
 
-def _streamed(parcels: DataFrame, task: JoinTask) -> DataFrame:
+def _streamed(parcels: DataFrame, task: JoinTask, processor: StatefulProcessor) -> DataFrame:
     """The workers as a stateful operator, their counts as observed metrics."""
     joined = parcels.groupBy("worker").transformWithStateInPandas(
-        JoinProcessor(task), OUTPUT, outputMode="Append", timeMode="EventTime"
+        processor, OUTPUT, outputMode="Append", timeMode="EventTime"
     )
     name = f"{OBSERVATION}_{zlib.crc32(task.digest.encode()):08x}"  # two joins of a query have two names
     return joined.observe(name, *(F.sum(metric).alias(metric) for metric in NAMES))
@@ -260,12 +307,15 @@ def _grouped(parcels: DataFrame, task: JoinTask) -> DataFrame:
     return parcels.groupBy("worker").applyInArrow(join, "rows BINARY")
 
 
-def _result_schema(left: DataFrame, right: DataFrame, task: JoinTask) -> StructType:
+def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:
     """The result's columns in Spark's types; those of a side that can be missing may be NULL."""
     missing = {"left": ("right", "full"), "right": ("left", "full")}
-    fields = [(field, task.how in missing["left"]) for field in left.schema]
-    if task.how not in ("semi", "anti"):
-        fields += [(field, task.how in missing["right"]) for field in right.schema]
+    sides = ("left",) if task.how in ("semi", "anti") else SIDES
+    fields = [
+        (frames[side].schema[name], task.how in missing[side])
+        for side in sides
+        for name in task.spec.side_schema(side).names
+    ]
     return StructType(
         [
             StructField(name, field.dataType, field.nullable or absent)

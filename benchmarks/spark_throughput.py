@@ -1,0 +1,187 @@
+"""Throughput of a Spark pipeline with the join over that of the same pipeline with an operator that drops everything
+(Pan & Jacobsen 2018, Figure 15h), for the papers' 2-D band.
+
+Files of both sides are read, one a side and micro-batch, packed, shuffled, joined and sent to a sink that does
+nothing. The other pipeline differs in the stateful operator alone. Both windows are full before anything is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from streamjoin.spark.processor import JoinProcessor
+from streamjoin.spark.task import JoinTask
+from streamjoin.spark.window_join import assemble, prepare
+
+SEED = 20_260_101
+DOMAIN = 10_000  # of x, y, a, b
+BAND = "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10"
+SECONDS_A_FILE = 60
+SCHEMAS = {
+    "left": "ts TIMESTAMP, x INT, y FLOAT",
+    "right": "ts TIMESTAMP, a INT, b FLOAT",
+}
+NAMES = {"left": ("ts", "x", "y"), "right": ("ts", "a", "b")}
+
+if __name__ in sys.modules:  # what workers run must travel with the query: they can not import this file
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+
+
+def open_session(master: str = "local[2]", partitions: int = 2, **settings: str) -> SparkSession:
+    """A Spark of its own, with the settings that the documentation recommends."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    chosen = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "4g",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # Results of inner joins need no micro-batch without rows.
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        **settings,
+    }
+    builder = SparkSession.builder.master(master).appName("benchmark")
+    for name, value in chosen.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def write_files(folder: Path, files: int, rows: int, domain: int = DOMAIN) -> None:
+    """`files` Parquet files a side, each of `rows` rows over one minute more."""
+    random = np.random.default_rng(SEED)
+    for side, names in NAMES.items():
+        (folder / side).mkdir(parents=True)
+        for number in range(files):
+            ticks = (np.arange(rows) + rows * number) * (SECONDS_A_FILE * 1_000_000 // rows)
+            table = pa.table(
+                {
+                    names[0]: pa.array(1_700_000_000_000_000 + ticks, pa.timestamp("us", "UTC")),
+                    names[1]: random.integers(1, domain + 1, rows, np.int32),
+                    names[2]: (random.random(rows) * domain).astype(np.float32),
+                }
+            )
+            path = folder / side / f"{number:05}.parquet"
+            pq.write_table(table, path)
+            os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))  # Spark reads files by age
+
+
+def streams(session: SparkSession, folder: Path) -> tuple[DataFrame, DataFrame]:
+    left, right = (
+        session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / side))
+        for side, schema in SCHEMAS.items()
+    )
+    return left, right
+
+
+def band_join(session: SparkSession, folder: Path, window: str) -> tuple[JoinTask, dict[str, DataFrame]]:
+    """The papers' join over the files."""
+    left, right = streams(session, folder)
+    return prepare(
+        left, right, BAND, window, "ts", "ts", "inner", "1 second", None, "any", "auto", "auto", "_right"
+    )
+
+
+class Drop(StatefulProcessor):
+    """An operator that takes its input and gives nothing."""
+
+    def __init__(self, _task: JoinTask):
+        pass
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self.state = handle.getValueState("nothing", "data BINARY")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
+        for _ in rows:
+            pass
+        return iter(())
+
+
+def measure(frame: DataFrame, warm: int) -> list[dict[str, Any]]:
+    """Run a query over all its files into a sink that does nothing; the progress of every micro-batch after the first
+    `warm`."""
+    folder = tempfile.mkdtemp(prefix="checkpoint")
+    query = frame.writeStream.format("noop").option("checkpointLocation", folder).start()
+    try:
+        query.processAllAvailable()
+        progress = [each for each in query.recentProgress if each.numInputRows]
+        return [
+            {
+                "rows": each.numInputRows,
+                "seconds": each.durationMs["triggerExecution"] / 1000,
+                "state_bytes": max((s.memoryUsedBytes for s in each.stateOperators), default=0),
+                "observed": {
+                    name: row[name] or 0 for row in each.observedMetrics.values() for name in row.__fields__
+                },
+            }
+            for each in progress[warm:]
+        ]
+    finally:
+        query.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def rate(batches: list[dict[str, Any]]) -> float:
+    """Rows a second, of the median micro-batch."""
+    return float(statistics.median(each["rows"] / each["seconds"] for each in batches))
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: one per pipeline. Summary: the ratio."""
+    rows, window, measured = (20_000, 3, 3) if quick else (100_000, 10, 8)
+    folder = Path(tempfile.mkdtemp(prefix="files"))
+    session = open_session()
+    try:
+        write_files(folder, window + measured, rows)
+
+        results = []
+        pipelines = {"warm-up": JoinProcessor, "join": JoinProcessor, "drop": Drop}
+        for name, processor in pipelines.items():
+            length = f"{window * SECONDS_A_FILE} seconds"
+            batches = measure(assemble(*band_join(session, folder, length), processor), window)
+            if name == "warm-up":
+                continue
+            observed = batches[-1]["observed"]
+            results.append(
+                {
+                    "pipeline": name,
+                    "rows_per_second": rate(batches),
+                    "seconds_a_batch": statistics.median(each["seconds"] for each in batches),
+                    "rows_a_batch": batches[-1]["rows"],
+                    **{
+                        key: observed.get(key, 0)
+                        for key in ("state_rows", "matches", "kernel_us", "state_us")
+                    },
+                }
+            )
+    finally:
+        session.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    joined, dropped = results
+    return {
+        "rows": results,
+        "summary": {"with the join over without": joined["rows_per_second"] / dropped["rows_per_second"]},
+    }
