@@ -112,6 +112,10 @@ class Channel(Generic[Item]):
         self._producer.ring()
         return message
 
+    def first(self) -> Item | None:
+        """The oldest message, which stays, or None. The consumer's."""
+        return self._slots[self._next] if len(self) else None
+
     def __len__(self) -> int:
         """Messages that wait."""
         return int(queue.waiting(self._ring))
