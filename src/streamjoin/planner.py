@@ -21,12 +21,18 @@ from streamjoin.semantics.analysis import AccessPath, Analysis, analyse, describ
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import IndexNotApplicableError, SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.topologies.celljoin import CellJoin
 from streamjoin.topologies.panjoin import PanJoin
 from streamjoin.topologies.protocol import MakeTopology
 from streamjoin.topologies.scalejoin import ScaleJoin
 from streamjoin.topologies.three_step import ThreeStep
 
-TOPOLOGIES: dict[str, MakeTopology] = {"three_step": ThreeStep, "panjoin": PanJoin, "scalejoin": ScaleJoin}
+TOPOLOGIES: dict[str, MakeTopology] = {
+    "three_step": ThreeStep,
+    "panjoin": PanJoin,
+    "scalejoin": ScaleJoin,
+    "celljoin": CellJoin,
+}
 # Structures for the subwindows of a chain, and whether they serve equalities only.
 STRUCTURES: dict[str, tuple[Structure, bool]] = {
     "hash": (HashSubwindow, True),
