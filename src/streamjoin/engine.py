@@ -105,7 +105,7 @@ class Join:
             partial(make_window, plan),
             {side: plan.programs[side].residual for side in SIDES},
             plan.order,
-            self._fetch,
+            partial(_fetch, self._results, self._schemas),
             plan.workers,
         )
         self._sources = Sources()
@@ -303,14 +303,6 @@ class Join:
             if len(stamps):
                 stamps.drop(max(0, int(np.searchsorted(stamps["id"], held, "right")) - 1))
 
-    def _fetch(self, side: str, columns: tuple[Column, ...], ids: np.ndarray) -> dict[Column, ColumnData]:
-        if not columns:
-            return {}
-        with self._results.lock():
-            view = self._results.payload[side].view()
-        rows = view.take(ids, pa.schema([self._schemas[side].field(column.name) for column in columns]))
-        return {column: to_column_data(rows.column(column.name), column.type) for column in columns}
-
     # Output
 
     def poll(self) -> list[pa.RecordBatch]:
@@ -458,6 +450,23 @@ class Join:
             self._failure = error
             self._results.lift_bound()  # whoever waits for room wakes up and learns of it
             raise
+
+
+def _fetch(
+    results: ResultBuffer,
+    schemas: Mapping[str, pa.Schema],
+    side: str,
+    columns: tuple[Column, ...],
+    ids: np.ndarray,
+) -> dict[Column, ColumnData]:
+    """Payload columns of some rows. Knows nothing of the join, so that a thread which calls it does not keep one
+    alive that nobody holds any more."""
+    if not columns:
+        return {}
+    with results.lock():
+        view = results.payload[side].view()
+    rows = view.take(ids, pa.schema([schemas[side].field(column.name) for column in columns]))
+    return {column: to_column_data(rows.column(column.name), column.type) for column in columns}
 
 
 def join_tables(

@@ -64,6 +64,10 @@ class Executor(Protocol):
     def start(self, nodes: Sequence[Node], channels: Sequence[Channel[Any]], driver: Bell) -> None:
         """Begin to run nodes; `driver` is the bell of the thread that calls."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether `check` would raise."""
+
     def check(self) -> None:
         """Raise what a node raised, with the node's traceback."""
 

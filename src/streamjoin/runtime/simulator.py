@@ -58,6 +58,10 @@ class Simulator:
         for channel in channels:
             channel.watch = lambda line: self.trace.append(f"    {line}")
 
+    @property
+    def failed(self) -> bool:
+        return self._failure is not None
+
     def check(self) -> None:
         if self._failure is not None:
             raise self._failure

@@ -29,6 +29,10 @@ class Threads:
     def start(self, nodes: Sequence[Node], channels: Sequence[Channel[Any]], driver: Bell) -> None:
         self._crew.start(nodes, driver)
 
+    @property
+    def failed(self) -> bool:
+        return self._crew.failure is not None
+
     def check(self) -> None:
         failure = self._crew.failure
         if failure is not None:

@@ -199,7 +199,7 @@ class ScaleJoin:
         """Collects what there is; what is known of the workers' progress is as of before."""
         progress = [worker.progress for worker in self.workers]
         self._collect()
-        if self._collector.ready:
+        if self._collector.ready or self._executor.failed:
             return False
         self._known = progress
         done = min(p.done for p in progress)
