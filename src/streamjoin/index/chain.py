@@ -20,7 +20,7 @@ import numpy as np
 from streamjoin.index.access import Access
 from streamjoin.index.chooser import Choice, Chooser, Workload
 from streamjoin.index.protocol import ALONE, Reach, Subwindow, Team, Tuples, cuts
-from streamjoin.index.sliding import MOST_TUPLES, SlidingColumns
+from streamjoin.index.sliding import TupleColumns
 from streamjoin.kernels.check import band_check
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import BandShape
@@ -62,9 +62,7 @@ class ChainWindow:
         self._links: deque[Link] = deque()
         self._gone = 0  # rows dropped so far
         self._disorder = 0  # the last row that came with a smaller ts than the one before it
-        self._rows = SlidingColumns()
-        none = np.empty(0, np.int64)
-        self._rows.append({"ts": none, "id": none, "source": none.astype(np.int32)})
+        self._rows = TupleColumns()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -86,14 +84,11 @@ class ChainWindow:
         count = len(tuples)
         if not count:
             return
-        if len(self) + count > MOST_TUPLES:
-            raise MemoryError(
-                f"a window can hold {MOST_TUPLES:,} tuples; narrow it, or let the slower stream catch up"
-            )
         held, stored = self["ts"], tuples.stored
-        if len(held) and tuples.ts[0] < held[-1]:
+        falls = len(held) and tuples.ts[0] < held[-1]
+        self._rows.append(self._rows.with_header(tuples, stored))
+        if falls:
             self._disorder = self._gone + len(held)
-        self._rows.append({"ts": tuples.ts, "id": tuples.id, "source": tuples.source, **stored})
         done = 0
         while done < count:
             link = self._open_link()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,9 @@ SIGMA = 1.25  # room of an entry over the average partition; the paper suggests 
 MOST_TUPLES = 2**31 - 1  # slots are 32-bit
 DTYPES = ("int32", "int64", "float32", "float64")
 HIGHEST = {name: np.iinfo(name).max for name in ("int32", "int64")} | {"float32": np.inf, "float64": np.inf}
+
+# A kernel with the contract of `llat.probe_packed`, and the arrays that it takes before the probes.
+Finder = tuple[Callable[..., int], tuple[Any, ...]]
 
 
 class PartitionedSubwindow(ABC):
@@ -92,34 +96,24 @@ class PartitionedSubwindow(ABC):
         """As the protocol says; O(log P + tuples of the partitions met) a probe, `LANES` tuples at once."""
         if not (self._count and len(lows)):
             return
+        find, held = self._packed() if self.sealed else self._open()
         cursor = np.zeros(llat.CURSOR_SIZE, np.int64)
         while cursor[0] != llat.DONE:
             pairs.reserve(llat.MIN_ROOM)
             before = pairs.count
-            if self.sealed:
-                pairs.count = llat.probe_packed(
-                    *(self._keys, self._slots, self._fences, self._offsets),
-                    *(lows, highs, start, stop, cursor, pairs.probe, pairs.pos, before),
-                )
-            else:
-                pairs.count = self._probe_open(lows, highs, start, stop, cursor, pairs)
+            pairs.count = find(*held, lows, highs, start, stop, cursor, pairs.probe, pairs.pos, before)
             yield before
+
+    def _packed(self) -> Finder:
+        return llat.probe_packed, (self._keys, self._slots, self._fences, self._offsets)
 
     @abstractmethod
     def _insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
         """Add tuples to the LLAT."""
 
     @abstractmethod
-    def _probe_open(
-        self,
-        lows: np.ndarray,
-        highs: np.ndarray,
-        start: np.ndarray,
-        stop: np.ndarray,
-        cursor: np.ndarray,
-        pairs: PairBuffer,
-    ) -> int:
-        """Append pairs from the LLAT and return their number; `cursor` tells where to go on."""
+    def _open(self) -> Finder:
+        """What finds pairs in the LLAT."""
 
     @abstractmethod
     def _ordered_partitions(self) -> tuple[np.ndarray, np.ndarray]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamjoin.index.llat import HIGHEST, PartitionedSubwindow
+from streamjoin.index.llat import HIGHEST, Finder, PartitionedSubwindow
 from streamjoin.kernels import llat, raptable
-from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.errors import SpecError
 
 PARTITION_SIZE = 64  # tuples aimed at by default
@@ -116,20 +115,15 @@ class RaPTableSubwindow(PartitionedSubwindow):
             *(held[0][:count], held[1][:count]),
         )
 
-    def _probe_open(
-        self,
-        lows: np.ndarray,
-        highs: np.ndarray,
-        start: np.ndarray,
-        stop: np.ndarray,
-        cursor: np.ndarray,
-        pairs: PairBuffer,
-    ) -> int:
-        count: int = raptable.probe(
-            *(self._keys, self._slots, self._entries, self._header, self.width, self._fences),
-            *(lows, highs, start, stop, cursor, pairs.probe, pairs.pos, pairs.count),
+    def _open(self) -> Finder:
+        return raptable.probe, (
+            self._keys,
+            self._slots,
+            self._entries,
+            self._header,
+            self.width,
+            self._fences,
         )
-        return count
 
     def _ordered_partitions(self) -> tuple[np.ndarray, np.ndarray]:
         return np.arange(self.partitions), self._fences[: self.partitions]

@@ -80,7 +80,26 @@ class SlidingColumns:
         self._begin, self._end, self._capacity = 0, len(self), capacity
 
 
-MOST_TUPLES = 2**31 - 1  # positions are 32-bit
+class TupleColumns(SlidingColumns):
+    """Columns of tuples: `ts`, `id`, `source`, and those of their roles."""
+
+    MOST = 2**31 - 1  # positions are 32-bit
+
+    def __init__(self) -> None:
+        super().__init__()
+        none = np.empty(0, np.int64)
+        self.append({"ts": none, "id": none, "source": none.astype(np.int32)})
+
+    def with_header(self, tuples: Tuples, *roles: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Tuples as rows that can be added; raises if they are too many."""
+        if len(self) + len(tuples) > self.MOST:
+            raise MemoryError(
+                f"a window can hold {self.MOST:,} tuples; narrow it, or let the slower stream catch up"
+            )
+        rows = {"ts": tuples.ts, "id": tuples.id, "source": tuples.source}
+        for role in roles:
+            rows |= role
+        return rows
 
 
 class SortedTuples:
@@ -90,9 +109,7 @@ class SortedTuples:
         self.nulls = False
         self._roles = roles  # of "stored", "probing"
         self._names: dict[str, list[str]] = {role: [] for role in roles}
-        self._rows = SlidingColumns()
-        none = np.empty(0, np.int64)
-        self._rows.append({"ts": none, "id": none, "source": none.astype(np.int32)})
+        self._rows = TupleColumns()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -111,16 +128,10 @@ class SortedTuples:
         """Add tuples, themselves in order; O(tuples + those held that come later)."""
         if not len(tuples):
             return
-        if len(self) + len(tuples) > MOST_TUPLES:
-            raise MemoryError(
-                f"a window can hold {MOST_TUPLES:,} tuples; narrow it, or let the slower stream catch up"
-            )
+        roles: list[Mapping[str, np.ndarray]] = [getattr(tuples, role) for role in self._roles]
+        rows = self._rows.with_header(tuples, *roles)
         self.nulls |= tuples.nulls
-        rows = {"ts": tuples.ts, "id": tuples.id, "source": tuples.source}
-        for role in self._roles:
-            arrays = getattr(tuples, role)
-            self._names[role] = list(arrays)
-            rows |= arrays
+        self._names = {name: list(role) for name, role in zip(self._roles, roles, strict=True)}
         ts = self["ts"]
         if not len(ts) or (ts[-1], rank[self["source"][-1]]) <= (tuples.ts[0], rank[tuples.source[0]]):
             self._rows.append(rows)

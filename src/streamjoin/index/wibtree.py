@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamjoin.index.llat import HIGHEST, SIGMA, PartitionedSubwindow
+from streamjoin.index.llat import HIGHEST, SIGMA, Finder, PartitionedSubwindow
 from streamjoin.kernels import llat, wibtree, wibtree_leaves, wibtree_nodes
-from streamjoin.kernels.pairs import PairBuffer
 
 LEAF_SIZE = 64  # tuples aimed at by default
 
@@ -61,21 +60,11 @@ class WiBTreeSubwindow(PartitionedSubwindow):
             *(keys, slots),
         )
 
-    def _probe_open(
-        self,
-        lows: np.ndarray,
-        highs: np.ndarray,
-        start: np.ndarray,
-        stop: np.ndarray,
-        cursor: np.ndarray,
-        pairs: PairBuffer,
-    ) -> int:
-        count: int = wibtree.probe(
+    def _open(self) -> Finder:
+        return wibtree.probe, (
             *(self._keys, self._slots, self._entries, self._header, self.width, self._uppers),
             *(self._separators, self._children, self._bounds),
-            *(lows, highs, start, stop, cursor, pairs.probe, pairs.pos, pairs.count),
         )
-        return count
 
     def _ordered_partitions(self) -> tuple[np.ndarray, np.ndarray]:
         firsts, uppers = np.empty(self.entries_used, np.int64), np.empty(self.entries_used, self.dtype)
