@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import partial
 
 from streamjoin.codegen.programs import WindowProgram, has_one_key, has_two_ends, is_equality
 from streamjoin.index.adaptive import AdaptiveWindow
 from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chain import ChainWindow
-from streamjoin.index.chooser import BandChoice, FixedChoice, Structure
+from streamjoin.index.chooser import BandChoice, EqualityChoice, FixedChoice, Structure
 from streamjoin.index.hash import HashSubwindow
 from streamjoin.index.protocol import WindowIndex
 from streamjoin.index.raptable import RaPTableSubwindow
@@ -21,6 +20,8 @@ from streamjoin.semantics.analysis import AccessPath, Analysis, analyse, describ
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import IndexNotApplicableError, SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.topologies.handshake import Handshake
+from streamjoin.topologies.low_latency_handshake import LowLatencyHandshake
 from streamjoin.topologies.celljoin import CellJoin
 from streamjoin.topologies.panjoin import PanJoin
 from streamjoin.topologies.protocol import MakeTopology
@@ -29,6 +30,8 @@ from streamjoin.topologies.three_step import ThreeStep
 
 TOPOLOGIES: dict[str, MakeTopology] = {
     "three_step": ThreeStep,
+    "handshake": Handshake,
+    "low_latency_handshake": LowLatencyHandshake,
     "panjoin": PanJoin,
     "scalejoin": ScaleJoin,
     "celljoin": CellJoin,
@@ -101,8 +104,7 @@ def make_window(plan: Plan, side: str) -> WindowIndex:
     if plan.index[side] == "scan":
         return ScanWindow(program)
     choose = _chooser(plan, side)
-    make_chain = partial(ChainWindow, choose, len(program.keys.keys))
-    return AdaptiveWindow(ScanWindow(program), make_chain) if plan.adaptive else make_chain()
+    return AdaptiveWindow(program, choose) if plan.adaptive else ChainWindow(choose, len(program.keys.keys))
 
 
 def _chooser(plan: Plan, side: str) -> FixedChoice:
@@ -110,7 +112,9 @@ def _chooser(plan: Plan, side: str) -> FixedChoice:
     program, name = plan.programs[side], plan.index[side]
     structure, equality = STRUCTURES[name]
     bands = program.indexable(equality)
-    if plan.adaptive and not equality:
+    if plan.adaptive and equality:
+        return EqualityChoice(program, name, structure, bands, ("bisort", STRUCTURES["bisort"][0]))
+    if plan.adaptive:
         return BandChoice(program, name, structure, bands, STRUCTURES["hash"][0])
     return FixedChoice(program, name, structure, bands)
 
@@ -139,13 +143,20 @@ def _choose_index(asked: str, path: AccessPath | None) -> tuple[str, str]:
         if not served or (STRUCTURES[asked][1] and not equality):
             raise IndexNotApplicableError(_not_applicable(asked, path))
         return asked, "as asked"
+    if path is None:
+        return "scan", "a callable offers no key"
     if equality:
         return "hash", "for the equality, once the window is too large to be scanned"
     if interval:
         return "bisort", "for the interval condition, once the window is too large to be scanned"
-    if path is None:
-        return "scan", "a callable offers no key"
-    return "scan", "the predicate has neither an equality nor an interval with two ends"
+    if not served:
+        return "scan", "the predicate has no condition on one key"
+    if path.residual is not None or len(served) < len(path.clauses):
+        return (
+            "scan",
+            "which decides the whole predicate; an index would find half-open intervals and leave the rest",
+        )
+    return "bisort", "for the half-open interval, once the window is too large to be scanned"
 
 
 def _not_applicable(asked: str, path: AccessPath | None) -> str:

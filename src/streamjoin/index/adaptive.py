@@ -1,69 +1,127 @@
-"""A window that is scanned while that is cheapest, and indexed from then on."""
+"""A window that is scanned while that is cheapest, and indexed while that is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 
 import numpy as np
 
+from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.chain import ChainWindow
-from streamjoin.index.chooser import Workload
+from streamjoin.index.chooser import FixedChoice, Workload
 from streamjoin.index.protocol import ALONE, Reach, Team, Tuples, WindowIndex
 from streamjoin.index.scan import ScanWindow
 from streamjoin.kernels.pairs import PairBuffer
 
-# A batch of probes costs a chain some hundred microseconds of Python, whatever its size, and a scan one
-# comparison per probe and tuple: from about this many on the chain is faster.
-COMPARISONS_WORTH_AN_INDEX = 5_000_000
-FEWEST_TUPLES = 4_096
+# Measured, in comparisons of one 32-bit band, of which a core makes 25 in a nanosecond. A push costs a chain so many
+# more than a scan whatever it brings, and as many again for each SMALL_BATCH of tuples it brings.
+COMPARISONS_WORTH_AN_INDEX, SMALL_BATCH = 600_000, 250
+# Candidates that have to be checked cost as much as COMPARISONS_WORTH_AN_INDEX again for so many a probe; a grid has no
+# more than FEW_CANDIDATES times MOST_CANDIDATES worth of them.
+FEW_CANDIDATES, MOST_CANDIDATES = 20, 4
+COMPARISONS_WORTH_A_PAIR = 45  # a scan finds a pair at that cost, an index copies it
+FEWEST_TUPLES = 1_024  # less is always scanned
+# A window that was indexed is scanned again if that costs so much less, and none changes before a part of it has: what
+# a change costs is shared by the tuples that came since the last one, and a window between the two can not flap.
+CLEARLY_CHEAPER = 1.5
+PART_BETWEEN_CHANGES = 2
+# A push is as much work as so many tuples. Costs are looked at after FEWEST_TUPLES, then twice as many, ..., at last
+# after so many each time.
+PUSH, LONGEST_PAUSE = 256, 65_536
+CHANGES_KEPT = 16
 
 
 class AdaptiveWindow:
-    """A `WindowIndex` that begins as a scan and becomes what `make_index` makes when the scan gets slow."""
+    """A `WindowIndex` that is a scan, or a chain of what `choose` gives, as the costs of a push tell."""
 
-    def __init__(self, scan: ScanWindow, make_index: Callable[[Workload], ChainWindow]):
-        self._scan: ScanWindow | None = scan
-        self._window: WindowIndex = scan
-        self._make_index = make_index
-        self._workload = Workload()
+    def __init__(self, program: WindowProgram, choose: FixedChoice):
+        self.program, self.choose, self.workload = program, choose, Workload()
+        sizes = [int(band.dtype[1:]) / 4 for clause in program.shapes for band in clause]
+        # What meeting a tuple costs a scan: the widest band decides how many it meets at once.
+        self._comparison = 0.75 * max(sizes) + 0.25 * sum(sizes)
+        self.changes: deque[str] = deque(maxlen=CHANGES_KEPT)
+        self.window: WindowIndex = ScanWindow(program)
+        self._indexed = False
+        self._done = 0  # tuples and pushes since the last change, up to the last look at the costs
+        self._left = self._pause = FEWEST_TUPLES  # until the next one
 
     @property
     def comparisons(self) -> int:
-        return self._window.comparisons
+        return self.window.comparisons
 
     @comparisons.setter
     def comparisons(self, count: int) -> None:
-        self._window.comparisons = count
+        self.window.comparisons = count
 
     def __len__(self) -> int:
-        return len(self._window)
+        return len(self.window)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._window[name]
+        return self.window[name]
 
     @property
     def nbytes(self) -> int:
-        return self._window.nbytes
+        return self.window.nbytes
 
     def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
-        self._window.insert(tuples, rank)
-        slow = len(self) >= FEWEST_TUPLES and self._workload.batch * len(self) > COMPARISONS_WORTH_AN_INDEX
-        if slow and self._scan is not None:
-            self._become_index(self._scan, rank)
-
-    def _become_index(self, scan: ScanWindow, rank: np.ndarray) -> None:
-        index = self._make_index(self._workload)
-        index.insert(scan.tuples(), rank)
-        index.comparisons = scan.comparisons
-        self._window, self._scan = index, None
+        self.window.insert(tuples, rank)
+        self._left -= PUSH + len(tuples)
+        if self._left < 0:
+            self._reconsider(rank)
 
     def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
-        if self._scan is not None and len(probes):
-            self._workload.observe(probes)
-        return self._window.probe(probes, reach, pairs, team)
+        if not self._indexed and len(probes):
+            self.workload.observe(probes)
+        return self.window.probe(probes, reach, pairs, team)
 
     def expire(self, reach: Reach) -> None:
-        self._window.expire(reach)
+        self.window.expire(reach)
 
     def clear(self) -> None:
-        self._window.clear()
+        self.window.clear()
+
+    def _reconsider(self, rank: np.ndarray) -> None:
+        """Change over if the other way is cheaper by now; O(1) a tuple."""
+        self._done += self._pause - self._left
+        self._left = self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        size = len(self)
+        if self._done < size // PART_BETWEEN_CHANGES:
+            return
+        scanned, worth = self._costs()
+        indexed = size >= FEWEST_TUPLES and scanned > (worth / CLEARLY_CHEAPER if self._indexed else worth)
+        if indexed != self._indexed:
+            self.changes.append(
+                f"{'indexed' if indexed else 'scanned'} from {size:,} tuples on, probed by {self.workload.batch:,.0f}"
+                f" at a time: a push costs a scan {scanned:,.0f} comparisons, an index as much as {worth:,.0f}"
+            )
+            self._change(indexed, rank)
+
+    def _costs(self) -> tuple[float, float]:
+        """What a push costs a scan, and an index more than a scan of nothing, in comparisons."""
+        size, batch = len(self), self.workload.batch
+        found, candidates = self.choose.selectivity(self.window, self.workload)
+        scanned = batch * size * (self._comparison + COMPARISONS_WORTH_A_PAIR * found)
+        checked = (
+            min(candidates * size / FEW_CANDIDATES, MOST_CANDIDATES) if len(self.program.clauses) > 1 else 0.0
+        )
+        return scanned, COMPARISONS_WORTH_AN_INDEX * (1 + batch / SMALL_BATCH * (1 + checked))
+
+    def _change(self, indexed: bool, rank: np.ndarray) -> None:
+        old = self.window
+        assert isinstance(old, (ScanWindow, ChainWindow))
+        if indexed:
+            self.window = ChainWindow(self.choose, len(self.program.keys.keys), self.workload)
+            self.window.insert(old.tuples(), rank)
+        else:
+            self.window = ScanWindow(self.program)
+            self.window.insert(in_total_order(old.tuples(), rank), rank)
+        self.window.comparisons = old.comparisons
+        self._indexed, self._done = indexed, 0
+
+
+def in_total_order(tuples: Tuples, rank: np.ndarray) -> Tuples:
+    """Tuples in the order they came, sorted."""
+    ranks = rank[tuples.source]
+    order = np.lexsort((ranks, tuples.ts))
+    return tuples if (order[1:] > order[:-1]).all() else tuples.pick(order)

@@ -228,11 +228,19 @@ class BISortSubwindow:
     ) -> Iterator[int]:
         """Append pairs (probe, slot), first those of the main array; see `Subwindow.probe`."""
         for run in (self._main, self._buffer):
-            if run.count:
-                probes = Probes(lows, highs, start, stop)
-                if run.keys.nbytes > SORT_BYTES and len(lows) * SORT_SHARE >= run.count:
-                    probes = self._in_order(probes, run.count)
-                yield from self._probe_run(run, probes, pairs)
+            if not run.count:
+                continue
+            probes = Probes(lows, highs, start, stop)
+            if run.keys.nbytes > SORT_BYTES and len(lows) * SORT_SHARE >= run.count:
+                probes = self._in_order(probes, run.count)
+            held = run.keys, run.slots, run.index, run.count, self._oldest, self._newest
+            cursor = np.zeros(CURSOR_SIZE, np.int64)
+            while cursor[0] != DONE:
+                pairs.reserve(MIN_ROOM)
+                before = pairs.count
+                pairs.count = find_pairs(*held, *probes, cursor, pairs.probe, pairs.pos, before)
+                if pairs.count > before:
+                    yield before
 
     def _in_order(self, probes: Probes, count: int) -> Probes:
         """The probes sorted, without those that match nothing: neighbours share what they bring into the caches."""
@@ -246,12 +254,3 @@ class BISortSubwindow:
         if (start > self._oldest).any() or (stop <= self._newest).any():
             start, stop = start[order], stop[order]
         return Probes(lows, highs[order], start, stop, order, len(order) * FOLLOW_SHARE >= count)
-
-    def _probe_run(self, run: SortedRun, probes: Probes, pairs: PairBuffer) -> Iterator[int]:
-        cursor = np.zeros(CURSOR_SIZE, np.int64)
-        held = run.keys, run.slots, run.index, run.count, self._oldest, self._newest
-        while cursor[0] != DONE:
-            pairs.reserve(MIN_ROOM)
-            before = pairs.count
-            pairs.count = find_pairs(*held, *probes, cursor, pairs.probe, pairs.pos, before)
-            yield before

@@ -6,23 +6,24 @@ holds each choice against the alternatives, docs/decisions/0010-chooser.md says 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
 from streamjoin.codegen.programs import Table, WindowProgram
 from streamjoin.index.access import Access, BandAccess, GridAccess
-from streamjoin.index.protocol import Subwindow, Tuples
+from streamjoin.index.protocol import Subwindow, Tuples, WindowIndex
 
 Structure = Callable[[int, np.dtype, Subwindow | None], Subwindow]
 
-SAMPLED_TUPLES = 1024
-SAMPLED_PROBES = 64  # at most this many more than needed
-PROBES_OF_A_BATCH = 16
-BATCHES_BETWEEN = 4  # samples
+SAMPLED_TUPLES, SPREAD_TUPLES = 1_024, 256  # of the newest, of all
+SAMPLED_BATCHES, PROBES_OF_A_BATCH = 16, 8
+BATCHES_BETWEEN = 8  # samples
+BATCHES_WORTH_HASHING = 16  # to fill a subwindow; fewer are sorted at less cost
 MANY_CANDIDATES = 24  # of one band in a subwindow: from here on two bands are worth a grid
 SAME_WIDTH = 1.5  # a grid whose cells are this much too wide or too narrow is kept
 
@@ -32,24 +33,20 @@ class Workload:
 
     def __init__(self) -> None:
         self.batch = 0.0
-        self._samples: deque[Table] = deque()
-        self._sampled = 0
+        self._samples: deque[Table] = deque(maxlen=SAMPLED_BATCHES)
         self._skip = 0
 
     def observe(self, probes: Tuples) -> None:
-        """Take note of a batch; O(1)."""
-        count = len(probes)
-        self.batch = self.batch + (count - self.batch) / 8 if self.batch else float(count)
-        if self._skip:
-            self._skip -= 1
+        """Take note of every batch at first, then of one in BATCHES_BETWEEN; O(1)."""
+        self._skip -= 1
+        if self._skip >= 0:
             return
-        self._skip = BATCHES_BETWEEN - 1
+        count, known = len(probes), len(self._samples)
+        self._skip = BATCHES_BETWEEN - 1 if known == SAMPLED_BATCHES else 0
+        self.batch += (count - self.batch) / min(known + 1, 4)
         step = -(-count // PROBES_OF_A_BATCH)
         # Copies: what a topology hands over may change once it is done.
         self._samples.append({name: array[::step].copy() for name, array in probes.probing.items()})
-        self._sampled += -(-count // step)
-        while self._sampled - len(self._samples[0]["probe_ok"]) >= SAMPLED_PROBES:
-            self._sampled -= len(self._samples.popleft()["probe_ok"])
 
     def sample(self) -> Table | None:
         """Recent probes, prepared; None if there were none."""
@@ -86,11 +83,24 @@ class FixedChoice:
         """All that may ever be chosen, as far as compiled code can tell it apart."""
         return [(self.structure, access) for access in self.accesses]
 
+    def selectivity(self, window: WindowIndex, workload: Workload) -> tuple[float, float]:
+        """Which part of a window a probe finds, as if conditions were independent, and by the best one alone; nothing
+        before any probe. O(1)."""
+        recent = workload.sample()
+        if recent is None:
+            return 0.0, 0.0
+        step = -(-len(window) // SPREAD_TUPLES)
+        names = ("key_ok", *(f"key{number}" for number in range(len(self.program.keys.keys))))
+        spread = {name: window[name][::step].copy() for name in names}
+        shares = [share(access, spread, recent) for access in self.accesses]
+        return math.prod(shares), min(shares)
+
     def _only_reason(self) -> str:
         return "the first condition, before any probe" if len(self.accesses) > 1 else "the only condition"
 
     def _shares(self, held: Table, recent: Table) -> dict[BandAccess, float]:
-        return {access: share(access, held, recent) for access in self.accesses}
+        latest = {name: rows[-SAMPLED_TUPLES:] for name, rows in held.items()}
+        return {access: share(access, latest, recent) for access in self.accesses}
 
     def _by_shares(self, shares: dict[BandAccess, float]) -> Choice:
         best = min(shares, key=shares.__getitem__)
@@ -99,6 +109,32 @@ class FixedChoice:
         )
         reason = f"leaves {shares[best]:.2g} of the tuples as candidates of a probe, beside {others}"
         return Choice(self.name, self.structure, best, reason)
+
+
+class EqualityChoice(FixedChoice):
+    """A hash table, or a sorted array where batches are so large that sorting them costs less than hashing them."""
+
+    def __init__(
+        self,
+        program: WindowProgram,
+        name: str,
+        structure: Structure,
+        bands: Sequence[int],
+        sorted_: tuple[str, Structure],
+    ):
+        super().__init__(program, name, structure, bands)
+        self.sorted = sorted_
+
+    def __call__(self, capacity: int, held: Table, workload: Workload) -> Choice:
+        chosen = super().__call__(capacity, held, workload)
+        if workload.batch * BATCHES_WORTH_HASHING < capacity:
+            return replace(chosen, reason=f"batches of {workload.batch:,.0f} are small; {chosen.reason}")
+        name, structure = self.sorted
+        reason = f"batches of {workload.batch:,.0f} are soon sorted into {capacity:,} tuples; {chosen.reason}"
+        return Choice(name, structure, chosen.access, reason)
+
+    def alternatives(self) -> list[tuple[Structure, Access]]:
+        return [*super().alternatives(), *((self.sorted[1], access) for access in self.accesses)]
 
 
 class BandChoice(FixedChoice):
@@ -163,8 +199,8 @@ Chooser = Callable[[int, Table, Workload], Choice]
 
 
 def share(access: BandAccess, held: Table, recent: Table) -> float:
-    """Which part of recent tuples is a candidate of recent probes."""
-    keys = access.keys({name: rows[-SAMPLED_TUPLES:] for name, rows in held.items()})
+    """Which part of some tuples is a candidate of recent probes."""
+    keys = access.keys(held)
     lows, highs, _ = access.program.intervals(recent, access.band)
     candidates = np.count_nonzero((lows[:, None] <= keys) & (keys <= highs[:, None]))
     return candidates / max(1, len(keys) * len(recent["probe_ok"]))

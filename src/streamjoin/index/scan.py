@@ -47,16 +47,14 @@ class ScanWindow:
             return
         start, stop = reach.positions(self["ts"])
         ok, kept = probes.probing["probe_ok"], None
-        if not ok.all():
+        if np.count_nonzero(ok) < len(ok):
             kept = np.flatnonzero(ok)
             probes, start, stop = probes.pick(kept), start[kept], stop[kept]
             if not len(kept):
                 return
-        first, size = int(start[0]), max(0, int(stop[-1] - start[0]))
-        parts = [
-            partial(self._scan, probes, (start, stop), slice(first + part.start, first + part.stop))
-            for part in cuts(size, SHARED_COMPARISONS // len(probes), team.workers)
-        ]
+        parts = [partial(self._scan, probes, start, stop)]
+        if team.workers > 1:
+            parts = [partial(self._scan, probes, *ends) for ends in self._shares(start, stop, team.workers)]
         for before in team.share(parts, pairs):
             self.comparisons += pairs.compared
             pairs.compared = 0
@@ -65,12 +63,20 @@ class ScanWindow:
                 pairs.probe[fresh] = kept[pairs.probe[fresh]]
             yield before
 
-    def _scan(
-        self, probes: Tuples, reach: tuple[np.ndarray, np.ndarray], positions: slice, pairs: PairBuffer
-    ) -> Iterator[int]:
-        """Meet the tuples at some positions, as far as they are in reach."""
+    def _shares(
+        self, start: np.ndarray, stop: np.ndarray, workers: int
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The positions in reach, cut into a part for each worker that is worth it."""
+        first, size = int(start[0]), max(0, int(stop[-1] - start[0]))
+        parts = cuts(size, SHARED_COMPARISONS // len(start), workers)
+        if len(parts) == 1:
+            return [(start, stop)]
+        ends = [(first + part.start, first + part.stop) for part in parts]
+        return [(np.clip(start, *part), np.clip(stop, *part)) for part in ends]
+
+    def _scan(self, probes: Tuples, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer) -> Iterator[int]:
+        """Meet the tuples at some positions."""
         window = self._tuples.live()
-        start, stop = (np.clip(ends, positions.start, positions.stop) for ends in reach)
         pairs.compared += int((stop - start).sum())
         scan = self.program.scanner(window, probes.probing, self._tuples.nulls or probes.nulls)
         cursor = new_cursor()

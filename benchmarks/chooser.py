@@ -1,0 +1,282 @@
+"""What index="auto" costs beside every fixed index, over predicates, key patterns, window and batch sizes.
+
+A cell is one window in its steady state: full, and a push brings `batch` probes of the other side and `batch` new
+tuples, and lets as many expire. The clock runs over probe, insert and expire of the window alone; what is the same for every
+index (Arrow in and out, residual conditions, result rows) is left out, so a difference can not hide behind it. All
+rivals of a cell meet the same data, in turns, after pushes that warm them up; the best round of each counts. A rival that
+took HOPELESS times as long as the best one is left out of larger batches, where it falls behind further.
+
+Keys: `uniform`; `increasing`, where a stored key is greater than all before it and probes ask for any key of the window;
+`skewed`, 99 % of the keys in 1 % of the range (rank-size). Equalities, narrow and 2-D bands find about one to four
+tuples a probe; the wide band and the inequality a 64th of the window, as far as a push then finds no more than a million pairs.
+
+CHOOSER_CLASSES=equi,band measures a part of the grid and keeps the stored rows of the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import streamjoin as sj
+from streamjoin.codegen.columns import to_column_data
+from streamjoin.index.adaptive import AdaptiveWindow
+from streamjoin.index.chain import ChainWindow
+from streamjoin.index.protocol import Reach, Tuples, WindowIndex
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.planner import Plan, make_plan, make_window
+
+SEED = 20180416
+WINDOWS = (1 << 10, 1 << 14, 1 << 18, 1 << 21)
+BATCHES = (1, 64, 1024, 16_384)
+PATTERNS = ("uniform", "increasing", "skewed")
+FIXED = ("scan", "hash", "bisort", "raptable", "wibtree")
+ROUNDS, ROUND_SECONDS = 7, 0.012
+HOPELESS = 3.0
+WARM_UP = 100_000  # tuples, a push counting as 256 more
+MOST_PAIRS = 1_000_000
+TARGET = 1.10
+STORED = Path(__file__).parent / "results" / "chooser.json"
+
+LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.int32()})
+RIGHT = pa.schema({"ts": pa.int64(), "a": pa.int32(), "b": pa.int32(), "w": pa.int32(), "v": pa.int32()})
+RANK = np.zeros(1, np.int32)
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Class:
+    """A class of predicates over x, y of left (stored) and a, b of right (probing), with half-widths w and v.
+
+    `found`: tuples of the window that a probe is to find by x, and by y where that counts too.
+    """
+
+    on: str
+    found: Callable[[int, int], float]
+    plane: bool = False  # y decides as well, and as much as x
+    shift: bool = False  # an inequality: probes ask for the end of the range
+
+    def offers(self, index: str) -> bool:
+        return index != "hash" or "=" in self.on.replace(">=", "")
+
+
+def few(_window: int, _batch: int) -> float:
+    return 2.0
+
+
+def many(window: int, batch: int) -> float:
+    return min(window / 64, MOST_PAIRS / batch)
+
+
+CLASSES = {
+    "equi": Class("x = a", few),
+    "band": Class("x BETWEEN a - w AND a + w", few),
+    "wide": Class("x BETWEEN a - w AND a + w", many),
+    "inequality": Class("x >= a", many, shift=True),
+    "plane": Class("x BETWEEN a - w AND a + w AND y BETWEEN b - v AND b + v", few, plane=True),
+    "residual": Class("x = a AND (y * b) % 2 = 0", few),
+    "composite": Class("x = a AND y = b", few, plane=True),
+}
+
+
+class Data:
+    """The two streams of a cell: rows of left at `at`, `at + 1`, ..., and the probes that meet the window there."""
+
+    def __init__(self, kind: Class, pattern: str, window: int, batch: int):
+        self.kind, self.pattern, self.window, self.at = kind, pattern, window, 0
+        self.random = np.random.default_rng(SEED)
+        share = kind.found(window, batch) / window  # of the window that a probe finds
+        equality = "BETWEEN" not in kind.on and not kind.shift
+        part = share**0.5 if kind.plane else share
+        # With an equality the number of different keys decides, with a band its width.
+        self.range = max(2, round(1 / part)) if equality else 1 << 30
+        self.dense = 100 if pattern == "skewed" else 1  # as much narrower is the part with nearly all keys
+        self.half = 0 if equality else max(1, round(part * self.range / 2 / self.dense))
+        self.y_range = self.range if kind.plane else 1 << 20
+        self.y_half = 0 if equality else max(1, round(part * self.y_range / 2))
+        if equality:
+            self.range *= self.dense
+        self.part = part
+
+    def keys(self, count: int) -> Array:
+        if self.pattern == "skewed":
+            wide = self.random.random(count) < 0.01
+            return self.random.integers(0, np.where(wide, self.range, self.range // 100), dtype=np.int32)
+        if self.pattern == "increasing":
+            return self._rising(np.arange(self.at, self.at + count))
+        return self.random.integers(0, self.range, count, dtype=np.int32)
+
+    def _rising(self, places: Array) -> Array:
+        """The key of the tuple at a place: it grows by the range over a window, and starts again far too late to matter."""
+        step = (
+            max(1, round(self.range / self.window)) if self.range >= self.window else self.range / self.window
+        )
+        return (places * step % (1 << 31) - (1 << 30)).astype(np.int32)
+
+    def asked(self, count: int) -> Array:
+        """Keys that probes ask for."""
+        if self.kind.shift:
+            return self._tail(count)
+        if self.pattern == "increasing":
+            return self._rising(self.at + self.random.integers(-self.window, 0, count))
+        return self.keys(count)
+
+    def _tail(self, count: int) -> Array:
+        """Keys that about `part` of the window is not below."""
+        jitter = self.part * self.random.uniform(0.5, 1.5, count)
+        if self.pattern == "increasing":
+            return self._rising(self.at - np.maximum(1, jitter * self.window).astype(np.int64))
+        if self.pattern == "uniform":
+            return ((1 - jitter) * self.range).astype(np.int32)
+        beyond = np.maximum(0, 1 - jitter * 100) if self.part < 0.01 else np.zeros(count)
+        inside = 1 - np.maximum(0, jitter - 0.01) / 0.99
+        dense = self.range // 100
+        return np.where(jitter < 0.01, dense + beyond * (self.range - dense), inside * dense).astype(np.int32)
+
+    def stored(self, count: int) -> dict[str, Array]:
+        ys = self.random.integers(0, self.y_range, count, dtype=np.int32)
+        return {"ts": np.arange(self.at, self.at + count), "x": self.keys(count), "y": ys}
+
+    def probing(self, count: int) -> dict[str, Array]:
+        ys = self.random.integers(0, self.y_range, count, dtype=np.int32)
+        widths = {"w": np.full(count, self.half, np.int32), "v": np.full(count, self.y_half, np.int32)}
+        return {"ts": np.full(count, self.at - 1), "a": self.asked(count), "b": ys, **widths}
+
+
+@cache
+def plan_of(on: str, index: str) -> Plan:
+    spec = sj.JoinSpec(LEFT, RIGHT, on, sj.TimeWindow(1), "ts", "ts")
+    return make_plan(spec, "auto", index, None, "any")
+
+
+class Rival:
+    """One way to keep the left window."""
+
+    def __init__(self, kind: Class, index: str, window: int):
+        self.plan, self.size = plan_of(kind.on, index), window
+        self.program = self.plan.programs["left"]
+        self.window: WindowIndex = make_window(self.plan, "left")
+        self.pairs = PairBuffer(65_536)
+        self.best = np.inf
+
+    def prepare(self, rows: dict[str, Array], side: str, first: int) -> Tuples:
+        read = self.program.stored_columns if side == "left" else self.program.probe_columns
+        data = {c: to_column_data(pa.array(rows[c.name]), c.type) for c in read}
+        count = len(rows["ts"])
+        roles = (
+            (self.program.prepare_stored(data, count), {})
+            if side == "left"
+            else ({}, self.program.prepare_probe(data, count))
+        )
+        return Tuples(rows["ts"], np.arange(first, first + count), np.zeros(count, np.int32), *roles, False)
+
+    def push(self, probes: Tuples, reach: Reach, tuples: Tuples, past: Reach) -> None:
+        self.pairs.count = 0
+        for _ in self.window.probe(probes, reach, self.pairs):
+            pass
+        self.window.insert(tuples, RANK)
+        self.window.expire(past)
+
+    def measure(self, pushes: list[tuple[Any, ...]]) -> float:
+        """Seconds a push."""
+        made = [
+            (
+                self.prepare(probing, "right", 0),
+                reach,
+                self.prepare(stored, "left", int(stored["ts"][0])),
+                past,
+            )
+            for probing, reach, stored, past in pushes
+        ]
+        started = time.perf_counter()
+        for push in made:
+            self.push(*push)
+        return (time.perf_counter() - started) / len(made)
+
+
+def some_pushes(data: Data, count: int, batch: int) -> list[tuple[Any, ...]]:
+    made = []
+    for _ in range(count):
+        probing = data.probing(batch)
+        low, high = np.full(batch, data.at - data.window), np.full(batch, data.at)
+        stored = data.stored(batch)
+        data.at += batch
+        past = Reach(np.array([data.at - data.window]), np.array([data.at]))
+        made.append((probing, Reach(low, high), stored, past))
+    return made
+
+
+def cell(
+    kind: Class, pattern: str, window: int, batch: int, names: list[str]
+) -> tuple[dict[str, float], str]:
+    """Microseconds a push for each rival, and what auto had chosen at the end."""
+    data = Data(kind, pattern, window, batch)
+    rivals = {name: Rival(kind, name, window) for name in (*names, "auto")}
+    fill = data.stored(window)
+    data.at = window
+    for rival in rivals.values():
+        rival.window.insert(rival.prepare(fill, "left", 0), RANK)
+    # So many pushes that auto has looked at its costs; what is hopeless by then is not measured any further.
+    live = dict(rivals)
+    for count in (2, max(4, WARM_UP // (256 + batch))):
+        pushes = some_pushes(data, count, batch)
+        times = {name: rival.measure(pushes) for name, rival in live.items()}
+        live = {n: r for n, r in live.items() if n == "auto" or times[n] < HOPELESS * min(times.values())}
+        for name, seconds in times.items():
+            rivals[name].best = seconds
+    for rival in live.values():
+        rival.best = np.inf
+    for _ in range(ROUNDS):
+        pushes = some_pushes(data, int(np.clip(ROUND_SECONDS / min(times.values()), 2, 400)), batch)
+        for rival in live.values():
+            rival.best = min(rival.best, rival.measure(pushes))
+    return {name: rival.best * 1e6 for name, rival in rivals.items()}, chosen_by(rivals["auto"].window)
+
+
+def chosen_by(window: WindowIndex) -> str:
+    """What auto had made of the window."""
+    if isinstance(window, AdaptiveWindow):
+        window = window.window
+    if not isinstance(window, ChainWindow):
+        return "scan"
+    kinds = [f"{link.choice.structure} {link.access.condition}" for link in window.links]
+    return f"{len(kinds)} x {kinds[-1]}"
+
+
+def rows_of(name: str, quick: bool) -> Iterator[dict[str, Any]]:
+    kind = CLASSES[name]
+    for pattern in PATTERNS[:1] if quick else PATTERNS:
+        for window in WINDOWS[:3] if quick else WINDOWS:
+            names = [index for index in FIXED if kind.offers(index)]
+            for batch in BATCHES:
+                times, chosen = cell(kind, pattern, window, batch, names)
+                fixed = {n: t for n, t in times.items() if n != "auto"}
+                best = min(fixed, key=fixed.__getitem__)
+                row = {"class": name, "pattern": pattern, "window": window, "batch": batch}
+                row |= {n: times.get(n) for n in (*FIXED, "auto")}
+                row |= {"best": best, "ratio": times["auto"] / fixed[best], "chosen": chosen}
+                if fixed.get("scan", 0) > HOPELESS * fixed[best]:
+                    names = [n for n in names if n != "scan"]
+                yield row
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: one per cell, in microseconds a push. Summary: how far auto is behind the best fixed index."""
+    asked = os.environ.get("CHOOSER_CLASSES", ",".join(CLASSES)).split(",")
+    rows = []
+    if STORED.exists() and not quick:
+        rows = [row for row in json.loads(STORED.read_text())["rows"] if row["class"] not in asked]
+    for name in asked:
+        for row in rows_of(name, quick):
+            print(json.dumps(row), flush=True)
+            rows.append(row)
+    return {"rows": rows, "summary": {"worst_ratio": max(row["ratio"] for row in rows)}}
