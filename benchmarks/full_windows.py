@@ -1,0 +1,137 @@
+"""What the benchmarks of whole joins share: two streams with full windows of 15 minutes, and the rate they can keep.
+
+At `rate` tuples a second and side a window holds 900 * rate tuples. It is filled before anything is measured, and
+stays full because stream time goes on with every push. Filling it as a stream would takes 15 minutes of the
+stream's time and finds as many results, so meanwhile only the first few probes of each step are let through to the
+windows: enough for an index to see what it is asked.
+
+A join can keep a rate if it takes `rate` tuples a side in less than a second while its windows are full: its capacity
+is at least the rate. Capacity falls as windows grow; where it meets the rate is the sustained rate.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import streamjoin as sj
+
+SEED = 20140901
+WINDOW_SECONDS = 900
+FEW, FEW_SCANS = 1024, 16
+FILL_ROWS = 1 << 18
+PUSH_SECONDS = 0.25  # of stream time in a push, which is what a tuple waits for its batch at most
+MOST_RESULTS = 1 << 26
+RUNS = 5
+LEFT = pa.schema({"ts": pa.timestamp("us"), "x": pa.int32(), "y": pa.float32()})
+RIGHT = pa.schema({"ts": pa.timestamp("us"), "a": pa.int32(), "b": pa.float32()})
+ROW_BYTES = sum(field.type.bit_width for field in LEFT) // 8
+Array = np.ndarray[Any, Any]
+Push = tuple[pa.RecordBatch, pa.RecordBatch]
+
+
+class FullWindows:
+    """A join of R(x int32, y float32) and S(a int32, b float32), keys uniform in 1..domain, filled and measured;
+    `measured` are the columns of a row."""
+
+    def __init__(self, predicate: str, rate: int, domain: int, index: str, workers: int, seconds: float):
+        self.rate, self.domain, self.at = rate, domain, 0
+        self.random = np.random.default_rng(SEED)
+        window = sj.TimeWindow(f"{WINDOW_SECONDS} seconds")
+        spec = sj.JoinSpec(LEFT, RIGHT, predicate, window, left_time="ts", right_time="ts")
+        self.join = sj.open_join(spec, index=index, workers=workers, max_results=MOST_RESULTS)
+        started = time.perf_counter()
+        with few_probes(self.join, FEW_SCANS if index == "scan" else FEW):
+            while self.at < WINDOW_SECONDS * rate:
+                self.step(*self.pushes(1, min(FILL_ROWS, WINDOW_SECONDS * rate))[0])
+        fill_seconds = time.perf_counter() - started
+        stats = self.join.stats()
+        self.measured = {
+            "rate": rate,
+            "window": WINDOW_SECONDS * rate,
+            "domain": domain,
+            **self.capacity(seconds),
+            "bytes_per_tuple": stats.window_bytes / (stats.left_window + stats.right_window) + ROW_BYTES,
+            "fill_seconds": fill_seconds,
+        }
+        self.join.close()
+
+    def pushes(self, count: int, rows: int) -> list[Push]:
+        """The next `count` batches of both streams, made before the clock starts."""
+        made = []
+        for _ in range(count):
+            micros = (self.at + np.arange(rows)) * 1_000_000 // self.rate
+            self.at += rows
+            made.append((self._side(LEFT, micros), self._side(RIGHT, micros)))
+        return made
+
+    def _side(self, schema: pa.Schema, micros: Array) -> pa.RecordBatch:
+        keys = self.random.integers(1, self.domain + 1, len(micros), dtype=np.int32)
+        values = self.random.uniform(1, self.domain, len(micros)).astype(np.float32)
+        return pa.record_batch(
+            [pa.array(micros, pa.timestamp("us")), pa.array(keys), pa.array(values)], schema=schema
+        )
+
+    def step(self, left: pa.RecordBatch, right: pa.RecordBatch) -> int:
+        """Push one batch a side and take the results, as rows; how many there are."""
+        found = 0
+        for side, batch in (("left", left), ("right", right)):
+            self.join.push(side, batch)
+            found += sum(int(out.num_rows) for out in self.join.poll())
+        return found
+
+    def capacity(self, seconds: float) -> dict[str, float]:
+        """Tuples a second and side that the join takes, the best of RUNS after one that warms up, each of about
+        `seconds`, in batches of PUSH_SECONDS; and the results a tuple."""
+        rows, count, best, matches = max(1, round(PUSH_SECONDS * self.rate)), 1, np.inf, 0.0
+        for number in range(RUNS + 1):
+            made = self.pushes(count, rows)
+            started = time.perf_counter()
+            found = sum(self.step(*push) for push in made)
+            taken = (time.perf_counter() - started) / count
+            if number:
+                best, matches = min(best, taken), found / (2 * count * rows)
+            else:
+                count = max(1, round(seconds / taken))
+        return {"batch": rows, "capacity": rows / best, "results_per_tuple": matches}
+
+
+@contextmanager
+def few_probes(join: sj.Join, most: int) -> Iterator[None]:
+    """Let the first `most` probes of every step through to the windows, and drop the others."""
+
+    def thinned(probe: Callable[..., Iterator[int]]) -> Callable[..., Iterator[int]]:
+        def probe_few(probes: Any, reach: Any, *rest: Any) -> Iterator[int]:
+            few = np.arange(min(len(probes), most))
+            return probe(probes.pick(few), reach.pick(few), *rest)
+
+        return probe_few
+
+    windows: list[Any] = list(join._topology.windows.values())
+    for window in windows:
+        window.probe = thinned(window.probe)
+    try:
+        yield
+    finally:
+        for window in windows:
+            del window.probe
+
+
+def sustained(rows: list[dict[str, Any]]) -> float:
+    """The rate that equals its capacity: between two measured rates on a straight line of their logarithms; the
+    largest measured rate, if its capacity is larger still. Rates rise."""
+    above = [row for row in rows if row["capacity"] >= row["rate"]]
+    if not above:
+        raise ValueError(f"no rate was kept; the least measured one is {rows[0]['rate']:,}")
+    low = above[-1]
+    if low is rows[-1]:
+        return float(low["rate"])
+    high = rows[rows.index(low) + 1]
+    lows, highs = (math.log(row["capacity"] / row["rate"]) for row in (low, high))
+    return float(low["rate"] * (high["rate"] / low["rate"]) ** (lows / (lows - highs)))
