@@ -1,0 +1,140 @@
+"""Runs of handshake joins for their tests: small joins under the simulator or on threads, held against the oracle."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+import streamjoin as sj
+from strategies import push_all
+from streamjoin import planner
+from streamjoin.engine import Join
+from streamjoin.runtime.simulator import Simulator, from_seed
+from streamjoin.topologies.handshake import Handshake, HandshakeNode
+from streamjoin.topologies.low_latency_handshake import LowLatencyHandshake, LowLatencyNode
+
+TOPOLOGIES: dict[str, tuple[Any, Any]] = {
+    "handshake": (Handshake, HandshakeNode),
+    "low_latency_handshake": (LowLatencyHandshake, LowLatencyNode),
+}
+ORDERS = ("any", "punctuated", "timestamp")
+WINDOWS: dict[str, Any] = {
+    "time": sj.TimeWindow(3),
+    "uneven": sj.TimeWindow(0, right=4),
+    "rows": sj.RowWindow(4),
+    "one-sided rows": sj.RowWindow(left=3, right=0),
+    "time and rows": (sj.TimeWindow(3), sj.RowWindow(2)),
+    "rows and time": (sj.RowWindow(2), sj.TimeWindow(3)),
+}
+SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32(), "n": pa.int64()})
+EQUAL = "left.x = right.x"
+
+
+def spec_of(window: Any, on: Any = EQUAL) -> sj.JoinSpec:
+    return sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts")
+
+
+def table(random_rows: np.random.Generator, count: int, span: int, values: int) -> pa.Table:
+    """Rows by time, numbered."""
+    ts = np.sort(random_rows.integers(0, span, count))
+    x = random_rows.integers(0, values, count, dtype=np.int32)
+    return pa.table({"ts": ts, "x": x, "n": np.arange(count)}, schema=SCHEMA)
+
+
+def small_tables(seed: int) -> tuple[pa.Table, pa.Table]:
+    source = np.random.default_rng(seed)
+    left, right = (table(source, int(source.integers(0, 20)), 12, 3) for _ in range(2))
+    return left, right
+
+
+def numbers(batches: Sequence[Any]) -> list[tuple[int, int]]:
+    """The row numbers of all result rows, in their order."""
+    return [
+        pair
+        for batch in batches
+        for pair in zip(batch["n"].to_pylist(), batch["n_right"].to_pylist(), strict=True)
+    ]
+
+
+def pushes(left: pa.Table, right: pa.Table, seed: int, most: int = 4) -> Iterator[tuple[str, pa.Table]]:
+    """Both tables in pieces of up to `most` rows, the sides in any interleaving."""
+    turns, at, tables = random.Random(seed), {"left": 0, "right": 0}, {"left": left, "right": right}
+    while waiting := [side for side in tables if at[side] < tables[side].num_rows]:
+        side, count = turns.choice(waiting), turns.randint(1, most)
+        yield side, tables[side].slice(at[side], count)
+        at[side] += count
+
+
+def open_with(
+    topology: str, spec: sj.JoinSpec, node: Any = None, index: str = "scan", workers: int = 3,
+    order: str = "any", max_results: int = 1000, **options: Any,
+) -> Join:  # fmt: skip
+    """Open a join whose chain is made of `node`s, with more options than users have."""
+    kind, plain = TOPOLOGIES[topology]
+
+    class Changed(kind):  # type: ignore[misc,valid-type]
+        def __init__(self, *given: Any):
+            super().__init__(*given, **options)
+
+        def make_node(self, number: int, shared: Any) -> Any:
+            return (node or plain)(number, shared)
+
+    registered = planner.TOPOLOGIES[topology]
+    planner.TOPOLOGIES[topology] = cast(Any, Changed)
+    try:
+        return sj.open_join(spec, topology, index, workers, order, max_results)
+    finally:
+        planner.TOPOLOGIES[topology] = registered
+
+
+def check(
+    join: Join,
+    spec: sj.JoinSpec,
+    left: pa.Table,
+    right: pa.Table,
+    order: str,
+    seed: int,
+    trace: Callable[[], str] = str,
+) -> None:
+    """Push both tables and assert that the result is the oracle's, in its order if that is promised."""
+    turns = random.Random(seed)
+    with join:
+        for side in ("left", "right"):
+            join.source(side, "")
+        polled = push_all(join, pushes(left, right, seed), lambda: turns.random() < 0.5)
+        for early, late in itertools.pairwise(polled):
+            promise = sj.punctuation(early)
+            assert promise is None or all(time >= promise for time in result_times(late)), trace()
+        found = numbers([*polled, join.finish()])
+    expected = numbers([sj.oracle.join(left, right, spec)])
+    if order != "timestamp":
+        found, expected = sorted(found), sorted(expected)
+    assert found == expected, trace()
+
+
+def result_times(batch: pa.RecordBatch) -> list[int]:
+    return [max(pair) for pair in zip(batch["ts"].to_pylist(), batch["ts_right"].to_pylist(), strict=True)]
+
+
+def check_interleaving(topology: str, seed: int, node: Any = None, **changes: Any) -> Join:
+    """One small join, everything about it drawn from the seed: tables, window, order, index, workers, sizes of batches
+    and channels, and who steps when."""
+    draw = random.Random(seed)
+    left, right = small_tables(seed)
+    spec = spec_of(WINDOWS[draw.choice(list(WINDOWS))])
+    order, index = draw.choice(ORDERS), draw.choice(["scan", "scan", "hash", "bisort"])
+    simulator = Simulator(from_seed(seed), most=draw.randint(1, 4))
+    options: dict[str, Any] = {"batch": draw.randint(1, 3), "capacity": draw.randint(1, 2)}
+    if topology == "low_latency_handshake":
+        options["credit"] = draw.randint(1, 4)
+    settings = {"index": index, "workers": draw.randint(1, 5), "order": order, **changes}
+    join = open_with(
+        topology, spec, node, max_results=draw.choice([3, 1000]), executor=simulator, **settings, **options
+    )
+    check(join, spec, left, right, order, seed, simulator.tail)
+    return join

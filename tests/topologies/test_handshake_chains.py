@@ -1,0 +1,280 @@
+"""What both handshake joins promise: the oracle's result under every interleaving, with the smallest channels, on the
+simulator and on threads; the same bytes on every run; errors that come out."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import threading
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+import streamjoin as sj
+from handshake_runs import (  # type: ignore[import-not-found]
+    EQUAL,
+    ORDERS,
+    TOPOLOGIES,
+    WINDOWS,
+    check,
+    check_interleaving,
+    numbers,
+    open_with,
+    pushes,
+    small_tables,
+    spec_of,
+    table,
+)
+from strategies import arrivals, numbered, pairs_of, push_all, specs
+from streamjoin.runtime.simulator import Simulator, from_bytes, from_seed
+
+both = pytest.mark.parametrize("topology", list(TOPOLOGIES))
+BAND = "left.x BETWEEN right.x - 1 AND right.x + 1"
+
+
+@both
+@pytest.mark.parametrize("order", ORDERS)
+def test_four_tuples_by_eye(topology, order):
+    left = pa.table({"ts": [1, 5], "x": [7, 7], "n": [0, 1]}, schema=sj_schema())
+    right = pa.table({"ts": [3, 9], "x": [7, 7], "n": [0, 1]}, schema=sj_schema())
+    for window, expected in (
+        (sj.TimeWindow(2), [(0, 0), (1, 0)]),
+        (sj.TimeWindow(4), [(0, 0), (1, 0), (1, 1)]),
+        (sj.RowWindow(1), [(0, 0), (1, 0), (1, 1)]),
+        (sj.RowWindow(left=2, right=0), [(0, 0), (0, 1), (1, 1)]),
+    ):
+        result = sj.join_tables(left, right, spec_of(window), topology, workers=2, order=order)
+        assert sorted(numbers([result])) == expected, window
+
+
+def sj_schema() -> pa.Schema:
+    return spec_of(sj.TimeWindow(1)).left
+
+
+@both
+@pytest.mark.parametrize("window", list(WINDOWS))
+@pytest.mark.parametrize("index", ["scan", "hash", "bisort", "raptable", "wibtree", "auto"])
+def test_every_window_and_index_equals_the_oracle(topology, window, index):
+    source = np.random.default_rng(5)
+    left, right = table(source, 40, 25, 4), table(source, 40, 25, 4)
+    spec = spec_of(WINDOWS[window])
+    for number, order in enumerate(ORDERS):
+        simulator = Simulator(from_seed(number))
+        options = {"batch": 5, "capacity": 2, "index": index, "workers": 1 + 2 * number, "order": order}
+        join = open_with(topology, spec, executor=simulator, **options)
+        check(join, spec, left, right, order, number, simulator.tail)
+
+
+@both
+def test_hundreds_of_interleavings(topology):
+    for seed in range(250):
+        check_interleaving(topology, seed)
+
+
+@both
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_ten_thousand_interleavings(topology, part):
+    for seed in range(1000 * part + 1000, 1000 * part + 2000):
+        check_interleaving(topology, seed)
+
+
+@both
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_join_under_any_interleaving(topology, data):
+    """A failure shrinks to few tuples and few decisions of the scheduler, and prints what was sent."""
+    on = data.draw(st.sampled_from([EQUAL, BAND]))
+    spec, left, right = data.draw(specs(on, both=(sj_schema(), sj_schema()), in_order=True))
+    spec, left, right = numbered(spec, left, right)
+    parts, decisions = data.draw(arrivals(left, right)), data.draw(st.binary(max_size=60))
+    order, workers = data.draw(st.sampled_from(ORDERS)), data.draw(st.integers(1, 4))
+    options = {"batch": data.draw(st.integers(1, 3)), "capacity": data.draw(st.integers(1, 2))}
+    simulator, polls = Simulator(from_bytes(decisions)), iter(decisions)
+    with open_with(topology, spec, workers=workers, order=order, executor=simulator, **options) as join:
+        for side in ("left", "right"):
+            join.source(side, "")
+        found = push_all(join, parts, lambda: next(polls, 0) % 2 == 1)
+        pairs = [pair for batch in [*found, join.finish()] for pair in pairs_of(batch)]
+    note(simulator.tail(200))
+    expected = pairs_of(sj.oracle.join(left, right, spec))
+    assert (pairs if order == "timestamp" else sorted(pairs)) == (
+        expected if order == "timestamp" else sorted(expected)
+    )
+
+
+# ---- threads
+
+
+def with_yields(node: Any) -> Any:
+    """A node that lets others run at moments drawn from a seed."""
+
+    class Yielding(node):  # type: ignore[misc]
+        def __init__(self, number: int, shared: Any):
+            super().__init__(number, shared)
+            self._moments = random.Random(number)
+
+        def receive(self, side: str, message: Any) -> Any:
+            for _ in range(self._moments.choice([0, 0, 1, 3])):
+                time.sleep(self._moments.choice([0, 0, 1e-5]))
+            return super().receive(side, message)
+
+    return Yielding
+
+
+@both
+@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8])
+def test_threads_under_stress(topology, workers):
+    for seed in range(6):
+        left, right = small_tables(seed + 100)
+        window, order = random.Random(seed).choice(list(WINDOWS.values())), ORDERS[seed % 3]
+        spec = spec_of(window)
+        options = {"batch": 1 + seed % 3, "capacity": 1 + seed % 2, "order": order, "workers": workers}
+        join = open_with(topology, spec, with_yields(TOPOLOGIES[topology][1]), max_results=5, **options)
+        check(join, spec, left, right, order, seed)
+
+
+@both
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("window", [sj.TimeWindow(300), sj.RowWindow(150)], ids=["time", "rows"])
+def test_large_joins_equal_those_of_one_thread(topology, window, order):
+    source = np.random.default_rng(3)
+    left, right = table(source, 4000, 8000, 20), table(source, 4000, 8000, 20)
+    spec = spec_of(window)
+    expected = sj.join_tables(left, right, spec, "three_step", order="timestamp", workers=1)
+    found = sj.join_tables(left, right, spec, topology, "scan", workers=3, order=order)
+    assert found.num_rows == expected.num_rows > 10_000
+    if order == "timestamp":
+        assert found.equals(expected)
+    assert sorted(numbers([found])) == sorted(numbers([expected]))
+
+
+@both
+def test_sorted_output_is_the_same_whatever_the_workers_and_the_pace(topology):
+    same_bytes(topology, 2)
+
+
+@both
+@pytest.mark.slow
+def test_sorted_output_is_the_same_on_fifty_runs(topology):
+    same_bytes(topology, 50)
+
+
+def same_bytes(topology: str, repeats: int) -> None:
+    """One to eight workers, one to six sources a side, pushed at random paces."""
+    source = np.random.default_rng(9)
+    tables = {side: table(source, 240, 200, 4) for side in ("left", "right")}
+    spec = spec_of(sj.TimeWindow(12))
+    expected: dict[int, Any] = {}
+    for run in range(repeats * 4):
+        turns = random.Random(run)
+        count, workers = 1 + run % 4 if run % 4 < 3 else 6, 1 + run % 8
+        with sj.open_join(spec, topology, "scan", workers, "timestamp") as join:
+            sources = {(s, k): join.source(s, f"s{k}") for s in tables for k in range(count)}
+            waiting = {(s, k): take_every(tables[s], k, count) for s, k in sources}
+            while any(rows.num_rows for rows in waiting.values()):
+                key = turns.choice([key for key, rows in waiting.items() if rows.num_rows])
+                size = turns.randint(1, 40)
+                sources[key].push(waiting[key].slice(0, size))
+                waiting[key] = waiting[key].slice(size)
+            result = join.finish()
+        # How rows are spread over sources decides ties, so each number of sources has its own order.
+        assert expected.setdefault(count, result.to_pydict()) == result.to_pydict()
+        assert result.num_rows > 100
+
+
+def take_every(rows: pa.Table, first: int, step: int) -> pa.Table:
+    return rows.take(pa.array(range(first, rows.num_rows, step)))
+
+
+# ---- bounds and faults
+
+
+@both
+def test_windows_and_payload_stay_bounded_and_end_empty(topology):
+    spec = spec_of(sj.TimeWindow(50))
+    with sj.open_join(spec, topology, "scan", 2) as join:
+        for first in range(0, 6000, 100):
+            for side in ("left", "right"):
+                ts = np.arange(first, first + 100)
+                join.push(
+                    side, pa.table({"ts": ts, "x": (ts % 7).astype(np.int32), "n": ts}, schema=spec.left)
+                )
+            join.poll()
+        running = join.stats()
+        join.finish()
+        last = join.stats()
+    assert max(running.left_window, running.right_window) < 3000
+    assert running.payload_rows < 12_000
+    assert (last.left_window, last.right_window, last.buffered_results) == (0, 0, 0)
+
+
+@both
+def test_one_silent_side_does_not_hold_the_others_payload(topology):
+    spec = spec_of(sj.TimeWindow(10))
+    with sj.open_join(spec, topology, "scan", 3) as join:
+        silent = join.source("left", "silent")
+        for first in range(0, 40_000, 1000):
+            ts = np.arange(first, first + 1000)
+            silent.advance(first)
+            join.push("right", pa.table({"ts": ts, "x": ts.astype(np.int32), "n": ts}, schema=spec.right))
+        assert join.finish().num_rows == 0
+        assert join.stats().right_window == 0
+
+
+class Breaking(RuntimeError):
+    pass
+
+
+@both
+def test_an_error_in_a_node_comes_out_and_stops_the_rest(topology):
+    class Broken(TOPOLOGIES[topology][1]):  # type: ignore[misc]
+        def receive(self, side: str, message: Any) -> Any:
+            if self.number == 1 and message.number > 3:
+                raise Breaking("a node broke")
+            return super().receive(side, message)
+
+    before = threading.active_count()
+    spec, (left, right) = spec_of(sj.TimeWindow(5)), small_tables(7)
+
+    def run() -> None:
+        with open_with(topology, spec, Broken) as join:
+            for side, rows in pushes(left, right, 7, 1):
+                join.push(side, rows)
+            join.finish()
+
+    with pytest.raises((Breaking, sj.StreamJoinError)) as caught:
+        run()
+    cause = caught.value if isinstance(caught.value, Breaking) else caught.value.__cause__
+    assert isinstance(cause, Breaking)
+    assert "node 1" in "".join(cause.__notes__)
+    assert threading.active_count() <= before
+
+
+@both
+def test_a_join_that_nobody_uses_stops_its_threads(topology):
+    before = threading.active_count()
+    join: Any = sj.open_join(spec_of(sj.TimeWindow(5)), topology, "scan", 3)
+    left, _ = small_tables(8)
+    join.push("left", left)
+    assert threading.active_count() == before + 3
+    gone = weakref.ref(join)
+    del join
+    gc.collect()
+    assert gone() is None
+    assert threading.active_count() == before
+
+
+@both
+def test_more_workers_than_cores(topology):
+    workers = min(64, 4 * (os.cpu_count() or 1) + 8)
+    spec, (left, right) = spec_of(sj.RowWindow(4)), small_tables(11)
+    found = sj.join_tables(left, right, spec, topology, "scan", workers, "timestamp")
+    assert found.equals(sj.oracle.join(left, right, spec))
