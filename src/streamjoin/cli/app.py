@@ -13,8 +13,17 @@ import typer
 from rich.console import Console
 
 import streamjoin as sj
-from streamjoin.cli.demo import LEFT, PREDICATE, RIGHT, Sample, generate
-from streamjoin.cli.demo import run as run_embedded
+from streamjoin.cli.demo import (
+    LEFT,
+    PREDICATE,
+    RIGHT,
+    Sample,
+    generate,
+    read_results,
+    read_stream,
+    run_embedded,
+    write_job,
+)
 from streamjoin.cli.run import RunFailed, progress_line, run_job
 from streamjoin.cli.schema import parse_schema, parse_window, with_time
 
@@ -25,45 +34,81 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 console = Console()
+EMBEDDED_SECONDS = 60.0  # of real time, after which the embedded demonstration stops where it is
 
 
 @app.command()
 def demo(
-    rate: Annotated[int, typer.Option(min=1, help="Tuples per second of each stream, in stream time.")] = 250,
+    folder: Annotated[Path, typer.Argument(help="Where the job and its data are put.")] = Path(
+        "streamjoin-demo"
+    ),
+    embedded: Annotated[
+        bool, typer.Option("--embedded", help="In this process, without Spark, Java or a folder.")
+    ] = False,
+    rate: Annotated[int, typer.Option(min=1, help="Tuples per second of each stream, in stream time.")] = 100,
     minutes: Annotated[float, typer.Option(min=0.01, help="Length of the streams, in stream time.")] = 20,
     window: Annotated[
         str, typer.Option(help="Of both sides; '10 minutes, 0' for left and right.")
     ] = "15 minutes",
-    batch: Annotated[int, typer.Option(min=1, help="Rows per push.")] = 256,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Stop after so many seconds of real time.")] = 60,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the generated data.")] = 1,
+    master: Annotated[str | None, typer.Option(help="Spark master, such as local[4].")] = None,
 ) -> None:
-    """Join the papers' 2-D band benchmark, check a sample against the oracle, print the rates."""
+    """Join the papers' 2-D band benchmark on an embedded Spark, and check a sample against the oracle.
+
+    The job file, the two streams and the results stay in the folder; run there again, it goes on.
+    """
     windows = parse_window(window, None)
     spec = sj.JoinSpec(LEFT, RIGHT, on=PREDICATE, window=windows, left_time="ts", right_time="ts")
     rows = max(1, round(rate * minutes * 60))
-    console.print(
-        f"two streams of {rows:,} tuples: {minutes:g} minutes at {rate:,}/s, windows of {window}\n"
-        f"on {PREDICATE}",
-        highlight=False,
-    )
-    left, right = generate(rows, rate, seed)
-    sample = Sample(rows)
-    rates = run_embedded(left, right, spec, batch, seconds, sample, console)
-    console.print(rates.table())
-    # What was not pushed before the time limit is not in the result either.
-    expected, missing, wrong = sample.check(left.slice(0, rates.rows), right.slice(0, rates.rows), spec)
-    if missing or wrong:
-        console.print(
-            f"check against the oracle FAILED: of {expected:,} pairs {missing:,} missing, {wrong:,} wrong"
+    if embedded:
+        left, right = generate(rows, rate, seed)
+        say(
+            f"two streams of {rows:,} tuples, {minutes:g} minutes at {rate:,}/s; windows of {window}\non {PREDICATE}"
         )
+        sample = Sample(rows)
+        rates = run_embedded(left, right, spec, EMBEDDED_SECONDS, sample, console)
+        console.print(rates.table())
+        # What was not pushed before the time limit is not in the result either.
+        report(sample.check(left.slice(0, rates.rows), right.slice(0, rates.rows), spec))
+        return
+    job = folder / "job.toml"
+    if job.exists():
+        say(f"{folder} is there already: its job goes on where it ended; remove the folder to begin anew")
+    else:
+        check_empty(folder)
+        say(f"writing two streams of {rows:,} rows ({minutes:g} minutes at {rate:,}/s) and a job to {folder}")
+        write_job(folder, *generate(rows, rate, seed), spec)
+    read = spark_part("job").Job.read(job)
+    say(f"{PREDICATE}\nwindows of {window}; `streamjoin run {job} --explain` tells how it is run")
+    say(progress_line(run_job(read, master, console)))
+    left, right = read_stream(folder, "left"), read_stream(folder, "right")
+    sample = Sample(left.num_rows)
+    results = read_results(folder)
+    sample.keep(results)
+    say(f"{results.num_rows:,} pairs in {folder / 'out'}")
+    report(sample.check(left, right, read.spec))
+
+
+def check_empty(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise sj.SpecError(f"{folder} holds something else: give another folder, or remove it")
+
+
+def report(checked: tuple[int, int, int]) -> None:
+    """Say what the oracle found in the sample; exit code 1 if the result differs."""
+    expected, missing, wrong = checked
+    if missing or wrong:
+        say(f"check against the oracle FAILED: of {expected:,} pairs {missing:,} missing, {wrong:,} wrong")
         raise typer.Exit(1)
     if expected:
-        console.print(
-            f"checked against the oracle: all {expected:,} pairs of a sample are there, and no other"
-        )
+        say(f"checked against the oracle: all {expected:,} pairs of a sample are there, and no other")
     else:
-        console.print("checked against the oracle: no pair of the sample should match, and none does")
+        say("checked against the oracle: no pair of the sample should match, and none does")
+
+
+def say(text: str) -> None:
+    """Print a line as it is, unwrapped and without colours that mean nothing."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -81,12 +126,11 @@ def run(
     """Run a job file on Spark; after a stop the same command goes on where it ended."""
     read = spark_part("job").Job.read(job)
     if explain:
-        text = spark_part("explain").explain(read, master)
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(spark_part("explain").explain(read, master))
     elif dry_run:
-        console.print(f"{job} is in order; nothing was started", markup=False, highlight=False)
+        say(f"{job} is in order; nothing was started")
     else:
-        console.print(progress_line(run_job(read, master, console)), highlight=False)
+        say(progress_line(run_job(read, master, console)))
 
 
 def spark_part(name: str) -> ModuleType:
@@ -94,6 +138,8 @@ def spark_part(name: str) -> ModuleType:
     try:
         return importlib.import_module(f"streamjoin.spark.{name}")
     except ModuleNotFoundError as error:
+        if (error.name or "").startswith("streamjoin"):
+            raise
         raise sj.StreamJoinError(
             f"jobs run on Spark, and {error.name} is not installed: pip install 'streamjoin[spark]'"
         ) from None
@@ -122,7 +168,7 @@ def explain(
     spec = sj.JoinSpec(
         left_schema, right_schema, predicate, windows, left_time=left_time, right_time=right_time
     )
-    console.print(sj.explain(spec, index=index, order=order), markup=False, highlight=False, soft_wrap=True)
+    say(sj.explain(spec, index=index, order=order))
 
 
 @app.command()

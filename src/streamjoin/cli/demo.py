@@ -2,18 +2,24 @@
 
 R(x, y, z) and S(a, b, c, d) hold uniform values of 1..10000; a pair matches if both x and a, and
 y and b, lie within 10 of each other: about one pair in 250,000 (Teubner & Mueller 2011, section 6).
+On Spark the demonstration is a folder with a job file, which stays for trying things out.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 from rich.table import Table
@@ -23,9 +29,12 @@ import streamjoin as sj
 LOW, HIGH, Z_LENGTH = 1, 10_000, 20
 REFRESH_SECONDS = 0.1
 SAMPLE_ROWS = 300  # a side: the oracle's nested loops see the square of it
-LEFT = pa.schema({"ts": pa.timestamp("us"), "x": pa.int32(), "y": pa.float32(), "z": pa.string()})
+START = 1_767_225_600_000_000  # 2026-01-01 in microseconds: the streams are as repeatable as their seed
+FILES = 6  # a side: each is a micro-batch
+BATCH_ROWS = 256  # of a push into the embedded engine
+LEFT = pa.schema({"ts": pa.timestamp("us", "UTC"), "x": pa.int32(), "y": pa.float32(), "z": pa.string()})
 RIGHT = pa.schema(
-    {"ts": pa.timestamp("us"), "a": pa.int32(), "b": pa.float32(), "c": pa.float64(), "d": pa.bool_()}
+    {"ts": pa.timestamp("us", "UTC"), "a": pa.int32(), "b": pa.float32(), "c": pa.float64(), "d": pa.bool_()}
 )
 PREDICATE = "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10"
 
@@ -36,7 +45,7 @@ def generate(rows: int, rate: int, seed: int) -> tuple[pa.Table, pa.Table]:
     micros = max(1, rows * 1_000_000 // rate)
 
     def times() -> pa.Array:
-        return pa.array(np.sort(random.integers(0, micros, rows)), pa.timestamp("us"))
+        return pa.array(START + np.sort(random.integers(0, micros, rows)), LEFT.field("ts").type)
 
     def integers() -> pa.Array:
         return pa.array(random.integers(LOW, HIGH + 1, rows, dtype=np.int32))
@@ -139,16 +148,15 @@ class Rates:
         return table
 
 
-def run(
+def run_embedded(
     left: pa.Table,
     right: pa.Table,
     spec: sj.JoinSpec,
-    batch: int,
     limit: float,
     sample: Sample,
     console: Console,
 ) -> Rates:
-    """Push both tables in turns of `batch` rows, for at most `limit` seconds; keep the sample's results."""
+    """Push both tables in turns, for at most `limit` seconds; keep the sample's results."""
     with console.status("compiling the predicate, which is cached for the next time"):
         join = sj.open_join(spec)
     columns = (TextColumn("{task.percentage:>3.0f}% {task.fields[line]}"),)
@@ -157,9 +165,9 @@ def run(
         started = shown = time.perf_counter()
         at = matches = 0
         while at < left.num_rows and time.perf_counter() - started < limit:
-            join.push("left", left.slice(at, batch))
-            join.push("right", right.slice(at, batch))
-            at = min(at + batch, left.num_rows)
+            join.push("left", left.slice(at, BATCH_ROWS))
+            join.push("right", right.slice(at, BATCH_ROWS))
+            at = min(at + BATCH_ROWS, left.num_rows)
             for out in join.poll():
                 matches += out.num_rows
                 sample.keep(out)
@@ -171,3 +179,72 @@ def run(
         rest = join.finish()
         sample.keep(rest)
         return Rates.of(join, at, matches + rest.num_rows, started)
+
+
+JOB = """\
+# Written by `streamjoin demo`. Run it again with `streamjoin run job.toml`: it goes on from its checkpoint, so put
+# new files into left/ or right/ first. To change the join, remove checkpoint/ and out/.
+
+[join]
+on = \"\"\"
+{predicate}
+\"\"\"
+window = {window}
+lateness = 0  # the rows of either stream come in the order of their times
+
+[left]
+time = "ts"
+[left.source]
+kind = "files"
+path = "left"
+max_files = 1  # a micro-batch: what a live stream would bring in some minutes
+
+[right]
+time = "ts"
+[right.source]
+kind = "files"
+path = "right"
+max_files = 1
+
+[sink]
+kind = "files"
+path = "out"
+
+[run]
+checkpoint = "checkpoint"
+trigger = "available-now"  # take what is there, then end; "asap" waits for more files
+"""
+
+
+def write_job(folder: Path, left: pa.Table, right: pa.Table, spec: sj.JoinSpec) -> Path:
+    """Fill the folder with both streams, cut into files, and the job that joins them; the path of the job file."""
+    for side, rows in (("left", left), ("right", right)):
+        (folder / side).mkdir(parents=True)
+        size = -(-rows.num_rows // FILES)
+        for number in range(FILES):
+            path = folder / side / f"{number:03}.parquet"
+            pq.write_table(rows.slice(number * size, size), path)
+            # Spark takes the oldest file first, and must not find two of the same moment.
+            os.utime(path, (1e9 + number, 1e9 + number))
+    window = spec.window
+    assert isinstance(window, sj.TimeWindow)
+    both = f"{{ left = {json.dumps(window.left)}, right = {json.dumps(window.right)} }}"
+    job = folder / "job.toml"
+    text = PREDICATE.replace(" AND left", "\nAND left")
+    job.write_text(JOB.format(predicate=text, window=both))
+    return job
+
+
+def read_stream(folder: Path, side: str) -> pa.Table:
+    """A stream of the demonstration's folder, with the files that were added since."""
+    return ds.dataset(folder / side).to_table()
+
+
+def read_results(folder: Path) -> pa.Table:
+    """What the job has written: the files that Spark's log of the sink names, no half-written one."""
+    committed: dict[str, None] = {}
+    log = folder / "out" / "_spark_metadata"
+    for entry in log.glob("[0-9]*"):
+        for line in entry.read_text().splitlines()[1:]:  # the first line is the version
+            committed[json.loads(line)["path"].removeprefix("file://")] = None
+    return ds.dataset(list(committed)).to_table()

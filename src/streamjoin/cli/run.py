@@ -53,9 +53,8 @@ def run_job(job: Job, master: str | None, console: Console) -> Progress:
         with stopping(console) as stop:
             query = job.start(spark)
             began = "goes on from its checkpoint" if going_on else "started"
-            console.print(
-                f"{job.run.name} {began}; Ctrl-C stops it, Spark's log is {job.run.log}", highlight=False
-            )
+            text = f"{job.run.name} {began}; Ctrl-C stops it, Spark's log is {job.run.log}"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
             watch(query, listener, stop, console, live=job.sink.kind != "console")
         return listener.progress
     finally:
@@ -74,7 +73,10 @@ def stopping(console: Console) -> Iterator[threading.Event]:
         if stop.is_set():
             os._exit(128 + number)  # Spark's JVM ends when the pipe to us breaks
         stop.set()
-        console.print("stopping after this micro-batch; once more stops at once, and loses nothing either")
+        console.print(
+            "stopping after this micro-batch; once more stops at once, and loses nothing either",
+            soft_wrap=True,
+        )
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -99,7 +101,7 @@ def watch(
                     screen.update(progress_table(listener.progress, now - started), refresh=True)
                 elif live and now - shown > LINE_SECONDS and listener.progress.batches:
                     shown = now
-                    console.print(progress_line(listener.progress), highlight=False)
+                    console.print(progress_line(listener.progress), highlight=False, soft_wrap=True)
                 if stop.is_set():
                     end_batch(query)
                     query.stop()

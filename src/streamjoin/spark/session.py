@@ -52,6 +52,8 @@ def settings_of(job: Job, master: str) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         # Times without a zone in the input must mean the same on every machine.
         "spark.sql.session.timeZone": "UTC",
+        # Files then say that their times are UTC; Spark's default, INT96, tells other readers nothing.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # The line of its progress bar would run through ours.
         "spark.ui.showConsoleProgress": "false",
     }
