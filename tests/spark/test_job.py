@@ -345,3 +345,13 @@ def test_a_schema_is_a_list_of_columns():
 def test_a_schema_that_is_none(text, says):
     with pytest.raises(sj.SpecError, match=says):
         parse_ddl(text)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "examples" / "jobs").glob("*.toml")), ids=lambda path: path.stem
+)
+def test_example_jobs_are_in_order(tmp_path, path):
+    for folder in ("thermal", "radar-north", "radar-south"):
+        (tmp_path / folder).mkdir()
+    job = read(tmp_path, path.read_text())
+    assert job.spec is not None or any(each.select for each in (*job.left.inputs, *job.right.inputs))
