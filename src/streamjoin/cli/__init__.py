@@ -1,5 +1,6 @@
 """The command line: parse, call, print. `streamjoin --help` lists the commands."""
 
+from streamjoin.cli import hw
 from streamjoin.cli.app import main
 
-__all__ = ["main"]
+__all__ = ["hw", "main"]

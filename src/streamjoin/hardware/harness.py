@@ -23,7 +23,8 @@ class PinHarness(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.circuit = self.circuit
-        inputs, outputs = [], []
+        inputs: list[Any] = []
+        outputs: list[Any] = []
         for _, member, port in self.circuit.signature.flatten(self.circuit):
             (inputs if member.flow == In else outputs).append(Value.cast(port))
         driven, folded = Signal(len(Cat(*inputs))), Signal(len(Cat(*outputs)))

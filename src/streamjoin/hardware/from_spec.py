@@ -1,0 +1,120 @@
+"""A circuit for a `JoinSpec`: widths, windows and predicate from the spec; what no circuit can do is refused.
+
+A circuit compares one integer key of each side: an equality, a band, an inequality or `<>` between two columns of
+exact types. Payloads are row numbers: the rows themselves stay with the caller, as everywhere in streamjoin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from streamjoin.hardware.designs import Design
+from streamjoin.hardware.parameters import MOST_BITS, HardwareError, KeyPredicate, Parameters
+from streamjoin.hardware.simulate import Stream
+from streamjoin.semantics.analysis import Band, analyse
+from streamjoin.semantics.callables import CallablePredicate
+from streamjoin.semantics.expressions import Column, Expr
+from streamjoin.semantics.linear import linear_form
+from streamjoin.semantics.oracle import column_values
+from streamjoin.semantics.render import to_sql
+from streamjoin.semantics.spec import JoinSpec
+
+_CAN = (
+    "a circuit compares one column of left with one of right, both exact (integers, decimals, dates, timestamps): "
+    "left.x = right.a, left.x BETWEEN right.a - 5 AND right.a + 5, left.x < right.a, left.x <> right.a"
+)
+
+
+@dataclass(frozen=True)
+class SpecCircuit:
+    """The parameters that do a spec's join, and the columns whose values are the keys."""
+
+    parameters: Parameters
+    left_key: str
+    right_key: str
+
+    def stream(self, table: pa.Table, side: str) -> Stream:
+        """A table's rows as a circuit takes them: NULL keys are not valid, payloads are row numbers."""
+        keys = column_values(table.column(self.left_key if side == "left" else self.right_key))
+        valid = [int(key is not None) for key in keys]
+        return Stream([key or 0 for key in keys], range(len(keys)), valid)
+
+
+def circuit_for(spec: JoinSpec, design: Design, cores: int, **settings: Any) -> SpecCircuit:
+    """The circuit of a design that does the spec's join. Settings are those of `Parameters`."""
+    left, right, predicate = _key_comparison(spec)
+    lo, hi = (
+        pick(column.type.__getattribute__(end) for column in (left, right))
+        for pick, end in ((min, "lo"), (max, "hi"))
+    )
+    signed = lo < 0
+    width = max(max(hi, -lo - 1).bit_length() + signed, 1)
+    if width > MOST_BITS:
+        raise HardwareError(f"{left.name} and {right.name} need {width} bits: a key has at most {MOST_BITS}")
+    segments = {f"{side}_segment": _segment(spec, side, cores) for side in ("left", "right")}
+    if "comparators" not in settings:  # the design's own number, where it divides the segments
+        fitting = (
+            c for c in (design.settings["comparators"], 1) if not any(s % c for s in segments.values())
+        )
+        settings["comparators"] = next(fitting)
+    parameters = design.parameters(
+        cores=cores, key_width=width, signed=signed, predicate=predicate, **segments, **settings
+    )
+    return SpecCircuit(parameters, left.name, right.name)
+
+
+def _segment(spec: JoinSpec, side: str, cores: int) -> int:
+    window = spec.side_window(side)
+    if not window.rows:
+        raise HardwareError(
+            f"the {side} window is a time window: a circuit's windows are counted in rows, so give RowWindow(...)"
+        )
+    if window.size == 0 or window.size % cores:
+        raise HardwareError(
+            f"the {side} window has {window.size} rows, which {cores} cores can not share evenly: "
+            f"give a multiple of {cores}"
+        )
+    return window.size // cores
+
+
+def _key_comparison(spec: JoinSpec) -> tuple[Column, Column, KeyPredicate]:
+    """The two columns and what is asked of their difference."""
+    if isinstance(spec.predicate, CallablePredicate):
+        raise HardwareError(f"the predicate is a Python function: {_CAN}")
+    path = analyse(spec.predicate).left
+    if path.residual is not None or len(path.clauses) != 1:
+        raise HardwareError(f"{to_sql(spec.predicate)} can not be decided by comparing one pair of keys: {_CAN}")
+    bands = path.clauses[0].bands
+    keys = {band.key for band in bands}
+    bounds = [_difference(bound) for band in bands for bound in (band.lo, band.hi) if bound is not None]
+    columns = {column for column, _ in bounds}
+    key = keys.pop()
+    if keys or len(columns) != 1 or not isinstance(key, Column) or not key.type.is_exact:
+        raise HardwareError(f"{to_sql(spec.predicate)} is no comparison of two columns: {_CAN}")
+    return key, columns.pop(), _predicate(bands)
+
+
+def _difference(bound: Expr) -> tuple[Column, int]:
+    """A bound as right's column plus a constant."""
+    form = linear_form(bound) if bound.type.is_exact else None
+    if form is None or len(form.terms) != 1:
+        raise HardwareError(f"{to_sql(bound)} is no column plus a constant: {_CAN}")
+    [(column, factor)] = form.terms.items()
+    if not isinstance(column, Column) or factor != 1:
+        raise HardwareError(f"{to_sql(bound)} is no column plus a constant: {_CAN}")
+    return column, form.const
+
+
+def _predicate(bands: tuple[Band, ...]) -> KeyPredicate:
+    """One band, or the two half-open ones outside of a band."""
+    ends = [tuple(None if b is None else _difference(b)[1] for b in (band.lo, band.hi)) for band in bands]
+    if len(ends) == 1:
+        return KeyPredicate(*ends[0])
+    below = [hi for lo, hi in ends if lo is None and hi is not None]
+    above = [lo for lo, hi in ends if hi is None and lo is not None]
+    if len(ends) != 2 or len(below) != 1 or len(above) != 1 or below[0] + 1 > above[0] - 1:
+        raise HardwareError(f"{len(bands)} ranges of the key are allowed: {_CAN}")
+    return KeyPredicate(below[0] + 1, above[0] - 1, negated=True)
