@@ -1,0 +1,273 @@
+"""Low-latency handshake join: every row of the paper's case table is reached and right, and each part of the protocol
+is needed."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import streamjoin as sj
+from handshake_runs import (  # type: ignore[import-not-found]
+    SCHEMA,
+    check,
+    check_interleaving,
+    numbers,
+    open_with,
+    spec_of,
+)
+from streamjoin.runtime.simulator import Simulator, from_seed
+from streamjoin.topologies.low_latency_handshake import (
+    Acknowledgement,
+    Expedition,
+    ExpeditionEnd,
+    LowLatencyNode,
+    resting,
+)
+
+TOPOLOGY = "low_latency_handshake"
+ROWS = [
+    "fresh, fresh",
+    "fresh, stored",
+    "stored, fresh",
+    "stored, stored",
+    "right through before left came",
+    "left through before right came",
+]
+
+
+def case(
+    taken: list[tuple[int, str, Expedition]], count: int, left: tuple[int, int], right: tuple[int, int]
+) -> str:
+    """The row of table 1 for two tuples, each an arrival's number and a home, from who was taken when on which node."""
+    times = {(node, side, arrival.number): at for at, (node, side, arrival) in enumerate(taken)}
+    crossing = sum(times[k, "left", left[0]] < times[k, "right", right[0]] for k in range(count))
+    if crossing in (0, count):
+        return "left through before right came" if crossing else "right through before left came"
+    states = "fresh" if left[1] >= crossing else "stored", "fresh" if right[1] < crossing else "stored"
+    return ", ".join(states)
+
+
+def cases_of(seed: int) -> Counter[str]:
+    """Run a join under the simulator, compare it with the oracle, and tell how each of its result pairs met."""
+    taken: list[tuple[int, str, Expedition]] = []
+
+    class Watched(LowLatencyNode):
+        def receive(self, side: str, message: Any) -> Iterator[None]:
+            if isinstance(message, Expedition):
+                taken.append((self.number, side, message))
+            return super().receive(side, message)
+
+    rows = pa.table({"ts": [0] * 6, "x": [0] * 6, "n": range(6)}, schema=SCHEMA)
+    spec, simulator, count = spec_of(sj.TimeWindow(1)), Simulator(from_seed(seed)), 2 + seed % 3
+    join = open_with(TOPOLOGY, spec, Watched, workers=count, executor=simulator, batch=2, capacity=2)
+    check(join, spec, rows, rows, "any", seed, simulator.tail)
+    homes = {
+        side: {
+            int(i): (a.number, int(h))
+            for _, s, a in taken
+            if s == side
+            for i, h in zip(a.tuples.id, a.home, strict=True)
+        }
+        for side in ("left", "right")
+    }
+    pairs = [(left, right) for left in homes["left"].values() for right in homes["right"].values()]
+    assert len(pairs) == 36
+    return Counter(case(taken, count, left, right) for left, right in pairs)
+
+
+def test_every_row_of_the_case_table_is_reached():
+    counts: Counter[str] = sum((cases_of(seed) for seed in range(40)), Counter())
+    assert set(counts) == set(ROWS)
+    assert min(counts.values()) >= 20, counts
+
+
+# ---- one meeting, step by step
+
+
+class Meeting:
+    """One left and one right tuple in a chain of three nodes that step when they are told to."""
+
+    def __init__(self, left_home: int, right_home: int):
+        homes = {"left": left_home, "right": right_home}
+
+        class Placed(LowLatencyNode):
+            def receive(self, side: str, message: Any) -> Iterator[None]:
+                if isinstance(message, Expedition):
+                    message.home[:] = homes[side]
+                return super().receive(side, message)
+
+        self.simulator = Simulator(from_seed(0))
+        spec = spec_of(sj.TimeWindow(1))
+        self.join = open_with(TOPOLOGY, spec, Placed, workers=3, executor=self.simulator)
+        self.nodes = self.join._topology.nodes
+
+    def push(self, side: str) -> None:
+        self.join.push(side, pa.table({"ts": [0], "x": [0], "n": [0]}, schema=SCHEMA))
+
+    def step(self, *numbers: int) -> None:
+        for number in numbers:
+            self.nodes[number].step(1)
+
+    @property
+    def found_by(self) -> list[int]:
+        """The nodes that have found the pair."""
+        return [node.number for node in self.nodes for _ in range(node.outbox.rows)]
+
+
+@pytest.mark.parametrize(
+    ("homes", "node"),
+    [
+        ((2, 0), 1),  # fresh, fresh: node 1 still has the right tuple, not acknowledged
+        ((0, 0), 1),  # stored, fresh: the same
+        ((2, 2), 2),  # fresh, stored: at the right tuple's home
+        ((0, 2), 2),  # stored, stored: there, too
+    ],
+)
+def test_two_tuples_that_cross_between_nodes_are_compared_once(homes, node):
+    meeting = Meeting(*homes)
+    meeting.push("left")
+    meeting.push("right")
+    meeting.step(0, 2, 1)  # left is on its way from node 0 to 1, right from 1 to 0
+    # On the way of left: the driver's progress, the tuple, the acknowledgement of right.
+    assert [len(n.inlets["left"]) for n in meeting.nodes] == [1, 1, 1]
+    assert meeting.found_by == []
+    meeting.simulator.run(100)
+    assert meeting.found_by == [node]
+    assert numbers([meeting.join.finish()]) == [(0, 0)]
+
+
+def test_a_right_tuple_that_comes_when_left_is_through_finds_the_copy():
+    meeting = Meeting(left_home=0, right_home=2)
+    meeting.push("left")
+    meeting.step(0, 1, 2)
+    # It has seen all nodes. Its copy is hidden until node 0 has heard of that.
+    assert (len(meeting.nodes[0].windows["left"]), len(meeting.nodes[0]._in_expedition)) == (0, 1)
+    meeting.simulator.run(100)
+    assert (len(meeting.nodes[0].windows["left"]), len(meeting.nodes[0]._in_expedition)) == (1, 0)
+    meeting.push("right")
+    meeting.simulator.run(100)
+    assert meeting.found_by == [0]
+    meeting.join.close()
+
+
+def test_a_right_tuple_behind_the_end_of_the_expedition_at_the_entry_is_not_missed():
+    meeting = Meeting(left_home=1, right_home=0)
+    meeting.push("left")
+    meeting.step(0, 1)
+    meeting.push("right")  # waits at node 2 while left passes there
+    meeting.nodes[2]._turn = 1  # left's turn is next
+    meeting.step(2)
+    assert len(meeting.nodes[2].inlets["right"]) > 0
+    meeting.simulator.run(100)
+    assert meeting.found_by == [1]
+    meeting.join.close()
+
+
+# ---- each part is needed
+
+
+class WithoutAcknowledgements(LowLatencyNode):
+    def _acknowledged(self, number: int) -> None:
+        pass
+
+
+class WithoutCopies(LowLatencyNode):
+    """Fresh right tuples are forgotten when they are sent on."""
+
+    def _acknowledged(self, number: int) -> None:
+        pass
+
+    def _not_acknowledged(self) -> Any:
+        self._unacknowledged.clear()
+        self._current = False
+        return super()._not_acknowledged()
+
+
+class WithoutExpeditionFlag(LowLatencyNode):
+    """Left tuples can be found at home as soon as they are stored."""
+
+    def _receive_left(self, arrival: Expedition) -> Iterator[None]:
+        yield from super()._receive_left(arrival)
+        while self._in_expedition:
+            self.windows["left"].insert(self._in_expedition.popleft()[1], arrival.home[:1] * 0)
+
+
+class WithLateExpeditionEnd(LowLatencyNode):
+    """The end of an expedition waits its turn behind the right tuples at the entry, as figure 13 can be read."""
+
+    def __init__(self, number: int, shared: Any):
+        super().__init__(number, shared)
+        self._late: deque[ExpeditionEnd] = deque()
+
+    def _expedition_ended(self, end: ExpeditionEnd) -> None:
+        if self.is_end["left"]:
+            self._late.append(end)
+        else:
+            super()._expedition_ended(end)
+
+    def forward(self) -> bool:
+        if not self._late or len(self.inlets["right"]):
+            return False
+        super()._expedition_ended(self._late.popleft())
+        return True
+
+
+class WithEarlyAcknowledgements(LowLatencyNode):
+    """Right tuples are acknowledged before they are taken, one arrival ahead."""
+
+    def _receive_right(self, arrival: Expedition) -> Iterator[None]:
+        self.send("left", Acknowledgement(arrival.number + 1))
+        return super()._receive_right(arrival)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        WithoutAcknowledgements,
+        WithoutCopies,
+        WithoutExpeditionFlag,
+        WithLateExpeditionEnd,
+        WithEarlyAcknowledgements,
+    ],
+)
+def test_without_a_part_of_the_protocol_results_are_wrong(node):
+    def search() -> None:
+        for seed in range(300):
+            check_interleaving(TOPOLOGY, seed, node)
+
+    with pytest.raises(AssertionError):
+        search()
+
+
+# ---- what is kept
+
+
+def test_tuples_rest_on_their_home_nodes_in_equal_numbers():
+    spec = spec_of(sj.TimeWindow(1000))
+    rows = pa.table({"ts": range(60), "x": [0] * 60, "n": range(60)}, schema=SCHEMA)
+    simulator = Simulator(from_seed(4))
+    with open_with(TOPOLOGY, spec, workers=4, executor=simulator, batch=7, max_results=5000) as join:
+        join.push("left", rows)
+        join.push("right", rows)
+        while simulator.run(1):
+            join.poll()
+        for node in join._topology.nodes:
+            assert {side: len(window) for side, window in node.windows.items()} == {"left": 15, "right": 15}
+            assert not node._in_expedition
+            assert not node._unacknowledged
+
+
+def test_resting_tuples_keep_no_probing_columns():
+    spec = spec_of(sj.TimeWindow(1))
+    with open_with(TOPOLOGY, spec, executor=Simulator(from_seed(1))) as join:
+        taken = []
+        join._topology.push = lambda side, tuples, ranks, frontier: taken.append(tuples)
+        join.push("left", pa.table({"ts": [1, 2], "x": [3, 4], "n": [0, 1]}, schema=SCHEMA))
+        (tuples,) = taken
+    kept = resting(tuples, tuples.id[1:])
+    assert (kept.id.tolist(), kept.ts.tolist(), kept.probing) == ([1], [2], {})
+    assert set(kept.stored) == set(tuples.stored)
