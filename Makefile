@@ -19,7 +19,7 @@ help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  PYTHON=/path/to/python3.x chooses the interpreter (3.11 or newer) for .venv"
 
-demo: $(RUN_OK) ## set up, then join the papers' 2-D band benchmark (ARGS="--rate 500" to change it)
+demo: $(RUN_OK) ## set up, then join the papers' 2-D band benchmark on a local Spark (ARGS="--embedded": without)
 	@$(PY) -m streamjoin.cli demo $(ARGS)
 
 test: $(DEV_OK) ## set up, then run the tests (ARGS="-k name" to choose)
