@@ -24,7 +24,7 @@ import streamjoin as sj
 
 SEED = 20140901
 WINDOW_SECONDS = 900
-FEW, FEW_SCANS = 1024, 16
+FEW, FEW_UNSEEN = 1024, 16  # the latter where the index is fixed, and learns nothing from probes
 FILL_ROWS = 1 << 18
 PUSH_SECONDS = 0.25  # of stream time in a push, which is what a tuple waits for its batch at most
 MOST_RESULTS = 1 << 26
@@ -40,14 +40,23 @@ class FullWindows:
     """A join of R(x int32, y float32) and S(a int32, b float32), keys uniform in 1..domain, filled and measured;
     `measured` are the columns of a row."""
 
-    def __init__(self, predicate: str, rate: int, domain: int, index: str, workers: int, seconds: float):
+    def __init__(
+        self,
+        predicate: str,
+        rate: int,
+        domain: int,
+        index: str,
+        workers: int,
+        seconds: float,
+        batch: int | None = None,
+    ):
         self.rate, self.domain, self.at = rate, domain, 0
         self.random = np.random.default_rng(SEED)
         window = sj.TimeWindow(f"{WINDOW_SECONDS} seconds")
         spec = sj.JoinSpec(LEFT, RIGHT, predicate, window, left_time="ts", right_time="ts")
         self.join = sj.open_join(spec, index=index, workers=workers, max_results=MOST_RESULTS)
         started = time.perf_counter()
-        with few_probes(self.join, FEW_SCANS if index == "scan" else FEW):
+        with few_probes(self.join, FEW if index == "auto" else FEW_UNSEEN):
             while self.at < WINDOW_SECONDS * rate:
                 self.step(*self.pushes(1, min(FILL_ROWS, WINDOW_SECONDS * rate))[0])
         fill_seconds = time.perf_counter() - started
@@ -56,7 +65,7 @@ class FullWindows:
             "rate": rate,
             "window": WINDOW_SECONDS * rate,
             "domain": domain,
-            **self.capacity(seconds),
+            **self.capacity(seconds, batch or max(1, round(PUSH_SECONDS * rate))),
             "bytes_per_tuple": stats.window_bytes / (stats.left_window + stats.right_window) + ROW_BYTES,
             "fill_seconds": fill_seconds,
         }
@@ -86,10 +95,10 @@ class FullWindows:
             found += sum(int(out.num_rows) for out in self.join.poll())
         return found
 
-    def capacity(self, seconds: float) -> dict[str, float]:
+    def capacity(self, seconds: float, rows: int) -> dict[str, float]:
         """Tuples a second and side that the join takes, the best of RUNS after one that warms up, each of about
-        `seconds`, in batches of PUSH_SECONDS; and the results a tuple."""
-        rows, count, best, matches = max(1, round(PUSH_SECONDS * self.rate)), 1, np.inf, 0.0
+        `seconds`, in batches of `rows`; and the results a tuple."""
+        count, best, matches = 1, np.inf, 0.0
         for number in range(RUNS + 1):
             made = self.pushes(count, rows)
             started = time.perf_counter()

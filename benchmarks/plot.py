@@ -1,6 +1,7 @@
 """Draw stored results, and copy their main numbers into the README. Reads results/<name>.json, runs no benchmark.
 
-A figure is described by the columns of the rows: `x`, the lines over it, and the labels of the axes.
+A figure is described by the columns of the rows: `x`, the lines over it, and the labels of the axes. The rows of one
+result may fill several figures, which are named <result>-<what they show>.
 """
 
 from __future__ import annotations
@@ -8,18 +9,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
 README = RESULTS.parents[1] / "README.md"
+STROKES = ("-", "--", ":", "-.")
 START, END = "<!-- measured: written by benchmarks/plot.py -->\n", "<!-- end of measured -->"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Lines (column -> legend) over the column `x`; bars if x is no number. `unit` divides the values."""
+    """Lines (column -> legend) over the column `x`; bars if x is no number. `unit` divides the values.
+
+    With `by`, each column is drawn once for every value of that one, which the legend names. `log` is for the y axis;
+    `diagonal` is the legend of the line on which y is x.
+    """
 
     x: str
     lines: dict[str, str]
@@ -27,10 +34,26 @@ class Figure:
     y_label: str
     unit: float = 1.0
     where: dict[str, Any] = field(default_factory=dict)
+    by: str = ""
+    log: bool = False
+    diagonal: str = ""
 
     def points(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The rows that belong to the figure."""
-        return [row for row in rows if all(row[column] == value for column, value in self.where.items())]
+        return [
+            row
+            for row in rows
+            if all(row[c] in v if isinstance(v, tuple) else row[c] == v for c, v in self.where.items())
+        ]
+
+    def curves(self, rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+        """Legend and points of each line."""
+        for group in dict.fromkeys(row[self.by] for row in rows) if self.by else [None]:
+            own = [row for row in rows if group is None or row[self.by] == group]
+            for column, legend in self.lines.items():
+                points = [(row[self.x], row[column] / self.unit) for row in own if row[column] is not None]
+                if points:
+                    yield " ".join(str(word) for word in (group, legend) if word not in (None, "")), points
 
 
 FIGURES = {
@@ -54,6 +77,129 @@ FIGURES = {
         "kernel cache",
         "seconds to the first result",
     ),
+    "bisort_probe": Figure(
+        "batch",
+        {
+            "records_per_s": "BI-Sort, records",
+            "bisort_per_s": "BI-Sort, pairs",
+            "numpy_2_per_s": "NumPy, probes sorted first",
+            "numpy_per_s": "NumPy",
+            "polars_per_s": "polars join_where",
+        },
+        "probes per batch; 8M keys, 4 matches a probe",
+        "probes/s, one thread",
+        where={"part": "probe"},
+        log=True,
+    ),
+    "hash_probe": Figure(
+        "batch",
+        {
+            "ours_probes_per_s": "hash subwindow",
+            "pandas_index_probes_per_s": "pandas Index.get_indexer",
+            "polars_probes_per_s": "polars join",
+            "duckdb_probes_per_s": "DuckDB join",
+            "pandas_probes_per_s": "pandas merge",
+        },
+        "probes per batch; 8M keys, one match a probe",
+        "probes/s, one thread",
+        where={"window": 8 << 20},
+        log=True,
+    ),
+    **{
+        f"raptable_balance-{partitions}": Figure(
+            "adjustment",
+            {"error": ""},
+            f"adjustments; {partitions:,} partitions, 2M tuples",
+            "mean error of a partition's size",
+            where={"partitions": partitions},
+            by="keys",
+            log=True,
+        )
+        for partitions in (64, 1024, 65_536)
+    },
+    "structure_insert-batch": Figure(
+        "batch",
+        {"inserts_per_s": ""},
+        "tuples per batch; subwindow of 8M",
+        "tuples inserted/s, one thread",
+        where={"part": "insert", "size": 1 << 23},
+        by="series",
+        log=True,
+    ),
+    "structure_insert-size": Figure(
+        "size",
+        {"inserts_per_s": ""},
+        "tuples of the subwindow; batches of 256",
+        "tuples inserted/s, one thread",
+        where={"part": "insert", "batch": 256, "partitions": (None, 1024)},
+        by="series",
+        log=True,
+    ),
+    "structure_insert-buffer": Figure(
+        "batch",
+        {"inserts_per_s": "tuples buffered at most"},
+        "tuples per batch; BI-Sort subwindow of 64K",
+        "tuples inserted/s, one thread",
+        where={"part": "buffer"},
+        by="buffer",
+        log=True,
+    ),
+    "structure_probe-batch": Figure(
+        "batch",
+        {"probes_per_s": ""},
+        "probes per batch; subwindow of 8M, equality, one match",
+        "probes/s, one thread",
+        where={"size": 1 << 23},
+        by="series",
+        log=True,
+    ),
+    "structure_probe-size": Figure(
+        "size",
+        {"probes_per_s": ""},
+        "tuples of the subwindow; batches of 256, equality, one match",
+        "probes/s, one thread",
+        where={"batch": 256, "partitions": None},
+        by="series",
+        log=True,
+    ),
+    **{
+        f"structure_select-{kind}": Figure(
+            "matches",
+            {"probes_per_s": ""},
+            f"matches a probe; {what}, subwindow of 8M, batches of 32K",
+            "probes/s, one thread",
+            where={"kind": kind},
+            by="series",
+            log=True,
+        )
+        for kind, what in (("equi", "equality"), ("band", "band"))
+    },
+    "engine_select": Figure(
+        "matches",
+        {"capacity": ""},
+        "matches a tuple; windows of 8M, batches of up to 32K",
+        "tuples/s a side, two cores",
+        by="index",
+        log=True,
+    ),
+    "index_against_scan": Figure(
+        "rate",
+        {"capacity": ""},
+        "tuples/s a side whose 15-minute windows are full",
+        "tuples/s a side that are taken, two cores",
+        by="index",
+        log=True,
+        diagonal="what comes",
+    ),
+    "band_2d": Figure(
+        "rate",
+        {"capacity": ""},
+        "tuples/s a side whose 15-minute windows are full",
+        "tuples/s a side that are taken, two cores",
+        by="part",
+        log=True,
+        diagonal="what comes",
+    ),
 }
 
 
@@ -64,25 +210,42 @@ def draw(name: str) -> Path:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, result = FIGURES[name], json.loads((RESULTS / f"{name}.json").read_text())
+    figure, result = FIGURES[name], json.loads(stored(name).read_text())
     rows = figure.points(result["rows"])
-    canvas, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
+    canvas, axes = pyplot.subplots(figsize=(8, 4), layout="constrained")
     if isinstance(rows[0][figure.x], str):
         stacked_bars(axes, figure, rows)
     else:
-        for column, label in figure.lines.items():
-            points = [(row[figure.x], row[column] / figure.unit) for row in rows]
-            axes.plot(*zip(*points, strict=True), marker="o", label=label)
-        axes.set_xscale("log", base=2)
-    axes.set(xlabel=figure.x_label, ylabel=figure.y_label, ylim=(0, None))
+        draw_curves(axes, figure, rows)
+        if min(row[figure.x] for row in rows) > 0:
+            axes.set_xscale("log", base=2)
+    axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
+    if figure.log:
+        axes.set_yscale("log")
+        axes.grid(alpha=0.3)
+    else:
+        axes.set_ylim(0, None)
     axes.set_title(
         f"{result['machine']['cpu']}, commit {(result['commit'] or 'unknown')[:10]}", fontsize="small"
     )
-    axes.legend()
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     path = RESULTS / f"{name}.png"
     canvas.savefig(path, dpi=120, metadata={"Software": None})
     pyplot.close(canvas)
     return path
+
+
+def draw_curves(axes: Any, figure: Figure, rows: list[dict[str, Any]]) -> None:
+    """Curves whose legends begin with the same word have one colour, and differ in their strokes."""
+    seen: dict[str, int] = {}
+    for legend, points in figure.curves(rows):
+        head = legend.partition(",")[0]
+        number = seen[head] = seen.get(head, -1) + 1
+        colour, stroke = f"C{list(seen).index(head)}", STROKES[number % len(STROKES)]
+        axes.plot(*zip(*points, strict=True), color=colour, linestyle=stroke, marker="o", ms=4, label=legend)
+    if figure.diagonal:
+        ends = [min(row[figure.x] for row in rows), max(row[figure.x] for row in rows)]
+        axes.plot(ends, ends, color="grey", linewidth=1, label=figure.diagonal)
 
 
 def stacked_bars(axes: Any, figure: Figure, rows: list[dict[str, Any]]) -> None:
@@ -98,9 +261,14 @@ def stacked_bars(axes: Any, figure: Figure, rows: list[dict[str, Any]]) -> None:
         bottom += heights
 
 
+def stored(name: str) -> Path:
+    """The file with the rows of a figure."""
+    return RESULTS / f"{name.partition('-')[0]}.json"
+
+
 def load(name: str) -> dict[str, Any] | None:
     """A stored result that measured something."""
-    path = RESULTS / f"{name}.json"
+    path = stored(name)
     result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"rows": []}
     return result if result["rows"] else None
 
