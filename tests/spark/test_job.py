@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,8 +13,15 @@ from pyspark.sql import types
 import streamjoin as sj
 from streamjoin.spark.ddl import parse_ddl
 from streamjoin.spark.job import Job
-from streamjoin.spark.sinks import ConsoleSink, FilesSink, KafkaSink, MemorySink, NoopSink
-from streamjoin.spark.sources import FilesSource, GeneratorSource, KafkaSource, RateSource, SocketSource
+from streamjoin.spark.sinks import SINKS, ConsoleSink, FilesSink, KafkaSink, MemorySink, NoopSink
+from streamjoin.spark.sources import (
+    SOURCES,
+    FilesSource,
+    GeneratorSource,
+    KafkaSource,
+    RateSource,
+    SocketSource,
+)
 from streamjoin.spark.tables import JobError
 
 ROOT = Path(__file__).parents[2]
@@ -355,3 +363,40 @@ def test_example_jobs_are_in_order(tmp_path, path):
         (tmp_path / folder).mkdir()
     job = read(tmp_path, path.read_text())
     assert job.spec is not None or any(each.select for each in (*job.left.inputs, *job.right.inputs))
+
+
+def toml_blocks() -> list[str]:
+    page = (ROOT / "docs" / "jobs.md").read_text()
+    return re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("text", toml_blocks())
+def test_jobs_of_the_reference_are_in_order(tmp_path, text):
+    for side, column in (("left", "x"), ("right", "a")):
+        (tmp_path / "in" / side).mkdir(parents=True)
+        table = pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC")), column: pa.array([1], pa.int32())})
+        pq.write_table(table, tmp_path / "in" / side / "0.parquet")
+    assert read(tmp_path, text).run.checkpoint is not None
+
+
+def test_the_reference_names_every_key_and_nothing_else(tmp_path):
+    """Keys that the reader asks for stand in the page: an unknown key's complaint lists them."""
+    page = (ROOT / "docs" / "jobs.md").read_text()
+    sources = "".join(f"[[left.source]]\nkind = '{kind}'\nzz = 1\n" for kind in SOURCES)
+    text = f"[join]\nzz = 1\n[left]\nzz = 1\n{sources}[right]\n[run]\nzz = 1\n[spark]\nzz = 1\n"
+    for sink in SINKS:
+        told = mistakes(tmp_path, f"{text}[sink]\nkind = '{sink}'\nzz = 1\n")
+        lists = [sentence for key, sentence in told.items() if key.endswith(".zz")]
+        assert len(lists) == 5 + len(SOURCES)
+        for key in {key.strip() for sentence in lists for key in sentence.split("allowed: ")[1].split(",")}:
+            assert f"`{key}`" in page, key
+
+
+def test_the_reference_shows_a_refusal_as_it_is(tmp_path):
+    text = JOIN + "hwo = 'left'\n" + SIDES.replace("generator", "kafak", 1)
+    text += "[sink]\nkind = 'kafka'\nservers = 'a:1'\ntopic = 't'\n"
+    page = (ROOT / "docs" / "jobs.md").read_text()
+    told = mistakes(tmp_path, text)
+    assert len(told) == 3
+    for key, sentence in told.items():
+        assert f"  {key}: {sentence}\n" in page

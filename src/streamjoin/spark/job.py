@@ -224,7 +224,7 @@ class Job:
             frame: DataFrame = getattr(self, side).load(spark, self.join.lateness)
             return frame
         except (SpecError, AnalysisException, ParseException) as error:
-            raise JobError(str(self.path), [(side, str(error).splitlines()[0])]) from None
+            raise JobError(str(self.path), [(side, str(error).strip().splitlines()[0])]) from None
 
     def results(self, spark: SparkSession) -> DataFrame:
         """The joined stream, not started."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from streamjoin.semantics.errors import StreamJoinError
@@ -103,6 +104,9 @@ def open_session(job: Job, master: str | None) -> SparkSession:
     conf = SparkConf(loadDefaults=False)
     for name, value in settings_of(job, chosen).items():
         conf.set(name, value)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # They print every refused expression as JSON with a stack trace, before we tell it in a sentence.
+        PySparkLogger.getLogger(name).setLevel("CRITICAL")
     log = Path(job.run.log)
     log.parent.mkdir(parents=True, exist_ok=True)
     try:

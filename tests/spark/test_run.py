@@ -1,0 +1,380 @@
+"""Jobs on a real Spark: the same rows as the oracle, over stops, restarts and changes of the job."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+import streamjoin as sj
+from streamjoin.cli.run import failure, progress_line
+from streamjoin.spark import session as sessions
+from streamjoin.spark.checkpoint import RECORD, CheckpointError, claim, identity
+from streamjoin.spark.ddl import ATOMIC, parse_ddl
+from streamjoin.spark.explain import explain
+from streamjoin.spark.job import Job
+from streamjoin.spark.listener import Progress, ProgressListener, rows_behind
+from streamjoin.spark.session import KAFKA_CONNECTOR, cores, find_java, packages_of, settings_of
+from streamjoin.spark.sources import GeneratorSource, parse_records
+from streamjoin.spark.tables import JobError
+
+TIME = pa.timestamp("us", "UTC")
+LEFT = pa.schema({"ts": TIME, "x": pa.int32(), "name": pa.string()})
+RIGHT = pa.schema({"ts": TIME, "a": pa.int32()})
+ON = "abs(left.x - right.a) <= 1"
+JOB = f"""
+[join]
+on = "{ON}"
+window = "10 seconds"
+lateness = 0
+workers = 2
+
+[left]
+source = {{ kind = "files", path = "left", max_files = 1 }}
+[right]
+source = {{ kind = "files", path = "right", max_files = 1 }}
+
+[sink]
+kind = "files"
+path = "out"
+
+[run]
+trigger = "available-now"
+checkpoint = "checkpoint"
+"""
+
+
+def rows_of(side: str, number: int) -> pa.Table:
+    """Rows of one file: twenty, one a second, in a time of their own."""
+    seconds = [20 * number + at for at in range(20)]
+    stamps = pa.array([1_700_000_000_000_000 + 1_000_000 * second for second in seconds], TIME)
+    values = pa.array([(7 * second + (side == "right")) % 10 for second in seconds], pa.int32())
+    if side == "right":
+        return pa.table([stamps, values], schema=RIGHT)
+    return pa.table([stamps, values, pa.array([f"row {second}" for second in seconds])], schema=LEFT)
+
+
+def add_files(folder: Path, number: int) -> None:
+    """One more file for either side. Spark takes the oldest first, so each gets a moment of its own."""
+    for side in ("left", "right"):
+        (folder / side).mkdir(exist_ok=True)
+        path = folder / side / f"{number}.parquet"
+        pq.write_table(rows_of(side, number), path)
+        os.utime(path, (1e9 + number, 1e9 + number))
+
+
+def write_job(folder: Path, files: int, change: Callable[[str], str] = str) -> Path:
+    for number in range(files):
+        add_files(folder, number)
+    path = folder / "job.toml"
+    path.write_text(change(JOB))
+    return path
+
+
+def truth(files: int) -> Counter[tuple[Any, ...]]:
+    left, right = (pa.concat_tables(rows_of(side, n) for n in range(files)) for side in ("left", "right"))
+    spec = sj.JoinSpec(LEFT, RIGHT, ON, sj.TimeWindow("10 seconds"), "ts", "ts")
+    return counted(sj.oracle.join(left, right, spec).to_pylist())
+
+
+def counted(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row.values()) for row in rows)
+
+
+def written(spark: SparkSession, folder: Path) -> Counter[tuple[Any, ...]]:
+    """What the sink holds, as Spark reads it: only committed files."""
+    return counted(spark.read.parquet(str(folder / "out")).toArrow().to_pylist())
+
+
+def run_to_the_end(spark: SparkSession, path: Path) -> tuple[bool, Job]:
+    job = Job.read(path)
+    going_on = claim(spark, job)
+    job.start(spark).awaitTermination()
+    return going_on, job
+
+
+def test_a_job_writes_the_oracles_rows_and_goes_on_from_its_checkpoint(spark, tmp_path):
+    path = write_job(tmp_path, files=2)
+    listener = ProgressListener()
+    spark.streams.addListener(listener)
+    try:
+        going_on, _ = run_to_the_end(spark, path)
+        assert not going_on
+        assert written(spark, tmp_path) == truth(files=2)
+        add_files(tmp_path, 2)
+        going_on, job = run_to_the_end(spark, path)
+        assert going_on
+        assert written(spark, tmp_path) == truth(files=3)
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    finally:
+        spark.streams.removeListener(listener)
+    progress = listener.progress
+    assert progress.rows == 2 * 3 * 20
+    assert progress.matches == truth(files=3).total()
+    assert progress.state_rows > 0
+    assert progress.watermark is not None
+    assert f"{progress.rows:,} rows" in progress_line(progress)
+    check_changes_are_refused(spark, path, job)
+
+
+def check_changes_are_refused(spark: SparkSession, path: Path, job: Job) -> None:
+    """A checkpoint belongs to its job; what only says how it is run may change."""
+    unchanged = path.read_text()
+    path.write_text(unchanged.replace("<= 1", "<= 2").replace('"out"', '"elsewhere"'))
+    with pytest.raises(CheckpointError) as refused:
+        claim(spark, Job.read(path))
+    assert "join.on: was abs(left.x - right.a) <= 1, is abs(left.x - right.a) <= 2" in str(refused.value)
+    assert "sink.path: was" in str(refused.value)
+    assert "join.window" not in str(refused.value)
+    path.write_text(unchanged.replace("available-now", "5 seconds").replace("max_files = 1", "max_files = 7"))
+    assert claim(spark, Job.read(path))
+    path.write_text(unchanged)
+    (Path(str(job.run.checkpoint)) / RECORD).unlink()
+    with pytest.raises(CheckpointError, match="did not start"):
+        claim(spark, job)
+
+
+def test_a_checkpoint_that_no_query_has_used_takes_any_job(spark, tmp_path):
+    path = write_job(tmp_path, files=1)
+    assert not claim(spark, Job.read(path))
+    path.write_text(path.read_text().replace("<= 1", "<= 2"))
+    changed = Job.read(path)
+    assert not claim(spark, changed)
+    assert json.loads((tmp_path / "checkpoint" / RECORD).read_text()) == identity(changed)
+
+
+def test_one_ctrl_c_stops_cleanly_and_the_next_run_goes_on(spark, tmp_path):
+    path = write_job(tmp_path, files=3, change=lambda text: text.replace('"available-now"', '"asap"'))
+    command = [sys.executable, "-m", "streamjoin.cli", "run", str(path)]
+    # A group of its own, as a terminal's foreground job has, so that the signal reaches Spark's processes too.
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    try:
+        while running.poll() is None and not list((tmp_path / "out" / "_spark_metadata").glob("[0-9]*")):
+            time.sleep(0.2)
+        os.killpg(running.pid, signal.SIGINT)
+        told = running.communicate(timeout=300)[0].decode()
+    finally:
+        running.kill()
+    assert running.returncode == 0, told + (tmp_path / "job.spark.log").read_text()[-4000:]
+    assert "stopping after this micro-batch" in told
+    assert "rows" in told.splitlines()[-1]
+    add_files(tmp_path, 3)
+    path.write_text(JOB)
+    assert run_to_the_end(spark, path)[0]
+    assert written(spark, tmp_path) == truth(files=4)
+
+
+def test_several_sources_are_united_and_the_slowest_decides(spark, tmp_path):
+    """The second source of left is ten seconds behind from the second micro-batch on, more than lateness allows."""
+
+    def second_source(text: str) -> str:
+        source = '[[left.source]]\nkind = "files"\npath = "{}"\nmax_files = 1\n'
+        both = source.format("left") + source.format("slow")
+        text = text.replace('source = { kind = "files", path = "left", max_files = 1 }', both)
+        text = text.replace('kind = "files"\npath = "out"', 'kind = "memory"\ntable = "united"')
+        return text.replace('checkpoint = "checkpoint"', "")
+
+    slow = pa.concat_tables(rows_of("left", number) for number in range(2)).slice(0, 30)
+    (tmp_path / "slow").mkdir()
+    for number in range(3):
+        file = tmp_path / "slow" / f"{number}.parquet"
+        pq.write_table(slow.slice(10 * number, 10), file)
+        os.utime(file, (1e9 + number, 1e9 + number))
+    Job.read(write_job(tmp_path, files=3, change=second_source)).start(spark).awaitTermination()
+    left = pa.concat_tables([*(rows_of("left", number) for number in range(3)), slow])
+    right = pa.concat_tables(rows_of("right", number) for number in range(3))
+    spec = sj.JoinSpec(LEFT, RIGHT, ON, sj.TimeWindow("10 seconds"), "ts", "ts")
+    expected = counted(sj.oracle.join(left, right, spec).to_pylist())
+    assert counted(spark.table("united").toArrow().to_pylist()) == expected
+
+
+def test_what_only_spark_knows_is_told_with_its_side(spark, tmp_path):
+    def select(*expressions: str) -> Path:
+        chosen = f'path = "left", select = {json.dumps(expressions)}'
+        return write_job(tmp_path, 1, lambda text: text.replace('path = "left"', chosen))
+
+    with pytest.raises(JobError, match=r"left: .*nowhere"):
+        Job.read(select("ts", "nowhere")).results(spark)
+    with pytest.raises(JobError, match="left: is 'ts', which is no column; allowed: t, x"):
+        Job.read(select("ts AS t", "x")).results(spark)
+    with pytest.raises(JobError, match=r"left: .*PARSE_SYNTAX_ERROR"):
+        Job.read(select("ts", "x +* 2")).results(spark)
+    results = Job.read(select("ts", "2 * x AS x")).results(spark)
+    assert results.columns == ["ts", "x", "ts_right", "a"]
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        ", ".join(f"c{at} {name}" for at, name in enumerate(ATOMIC)),
+        "d decimal, e DECIMAL(9), f numeric(9, 3), `odd ``name` INT NOT NULL",
+        "s struct<a: int, b string NOT NULL, c: map<string, array<timestamp>>>, t array<array<double>>",
+    ],
+)
+def test_a_schema_means_what_spark_reads_in_it(spark, ddl):
+    assert parse_ddl(ddl) == spark.createDataFrame([], ddl).schema
+
+
+@pytest.mark.parametrize("rows_per_batch", [None, 50])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_generator_has_the_columns_it_declares(spark, side, rows_per_batch):
+    source = GeneratorSource(side, 10, rows_per_batch, seed=3)
+    found = {(field.name, field.dataType) for field in source.load(spark).schema}
+    assert found == {(field.name, field.dataType) for field in source.columns}
+
+
+@pytest.mark.parametrize(
+    ("form", "good", "bad"),
+    [("json", '{"x": 5, "s": "a"}', '{"x": "five"}'), ("csv", "5,a", "five,a")],
+)
+def test_records_are_taken_apart_and_malformed_ones_dropped_or_fatal(spark, form, good, bad):
+    columns = parse_ddl("x INT, s STRING")
+    lines = spark.createDataFrame([(good, 1), (bad, 2)], "value STRING, n INT")
+    dropped = parse_records(lines, form, columns, "drop")
+    assert dropped.columns == ["x", "s", "n"]
+    assert [tuple(row) for row in dropped.collect()] == [(5, "a", 1)]
+    with pytest.raises(Exception, match="MALFORMED"):
+        parse_records(lines, form, columns, "fail").collect()
+    assert parse_records(lines, "text", columns, "fail") is lines
+
+
+def test_settings_follow_the_master_and_the_file_wins(tmp_path):
+    job = Job.read(
+        write_job(tmp_path, 1, lambda text: text + '[spark.settings]\n"spark.ui.enabled" = true\n')
+    )
+    local = settings_of(job, "local[4]")
+    assert local["spark.sql.shuffle.partitions"] == "2", "as many as workers"
+    assert local["spark.driver.bindAddress"] == "127.0.0.1"
+    assert local["spark.ui.enabled"] == "true"
+    cluster = settings_of(job, "spark://host:7077")
+    assert "spark.driver.bindAddress" not in cluster
+    assert "spark.sql.shuffle.partitions" not in cluster
+    assert [cores(master) for master in ("local", "local[3]", "local[3,2]", "local-cluster[2,3,1024]")] == [
+        1,
+        3,
+        3,
+        6,
+    ]
+
+
+def test_the_kafka_connector_is_fetched_when_it_is_needed(tmp_path):
+    def kafka(text: str) -> str:
+        return text.replace('kind = "files"\npath = "out"', 'kind = "kafka"\nservers = "a:1"\ntopic = "t"')
+
+    assert packages_of(Job.read(write_job(tmp_path, 1))) == ()
+    assert packages_of(Job.read(write_job(tmp_path, 1, kafka))) == (KAFKA_CONNECTOR,)
+    own = '[spark]\npackages = ["org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"]\n'
+    assert packages_of(Job.read(write_job(tmp_path, 1, lambda text: kafka(text) + own))) == (
+        own.split('"')[1],
+    )
+    jars = '[spark.settings]\n"spark.jars" = "/jars/spark-sql-kafka-0-10_2.13-4.2.0.jar"\n'
+    assert packages_of(Job.read(write_job(tmp_path, 1, lambda text: kafka(text) + jars))) == ()
+
+
+def test_without_java_the_message_says_how_to_get_it(monkeypatch, tmp_path):
+    assert (find_java() / "bin" / "java").exists()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sessions, "JAVA_FOLDERS", ())
+    with pytest.raises(sessions.SparkStartError, match=r"Java 17 or newer.*JAVA_HOME"):
+        find_java()
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    old.chmod(0o755)
+    with pytest.raises(sessions.SparkStartError):
+        find_java()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"21\"' >&2\n")
+    assert find_java() == tmp_path
+
+
+def test_packages_that_can_not_be_fetched_are_named(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("\t\t:: org.example#thing_2.13;1.0: not found\n")
+    told = sessions.start_failure(RuntimeError("JAVA_GATEWAY_EXITED"), log, ("org.example:thing_2.13:1.0",))
+    assert "could not fetch org.example#thing_2.13;1.0" in told
+    assert "spark.packages" in told
+    log.write_text("")
+    assert "Could not parse Master URL" in sessions.start_failure(
+        RuntimeError("Could not parse Master URL"), log, ()
+    )
+
+
+def test_explain_tells_sources_workers_and_windows(tmp_path):
+    told = explain(Job.read(write_job(tmp_path, 1)), master="local[8]")
+    for words in (
+        f"files {tmp_path}/left (parquet)",
+        "2 of 2; matrix of 1 x 2",
+        "10,000,000 us; index bisort",
+    ):
+        assert words in told
+
+
+def test_a_failure_is_told_by_its_last_cause():
+    text = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "worker.py", line 1, in main
+streamjoin.spark.state.StateError: the checkpoint was written by another join:
+  on was 'a' and is now 'b'
+
+\tat org.apache.spark.api.python.BasePythonRunner.run(PythonRunner.scala:1)
+"""
+    assert failure(text) == (
+        "the query failed: the checkpoint was written by another join:\n  on was 'a' and is now 'b'"
+    )
+    assert failure("[PATH_NOT_FOUND] no such path\n\tat a.b.C").endswith("[PATH_NOT_FOUND] no such path")
+
+
+def event(latest: object, end: object) -> StreamingQueryProgress:
+    source = {
+        "description": "",
+        "startOffset": None,
+        "endOffset": end,
+        "latestOffset": latest,
+        "numInputRows": 5,
+    }
+    source |= {"inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0, "metrics": {}}
+    identifier = "00000000-0000-0000-0000-000000000000"
+    told = {
+        "id": identifier,
+        "runId": identifier,
+        "name": "n",
+        "timestamp": "2026-01-01T00:00:09.000Z",
+        "batchId": 3,
+    }
+    told |= {
+        "batchDuration": 500,
+        "durationMs": {},
+        "stateOperators": [],
+        "sources": [source],
+        "numInputRows": 5,
+    }
+    told |= {"eventTime": {"max": "2026-01-01T00:00:07.500Z", "watermark": "2026-01-01T00:00:02.000Z"}}
+    told |= {"sink": {"description": "", "numOutputRows": 1, "metrics": {}}, "processedRowsPerSecond": 10.0}
+    return StreamingQueryProgress.fromJson(told | {"inputRowsPerSecond": 9.0, "observedMetrics": {}})
+
+
+def test_progress_adds_up_and_knows_how_far_it_is_behind():
+    kafka = event({"t": {"0": 30, "1": 5}}, {"t": {"0": 10, "1": 5}})
+    assert rows_behind(kafka) == 20
+    assert rows_behind(event(None, {"logOffset": 3})) is None
+    progress = Progress().after(kafka).after(kafka)
+    assert (progress.batches, progress.rows, progress.busy_seconds, progress.behind) == (2, 10, 1.0, 20)
+    assert progress.lag_seconds == 1.5
+    assert "watermark 2026-01-01 00:00:02" in progress_line(progress)
+    assert "20 behind" in progress_line(progress)
