@@ -23,7 +23,7 @@ from streamjoin.runtime.team import Team
 SEED, RUNS = 20, 7
 BATCHES = {"scan": (1, 64, 1024), "bisort": (256, 1024, 16_384, 65_536), "hash": (256, 1024, 16_384, 65_536)}
 SIZES = (1 << 20, 1 << 23)
-TARGET_SECONDS = 0.05  # of one measurement, so that small batches are repeated
+PROBES = {"scan": 64, "bisort": 1 << 17, "hash": 1 << 17}  # of one measurement, at least
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 
@@ -35,7 +35,8 @@ class Window:
         on = "left.x = right.x" if index == "hash" else "left.x BETWEEN right.x - 50 AND right.x + 50"
         spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(1 << 40), "ts", "ts")
         plan = make_plan(spec, "three_step", index, 1, "any")
-        self.program, self.keys = plan.programs["left"], size if index == "hash" else 101 * size
+        self.index, self.program = index, plan.programs["left"]
+        self.keys = size if index == "hash" else 101 * size
         self.window: WindowIndex = make_window(plan, "left")
         self.random = np.random.default_rng(SEED)
         for begin in range(0, size, 1 << 16):
@@ -52,22 +53,24 @@ class Window:
         return Tuples(ts, ts, np.zeros(len(ts), np.int32), *roles, nulls=False)
 
     def probe(self, batch: int, team: Team, runs: int) -> tuple[float, int]:
-        """The best time of a batch in seconds, and its pairs; the first run warms up."""
-        probes = self._tuples(np.arange(batch), stored=False)
+        """The best time of a batch in seconds, and how many pairs the last one found; the first run warms up.
+
+        Batches differ from one to the next, as in a stream: the caches hold little of what one needs.
+        """
+        batches = [
+            self._tuples(np.arange(batch), stored=False) for _ in range(max(1, PROBES[self.index] // batch))
+        ]
         reach = Reach(np.zeros(batch, np.int64), np.full(batch, len(self.window)))
-        pairs, best, repeats, found = PairBuffer(1 << 20), np.inf, 1, 0
+        pairs, best = PairBuffer(1 << 20), np.inf
         for run in range(runs + 1):
             started = time.perf_counter()
-            for _ in range(repeats):
+            for probes in batches:
                 pairs.count = 0
                 for _ in self.window.probe(probes, reach, pairs, team):
                     pass
-            seconds = (time.perf_counter() - started) / repeats
-            found = pairs.count
             if run:
-                best = min(best, seconds)
-            repeats = max(1, min(1000, int(TARGET_SECONDS / seconds)))
-        return best, found
+                best = min(best, (time.perf_counter() - started) / len(batches))
+        return best, pairs.count
 
 
 def run(quick: bool) -> dict[str, Any]:
