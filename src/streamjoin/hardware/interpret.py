@@ -78,7 +78,7 @@ class _Log:
             if taken or found:
                 self.last = cycle + 1
             waiting = any(self.next[side] < len(stream) for side, stream in self.streams.items())
-            silent = 0 if taken or found or waiting else silent + (ready == self.everything)
+            silent = 0 if taken or found or waiting else silent + (ready & self.everything == self.everything)
             if silent > drain_cycles(self.design.parameters):
                 self.finished = True
                 return

@@ -76,6 +76,9 @@ class KeyPredicate:
         return f"NOT ({text})" if self.negated else text
 
 
+EQUALITY = KeyPredicate.equality()
+
+
 @dataclass(frozen=True)
 class Parameters:
     """Everything a circuit is built from.
@@ -92,7 +95,7 @@ class Parameters:
     key_width: int = 32
     payload_width: int = 32
     signed: bool = True
-    predicate: KeyPredicate = KeyPredicate(0, 0)
+    predicate: KeyPredicate = EQUALITY
     core_fifo: int = 8
     merger_fifo: int = 4
     lossless: bool = True

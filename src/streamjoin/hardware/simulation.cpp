@@ -87,6 +87,7 @@ void run_join(Run* run) {
     for (int i = 0; i < 2; i++) half(0), half(1);
     top->rst = 0;
 
+    const int every_lane = (1 << LANES) - 1;
     int64_t next[2] = {0, 0};
     int64_t silent = 0;
     uint32_t refused[2] = {0, 0};
@@ -124,7 +125,7 @@ void run_join(Run* run) {
         refused[0] = now[0], refused[1] = now[1];
         if (happened) run->cycles = cycle + 1;
         const bool waiting = next[0] < run->counts[0] || next[1] < run->counts[1];
-        silent = happened || waiting ? 0 : silent + (ready == (1 << LANES) - 1);
+        silent = happened || waiting ? 0 : silent + ((ready & every_lane) == every_lane);
         if (silent > run->drain) {
             run->finished = 1;
             break;

@@ -1,0 +1,59 @@
+"""The clock join circuits reach on an ECP5-85F over the number of cores (Oge et al., Figure 10; Teubner, Figure 18).
+
+Each circuit is synthesised with Yosys, then placed and routed with nextpnr for several seeds. A routed design is kept
+by its content, so that a repeated run takes up what is there; the first one takes hours for all points. A point
+that does not fit is stored with the tool's own words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamjoin.hardware.designs import DESIGNS
+from streamjoin.hardware.implementation import route
+from streamjoin.hardware.tools import ToolError
+
+CORES = {"handshake": (2, 4, 8, 16), "low-latency": (2, 4, 8, 16, 32, 64)}
+SEEDS = {2: (1, 2, 3), 4: (1, 2, 3), 8: (1, 2), 16: (1, 2), 32: (1,), 64: (1,)}
+
+
+def measure(name: str, cores: int, seed: int) -> dict[str, Any]:
+    design = DESIGNS[name]
+    row: dict[str, Any] = {"design": name, "cores": cores, "seed": seed, "mhz": None}
+    try:
+        routed = route(design.build(design.parameters(cores=cores)), seed)
+    except ToolError as error:
+        return {**row, "failed": str(error).splitlines()[-1]}
+    return {
+        **row,
+        "mhz": routed.mhz,
+        "comb": routed.used["TRELLIS_COMB"][0],
+        "flip_flops": routed.used["TRELLIS_FF"][0],
+        "path_logic_ns": routed.path_logic_ns,
+        "path_routing_ns": routed.path_routing_ns,
+        "path_from": routed.path_from,
+        "path_to": routed.path_to,
+    }
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: design x cores x seed. Summary: the best of the seeds, and 16 cores against 4."""
+    points = [
+        (name, cores, seed)
+        for name, counts in CORES.items()
+        for cores in counts
+        for seed in SEEDS[cores]
+        if not quick or (cores <= 2 and seed == 1)
+    ]
+    rows = [measure(*point) for point in points]
+    best: dict[str, float] = {}
+    for row in rows:
+        if row["mhz"] is not None:
+            key = f"{row['design']} {row['cores']}"
+            best[key] = max(best.get(key, 0.0), row["mhz"])
+    kept = {
+        f"{name} 16 against 4": best[f"{name} 16"] / best[f"{name} 4"]
+        for name in CORES
+        if f"{name} 16" in best
+    }
+    return {"rows": rows, "summary": {**best, **kept}}

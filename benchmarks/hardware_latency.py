@@ -1,0 +1,62 @@
+"""Cycles from the arrival of a pair's later tuple to its result, over the number of cores: a window of 8 tuples a core.
+
+Both streams bring a tuple every 64 cycles, so that nothing queues. Handshake join's pairs wait for later arrivals to
+bring them together; the low-latency circuit's do not.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+from streamjoin.hardware.designs import DESIGNS
+from streamjoin.hardware.simulate import Simulator, Stream
+
+SEED = 20110612
+CORES = (1, 2, 4, 8, 16)
+SPACING = 64
+KEYS = 20
+
+
+def measure(name: str, cores: int) -> dict[str, Any]:
+    design = DESIGNS[name]
+    p = design.parameters(cores=cores)
+    count = 4 * p.left_window + 32
+    dice = random.Random(f"{SEED} {cores}")
+    sides = [
+        Stream(
+            [dice.randrange(KEYS) for _ in range(count)],
+            range(count),
+            None,
+            [SPACING * i for i in range(count)],
+        )
+        for _ in range(2)
+    ]
+    run = Simulator(design.build(p)).run(sides[0], sides[1])
+    came = dict(zip(run.accepted, run.accepted_cycles, strict=True))
+    waits = [
+        int(cycle) - int(max(came["left", left], came["right", right]))
+        for (_, left, _, right), cycle in zip(run.results, run.result_cycles, strict=True)
+    ]
+    return {
+        "design": name,
+        "cores": cores,
+        "window": p.left_window,
+        "results": len(waits),
+        "median_cycles": float(np.median(waits)),
+        "most_cycles": max(waits),
+    }
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: design x cores. Summary: the longest waits at the most cores."""
+    counts = CORES[:2] if quick else CORES
+    rows = [measure(name, cores) for name in DESIGNS for cores in counts]
+    return {
+        "rows": rows,
+        "summary": {
+            f"{row['design']}_most_cycles": row["most_cycles"] for row in rows if row["cores"] == counts[-1]
+        },
+    }
