@@ -200,6 +200,8 @@ def test_windows_that_are_none(tmp_path, written, key, says):
         ('"noop"', '"files"', "run.checkpoint", "a files sink needs one"),
         ('"noop"', '"kafka"\nservers = []', "sink.servers", "is empty"),
         ('"noop"', '"kafka"\nservers = 9', "sink.servers", "is 9: give the brokers"),
+        ('"noop"', '"kafka"\nservers = "a:1"\ntopic = "t"\nkey = "k"', "sink.key", "allowed: ts, x, y, z, ts_right"),
+        ('"noop"', '"files"\npath = "o"\npartition_by = "k"', "sink.partition_by", "no column of the result"),
         (SINK, SINK + "[run]\ntrigger = 'often'", "run.trigger", "not a duration"),
         (SINK, SINK + "[run]\ntrigger = '0 s'", "run.trigger", "allowed: asap, available-now"),
         ('"noop"', '"console"\n[run]\ncheckpoint = "c"', "run.checkpoint", "leave it out"),

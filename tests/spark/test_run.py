@@ -258,12 +258,10 @@ def test_settings_follow_the_master_and_the_file_wins(tmp_path):
         write_job(tmp_path, 1, lambda text: text + '[spark.settings]\n"spark.ui.enabled" = true\n')
     )
     local = settings_of(job, "local[4]")
-    assert local["spark.sql.shuffle.partitions"] == "2", "as many as workers"
     assert local["spark.driver.bindAddress"] == "127.0.0.1"
     assert local["spark.ui.enabled"] == "true"
     cluster = settings_of(job, "spark://host:7077")
     assert "spark.driver.bindAddress" not in cluster
-    assert "spark.sql.shuffle.partitions" not in cluster
     assert [cores(master) for master in ("local", "local[3]", "local[3,2]", "local-cluster[2,3,1024]")] == [
         1,
         3,

@@ -28,6 +28,8 @@ from streamjoin.spark.tables import JobError, TomlTable, shown
 from streamjoin.spark.task import HOW, ORDERS, JoinTask
 from streamjoin.spark.window_join import PARTITIONING, make_task, window_join
 
+TABLES = ("join", *SIDES, "sink", "run", "spark")
+OPTIONAL = ("run", "spark")
 # One way to say a thing: these settings of Spark have a key in the file.
 ELSEWHERE = {
     "spark.master": "spark.master",
@@ -157,26 +159,16 @@ class Job:
         problems: list[tuple[str, str]] = []
         top = TomlTable(parse_file(path), "", problems)
         folder = path.resolve().parent
-        join, spark = (
-            top.table("join", "a table [join]"),
-            top.table("spark", "a table [spark]", optional=True),
-        )
-        run, sink = top.table("run", "a table [run]", optional=True), top.table("sink", "a table [sink]")
-        sides = {side: top.table(side, f"a table [{side}]") for side in SIDES}
-        chosen = read_sink(sink, folder)
-        job = cls(
-            path,
-            JoinTable.read(join),
-            Side.read(sides["left"], folder, "left"),
-            Side.read(sides["right"], folder, "right"),
-            chosen,
-            RunTable.read(run, folder / path.name, chosen),
-            SparkTable.read(spark),
-        )
-        for table in (join, *sides.values(), run, spark, top):
+        sections = {name: top.table(name, f"a table [{name}]", name in OPTIONAL) for name in TABLES}
+        join = JoinTable.read(sections["join"])
+        left, right = (Side.read(sections[side], folder, side) for side in SIDES)
+        sink = read_sink(sections["sink"], folder)
+        run = RunTable.read(sections["run"], folder / path.name, sink)
+        job = cls(path, join, left, right, sink, run, SparkTable.read(sections["spark"]))
+        for table in (*sections.values(), top):
             table.close()
-        if not problems:
-            job.check_task(join)
+        if not any(key.split(".")[0] in ("join", *SIDES) for key, _ in problems):
+            job.check_task(sections["join"], sections["sink"])
         if problems:
             raise JobError(str(path), problems)
         return job
@@ -205,10 +197,15 @@ class Job:
             return None
         return make_task(spec, join.how, join.order, join.index, join.partitioning, join.workers or workers)
 
-    def check_task(self, table: TomlTable) -> None:
-        """Complain about a predicate, window, index or suffix that does not fit the columns."""
+    def check_task(self, table: TomlTable, sink: TomlTable) -> None:
+        """Complain about a predicate, window, index, suffix or sink that does not fit the columns."""
         try:
-            self.task(workers=1)
+            task = self.task(workers=1)
+            names = self.sink.uses if task is None else task.schema.names
+            for name in self.sink.uses:
+                if name not in names:
+                    key = "key" if self.sink.kind == "kafka" else "partition_by"
+                    sink.complain(key, f"has {name!r}, no column of the result; allowed: {', '.join(names)}")
         except PredicateError as error:
             table.complain("on", str(error).replace("\n", "\n    "))
         except WindowError as error:
@@ -273,7 +270,7 @@ def parse_file(path: Path) -> dict[str, Any]:
 
 def duration(table: TomlTable, name: str, text: str) -> Fraction:
     """A duration in nanoseconds; one that is none is complained about."""
-    return table.checked(name, lambda: nanoseconds(text, "it"), Fraction(1))
+    return table.checked(name, lambda: nanoseconds(text, ""), Fraction(1))
 
 
 def read_window(table: TomlTable) -> Window | tuple[Window, Window]:

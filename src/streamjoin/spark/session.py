@@ -32,6 +32,7 @@ JAVA_FOLDERS = (
 )
 KAFKA_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PARTITIONS = "spark.sql.shuffle.partitions"
 DEFAULT_MASTER = "local[*]"
 
 
@@ -62,8 +63,6 @@ def settings_of(job: Job, master: str) -> dict[str, str]:
         # The driver is the cluster: nobody has to reach it from outside, and no port is left open.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         settings["spark.ui.enabled"] = "false"
-        # Every shuffle partition costs a state store commit a micro-batch: no more of them than cores.
-        settings["spark.sql.shuffle.partitions"] = str(job.join.workers or cores(master))
     packages = packages_of(job)
     if packages:
         settings["spark.jars.packages"] = ",".join(packages)
@@ -112,9 +111,13 @@ def open_session(job: Job, master: str | None) -> SparkSession:
     try:
         with log.open("ab") as errors:
             gateway = launch_gateway(conf, {"stderr": errors})  # type: ignore[no-untyped-call]
-        return SparkSession(SparkContext(gateway=gateway, conf=conf))
+        spark = SparkSession(SparkContext(gateway=gateway, conf=conf))
     except Exception as error:  # what py4j and PySpark raise here has no common base
         raise SparkStartError(start_failure(error, log, packages_of(job))) from error
+    if PARTITIONS not in job.spark.settings:
+        # Each costs a state store's commit in every micro-batch, so there should be as many as workers, not 200.
+        spark.conf.set(PARTITIONS, job.join.workers or spark.sparkContext.defaultParallelism)
+    return spark
 
 
 def start_failure(error: Exception, log: Path, packages: tuple[str, ...]) -> str:

@@ -32,6 +32,10 @@ class Sink(Protocol):
     def place(self) -> str:
         """Where it is, for people."""
 
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Columns of the result that it needs by name."""
+
     def write(self, results: DataFrame) -> DataStreamWriter:
         """A writer that is ready to be started."""
 
@@ -59,6 +63,10 @@ class FilesSink:
     @property
     def place(self) -> str:
         return f"{self.path} ({self.format})"
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        return self.partition_by
 
     def write(self, results: DataFrame) -> DataStreamWriter:
         writer = results.writeStream.format(self.format).options(**self.options).option("path", self.path)
@@ -89,6 +97,10 @@ class KafkaSink:
     def place(self) -> str:
         return f"{self.topic} at {self.servers}"
 
+    @property
+    def uses(self) -> tuple[str, ...]:
+        return () if self.key is None else (self.key,)
+
     def write(self, results: DataFrame) -> DataStreamWriter:
         records = [F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value")]
         if self.key is not None:
@@ -103,6 +115,7 @@ class ConsoleSink:
 
     kind: ClassVar[str] = "console"
     checkpoint: ClassVar[Need] = "impossible"
+    uses: ClassVar[tuple[str, ...]] = ()
     rows: int
     truncate: bool
 
@@ -128,6 +141,7 @@ class MemorySink:
 
     kind: ClassVar[str] = "memory"
     checkpoint: ClassVar[Need] = "impossible"
+    uses: ClassVar[tuple[str, ...]] = ()
     table: str
 
     @classmethod
@@ -148,6 +162,7 @@ class NoopSink:
 
     kind: ClassVar[str] = "noop"
     checkpoint: ClassVar[Need] = "possible"
+    uses: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def read(cls, table: TomlTable, folder: Path) -> NoopSink:
@@ -170,7 +185,6 @@ def read_sink(table: TomlTable, folder: Path) -> Sink:
     """The sink of a `[sink]` table; what is wrong with it is in the table's problems."""
     kind = table.choice("kind", tuple(SINKS))
     if kind is None:
+        table.known += table.values  # of no kind, so that no other key can be wrong
         return NoopSink()
-    sink = SINKS[kind](table, folder)
-    table.close()
-    return sink
+    return SINKS[kind](table, folder)

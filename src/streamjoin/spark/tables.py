@@ -20,9 +20,11 @@ class JobError(SpecError):
 
     def __init__(self, where: str, problems: Sequence[tuple[str, str]]):
         self.where, self.problems = where, tuple(problems)
+        if not problems[0][0]:  # of the file as a whole: none of its keys was read
+            super().__init__(f"{where}: {problems[0][1]}")
+            return
         count = "a mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        lines = [f"  {key}: {sentence}" if key else f"  {sentence}" for key, sentence in problems]
-        super().__init__("\n".join([f"{where} has {count}", *lines]))
+        super().__init__("\n".join([f"{where} has {count}", *(f"  {key}: {told}" for key, told in problems)]))
 
 
 class TomlTable:
@@ -128,7 +130,7 @@ class TomlTable:
         try:
             return check()
         except StreamJoinError as error:
-            self.complain(name, str(error))
+            self.complain(name, str(error).strip())
             return otherwise
 
     def close(self) -> None:
