@@ -12,6 +12,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from streamjoin.spark.processor import JoinProcessor
@@ -60,6 +62,8 @@ def open_session(master: str = "local[2]", partitions: int = 2, **settings: str)
         # Results of inner joins need no micro-batch without rows.
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        # The end of the files is told soon.
+        "spark.sql.streaming.noDataProgressEventInterval": "500ms",
         **settings,
     }
     builder = SparkSession.builder.master(master).appName("benchmark")
@@ -120,18 +124,19 @@ class Drop(StatefulProcessor):
         return iter(())
 
 
-def measure(frame: DataFrame, warm: int) -> list[dict[str, Any]]:
-    """Run a query over all its files into a sink that does nothing; the progress of every micro-batch after the first
-    `warm`."""
+def measure(frame: DataFrame, warm: int, most_seconds: float = 120) -> list[dict[str, Any]]:
+    """Run a query over its files into a sink that does nothing, for some time at most; the progress of every
+    micro-batch after the first `warm`."""
     folder = tempfile.mkdtemp(prefix="checkpoint")
     query = frame.writeStream.format("noop").option("checkpointLocation", folder).start()
     try:
-        query.processAllAvailable()
+        wait_for_all(query, most_seconds)
         progress = [each for each in query.recentProgress if each.numInputRows]
         return [
             {
                 "rows": each.numInputRows,
                 "seconds": each.durationMs["triggerExecution"] / 1000,
+                "state_rows": sum(s.numRowsTotal for s in each.stateOperators),
                 "state_bytes": max((s.memoryUsedBytes for s in each.stateOperators), default=0),
                 "observed": {
                     name: row[name] or 0 for row in each.observedMetrics.values() for name in row.__fields__
@@ -142,6 +147,18 @@ def measure(frame: DataFrame, warm: int) -> list[dict[str, Any]]:
     finally:
         query.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_for_all(query: StreamingQuery, most_seconds: float) -> None:
+    """Wait until all files are read or the time is up."""
+    end = time.monotonic() + most_seconds
+    while time.monotonic() < end and query.isActive:
+        last = query.lastProgress
+        if last is not None and not last.numInputRows:
+            break
+        time.sleep(0.2)
+    if (error := query.exception()) is not None:
+        raise error
 
 
 def rate(batches: list[dict[str, Any]]) -> float:
@@ -158,12 +175,10 @@ def run(quick: bool) -> dict[str, Any]:
         write_files(folder, window + measured, rows)
 
         results = []
-        pipelines = {"warm-up": JoinProcessor, "join": JoinProcessor, "drop": Drop}
+        pipelines = {"join": JoinProcessor, "drop": Drop}
         for name, processor in pipelines.items():
             length = f"{window * SECONDS_A_FILE} seconds"
             batches = measure(assemble(*band_join(session, folder, length), processor), window)
-            if name == "warm-up":
-                continue
             observed = batches[-1]["observed"]
             results.append(
                 {

@@ -50,7 +50,7 @@ SETTINGS = {
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers need what is installed here
     os.environ["STREAMJOIN_SPARK_CACHE_DIR"] = str(tmp_path_factory.mktemp("runs"))
-    builder = SparkSession.builder.master("local[2]").appName("tests")
+    builder = SparkSession.builder.master("local[2,4]").appName("tests")  # a failed task is tried again
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     session = builder.config(
@@ -59,6 +59,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_settings() -> dict[str, str]:
+    return SETTINGS
 
 
 @pytest.fixture

@@ -14,16 +14,20 @@ import pyarrow as pa
 
 from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.codegen.evaluate import Filter
+from streamjoin.index.adaptive import AdaptiveWindow
+from streamjoin.index.chain import ChainWindow
 from streamjoin.index.protocol import Reach, Tuples, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.payload import Held, Rows
 from streamjoin.planner import make_window
 from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.task import BEGIN, END, OTHER, TIE, JoinTask
 
 ONE_SOURCE = np.zeros(1, np.int32)  # the ranks of a single source
-PROBES = 16_384  # that probe at a time
+PROBES = 1 << 16  # that probe at a time
 MANY_PAIRS = 1 << 20  # of one round, after which the next takes fewer probes
+INDEXED_ROWS, INDEXED_PROBES = 4_096, 256  # fewer are scanned sooner than indexed
 FAR_MORE = 16  # times as many probes as an index was made for: it is made again
 
 
@@ -41,6 +45,11 @@ class Content:
         return len(self.ts)
 
     @property
+    def span(self) -> tuple[int, int]:
+        """The times of the first and the last row."""
+        return int(self.ts[0]), int(self.ts[-1])
+
+    @property
     def nbytes(self) -> int:
         """Memory held, an estimate: rows, prepared arrays and index."""
         return int(self.batch.nbytes) + (0 if self._window is None else 2 * self._window.nbytes)
@@ -49,14 +58,22 @@ class Content:
     def tuples(self) -> Tuples:
         return self.task.prepare(self.batch, self.side, self.ts)
 
-    def window(self, probes: Tuples, reach: Reach) -> WindowIndex:
-        """An index over all rows, made for as many probes as these."""
-        if self._window is None or len(probes) > FAR_MORE * self._made_for:
-            self._window, self._made_for = make_window(self.task.plan(), self.side), max(1, len(probes))
-            # An empty window learns what it will be asked, and chooses its structure by that.
-            for _ in self._window.probe(probes, reach, PairBuffer(1)):
-                pass
-            self._window.insert(self.tuples, ONE_SOURCE)
+    def expect(self, probes: Tuples) -> None:
+        """Make an index over all rows for probes like these, unless there is one for about as many."""
+        if self._window is not None and len(probes) <= FAR_MORE * self._made_for:
+            return
+        window, self._made_for = make_window(self.task.plan(), self.side), max(1, len(probes))
+        if isinstance(window, AdaptiveWindow) and len(self) >= INDEXED_ROWS and len(probes) >= INDEXED_PROBES:
+            # Such a window begins as a scan and learns; here everything is known: the rows, and what they are asked.
+            window.workload.observe(probes)
+            window = ChainWindow(window.choose, len(window.program.keys.keys), window.workload)
+        window.insert(self.tuples, ONE_SOURCE)
+        self._window = window
+
+    @property
+    def window(self) -> WindowIndex:
+        """The index; `expect` comes first."""
+        assert self._window is not None
         return self._window
 
 
@@ -144,19 +161,23 @@ class Prober:
     ) -> Iterator[dict[str, np.ndarray]]:
         """Ids by side of the pairs that match, some probes at a time. `stored` are contents with the ids of their
         rows, or the first one."""
+        if not len(probes):
+            return
+        everything = self._reach(OTHER[probing], probes.ts)
+        met = [
+            (content, ids) for content, ids in stored if len(content) and not everything.misses(*content.span)
+        ]
+        for content, _ in met:
+            content.expect(probes)
         at, size = 0, PROBES
-        while at < len(probes):
+        while at < len(probes) and met:
             some = probes.pick(slice(at, at + size))
             reach = self._reach(OTHER[probing], some.ts)
-            found = [self._probe(probing, some, reach, content, ids) for content, ids in stored]
-            pairs = (
-                {side: np.concatenate([part[side] for part in found]) for side in found[0]} if found else {}
-            )
-            if pairs:
-                yield pairs
+            found = [self._probe(probing, some, reach, content, ids) for content, ids in met]
+            pairs = {side: np.concatenate([part[side] for part in found]) for side in SIDES}
+            yield pairs
             at += size
-            many = len(pairs[probing]) if pairs else 0
-            size = max(1, size // 4) if many > MANY_PAIRS else min(PROBES, 2 * size)
+            size = max(1, size // 4) if len(pairs["left"]) > MANY_PAIRS else min(PROBES, 2 * size)
 
     def _reach(self, stored: str, ts: np.ndarray) -> Reach:
         """The stored rows that probes at `ts` may meet: with rows that settled, those before them in the total order;
@@ -174,14 +195,14 @@ class Prober:
     ) -> dict[str, np.ndarray]:
         buffer, stored = self._buffer, content.side
         buffer.count = 0
-        if len(content) and not reach.misses(int(content.ts[0]), int(content.ts[-1])):
-            window = content.window(probes, reach)
+        if not reach.misses(*content.span):
+            window = content.window
             compared = window.comparisons
             for before in window.probe(probes, reach, buffer):
                 self._check(probing, probes, window["id"], ids, before)
             self.candidates += window.comparisons - compared
         probe, pos = buffer.take()
-        place = pos if not len(pos) else content.window(probes, reach)["id"][pos]
+        place = content.window["id"][pos] if len(pos) else pos
         return {probing: probes.id[probe], stored: ids[place] if isinstance(ids, np.ndarray) else ids + place}
 
     def _check(

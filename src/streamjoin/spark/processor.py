@@ -65,13 +65,14 @@ class JoinProcessor(StatefulProcessor):
         for frame in rows:
             for side, data in zip(frame["side"], frame["rows"], strict=True):
                 batches[SIDES[side]].append(decode(data))
-        yield from self._run(key[0], batches, timerValues.getCurrentWatermarkInMs())
+        yield from self._run(key[0], batches, timerValues.getCurrentWatermarkInMs(), None)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
-        yield from self._run(key[0], {}, timerValues.getCurrentWatermarkInMs())
+        fired = expiredTimerInfo.getExpiryTimeInMs()
+        yield from self._run(key[0], {}, timerValues.getCurrentWatermarkInMs(), fired)
 
     def _run(
-        self, worker_id: int, batches: dict[str, list[pa.RecordBatch]], spark_ms: int
+        self, worker_id: int, batches: dict[str, list[pa.RecordBatch]], spark_ms: int, fired: int | None
     ) -> Iterator[pd.DataFrame]:
         counts = Counts()
         state = State(self.task, self._store, counts)
@@ -79,16 +80,17 @@ class JoinProcessor(StatefulProcessor):
         worker = Worker(self.task, number, state, counts)
         for result in worker.step(batches, self.task.watermark(spark_ms)):
             yield pd.DataFrame({"rows": [encode(result)], **dict.fromkeys(NAMES)})
-        self._set_timer(state, worker.wake_at(), spark_ms)
+        self._set_timer(state, worker.wake_at(), spark_ms, fired)
         state.save()
         yield pd.DataFrame({"rows": [None], **{name: [count] for name, count in asdict(counts).items()}})
 
-    def _set_timer(self, state: State, ticks: int | None, spark_ms: int) -> None:
-        """Ask to be called when the watermark reaches `ticks`. Spark removes timers that fired."""
+    def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:
+        """Ask to be called when the watermark reaches `ticks`, and not at the moment asked for before, which may be due
+        in this very micro-batch. Spark itself removes the timer that fired."""
         wanted = None if ticks is None else max(self.task.timer_ms(ticks), spark_ms + 1)
         if wanted == state.timer:
             return
-        if state.timer is not None and state.timer > spark_ms:
+        if state.timer not in (None, fired):
             self._handle.deleteTimer(state.timer)
         if wanted is not None:
             self._handle.registerTimer(wanted)

@@ -30,9 +30,9 @@ from streamjoin.spark.task import BEGIN, JoinTask, differences
 from streamjoin.spark.wire import decode, encode
 
 VERSION = 1  # of the manifest and of what runs look like
-FAN = 4  # runs of one level are merged this many at a time
+FAN = 2  # runs of one level are merged this many at a time: every run is asked for every probe
 SEALED_ROWS = 1 << 18  # a run of this size is a subwindow, and not merged any more
-SHARE = 8  # nor is one that lasts this part of its window: it expires as a whole
+SHARE = 4  # nor is one that lasts this part of its window: it expires as a whole
 SEALED = 99  # the level of a subwindow
 
 

@@ -1,0 +1,83 @@
+"""An equi-join (x = a within 15 minutes) on Spark: this join against Spark's own stream-stream join, both with RocksDB.
+
+Both read the same files, one a side and micro-batch, and send their results to a sink that does nothing. Points are
+micro-batches: rows a second over the rows read so far, all of which are in the windows.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.spark_throughput import measure, open_session, streams, write_files
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamjoin.spark import window_join
+
+
+def ours(session: SparkSession, folder: Path) -> DataFrame:
+    left, right = streams(session, folder)
+    return window_join(
+        left,
+        right,
+        "left.x = right.a",
+        window="15 minutes",
+        left_time="ts",
+        right_time="ts",
+        lateness="1 second",
+    )
+
+
+def sparks(session: SparkSession, folder: Path) -> DataFrame:
+    left, right = (frame.withWatermark("ts", "1 second") for frame in streams(session, folder))
+    right = right.withColumnRenamed("ts", "ts_right")
+    near = F.expr("x = a AND ts_right BETWEEN ts - INTERVAL 15 MINUTES AND ts + INTERVAL 15 MINUTES")
+    return left.join(right, near)
+
+
+def points(name: str, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    held = 0
+    found = []
+    for each in batches:
+        held += each["rows"]
+        found.append(
+            {
+                "join": name,
+                "rows_read": held,
+                "rows_per_second": each["rows"] / each["seconds"],
+                "state_rows": each["observed"].get("state_rows", each["state_rows"]),
+                "state_bytes": each["state_bytes"],
+            }
+        )
+    return found
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: micro-batches of either join. Summary: the ratio over the second half, where the state is large."""
+    rows, files = (10_000, 4) if quick else (50_000, 11)
+    folder = Path(tempfile.mkdtemp(prefix="files"))
+    session = open_session()
+    try:
+        write_files(folder, files, rows, domain=rows * files)  # about one match a row
+        found = {
+            name: points(name, measure(make(session, folder), 1, most_seconds=110))
+            for name, make in (("streamjoin", ours), ("spark", sparks))
+        }
+    finally:
+        session.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    speed = {
+        name: statistics.median(each["rows_per_second"] for each in batches[len(batches) // 2 :])
+        for name, batches in found.items()
+    }
+    return {
+        "rows": [each for batches in found.values() for each in batches],
+        "summary": {
+            **{f"{name}, rows a second": value for name, value in speed.items()},
+            "over Spark's own": speed["streamjoin"] / speed["spark"],
+        },
+    }

@@ -1,0 +1,245 @@
+"""Faults: whatever is killed, deleted or torn, the sink ends up with the oracle's rows, none lost and none twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import streamjoin as sj
+
+pytest.importorskip("pyspark")
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+
+from streamjoin.spark.processor import JoinProcessor
+from streamjoin.spark.window_join import assemble, prepare
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers can not import this file
+
+SCHEMA = pa.schema({"ts": pa.timestamp("us", "UTC"), "x": pa.int32(), "id": pa.int64()})
+ON = "abs(left.x - right.x) <= 1"
+WINDOW = sj.TimeWindow("20 seconds")
+SECOND = 1_000_000
+BEGIN = 1_700_000_000 * SECOND
+FILES, ROWS = 8, 30
+
+
+def write_input(folder: Path, seed: int) -> dict[str, pa.Table]:
+    """Files of both sides, out of order by less than 3 seconds, and one last row that lets the watermark pass all."""
+    rng = random.Random(seed)
+    tables = {}
+    for side in ("left", "right"):
+        parts = []
+        for number in range(FILES):
+            seconds = sorted(5 * number + 5 * rng.random() + 3 * rng.random() for _ in range(ROWS))
+            if number == FILES - 1:
+                seconds = [10_000.0]
+            parts.append(
+                pa.table(
+                    [
+                        pa.array([BEGIN + int(s * SECOND) for s in seconds], SCHEMA.field("ts").type),
+                        pa.array([rng.randrange(12) for _ in seconds], pa.int32()),
+                        pa.array([number * ROWS + k for k, _ in enumerate(seconds)], pa.int64()),
+                    ],
+                    schema=SCHEMA,
+                )
+            )
+        (folder / side).mkdir(parents=True)
+        for number, part in enumerate(parts):
+            path = folder / side / f"{number}.parquet"
+            pq.write_table(part, path)
+            os.utime(path, (BEGIN // SECOND + number,) * 2)  # Spark reads files by age
+        tables[side] = pa.concat_tables(parts)
+    return tables
+
+
+def expected(tables: dict[str, pa.Table]) -> list[tuple[int, int | None]]:
+    """The ids of the rows of a left join."""
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, ON, WINDOW, "ts", "ts")
+    pairs = sj.oracle.pairs(tables["left"], tables["right"], spec)
+    ids = {side: table["id"].to_pylist() for side, table in tables.items()}
+    matched = {l for l, _ in pairs}
+    rows: list[tuple[int, int | None]] = [(ids["left"][l], ids["right"][r]) for l, r in pairs]
+    rows += [(row, None) for n, row in enumerate(ids["left"]) if n not in matched]
+    last = (FILES - 1) * ROWS  # which is never final
+    return sorted((row for row in rows if row[0] != last), key=repr)
+
+
+def joined(spark: SparkSession, folder: Path, processor: Any = JoinProcessor) -> DataFrame:
+    left, right = (
+        spark.readStream.schema("ts TIMESTAMP, x INT, id BIGINT")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(folder / side))
+        for side in ("left", "right")
+    )
+    task, frames = prepare(
+        left, right, ON, WINDOW, "ts", "ts", "left", "4 seconds", 2, "any", "auto", "auto", "_right"
+    )
+    return assemble(task, frames, processor)
+
+
+def start(result: DataFrame, folder: Path) -> Any:
+    writer = result.writeStream.format("parquet").option("path", str(folder / "out"))
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    return writer.trigger(availableNow=True).start()
+
+
+def written(spark: SparkSession, folder: Path) -> list[tuple[int, int | None]]:
+    """What a reader of the sink sees; it goes by the sink's own log."""
+    rows = spark.read.parquet(str(folder / "out")).select("id", "id_right").collect()
+    last = (FILES - 1) * ROWS
+    return sorted(((row[0], row[1]) for row in rows if row[0] != last), key=repr)
+
+
+class Dying(JoinProcessor):
+    """Kills its own process, once a marker, when results and state of a micro-batch are written and nothing is
+    committed; and deletes the cache each time."""
+
+    markers = ""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
+        yield from super().handleInputRows(key, rows, timerValues)
+        shutil.rmtree(os.environ["STREAMJOIN_SPARK_CACHE_DIR"], ignore_errors=True)
+        marker = Path(self.markers) / f"{key[0]}-{timerValues.getCurrentWatermarkInMs()}"
+        if not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_python_workers_die_in_every_micro_batch_and_the_cache_vanishes(spark, tmp_path):
+    tables = write_input(tmp_path, seed=1)
+    (tmp_path / "markers").mkdir()
+
+    def dying(task: Any) -> JoinProcessor:
+        processor = Dying(task)
+        processor.markers = str(tmp_path / "markers")
+        return processor
+
+    start(joined(spark, tmp_path, dying), tmp_path).awaitTermination()
+    assert len(list((tmp_path / "markers").iterdir())) >= FILES
+    assert written(spark, tmp_path) == expected(tables)
+
+
+def test_the_last_commit_is_lost(spark, tmp_path):
+    tables = write_input(tmp_path, seed=2)
+    hidden = [path for side in ("left", "right") for path in sorted((tmp_path / side).iterdir())[4:]]
+    for path in hidden:
+        path.rename(path.with_suffix(".later"))
+    start(joined(spark, tmp_path), tmp_path).awaitTermination()
+    commits = sorted(
+        (path for path in (tmp_path / "checkpoint" / "commits").glob("[0-9]*")), key=lambda p: int(p.name)
+    )
+    commits[-1].unlink()
+    (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    for path in hidden:
+        path.with_suffix(".later").rename(path)
+    start(joined(spark, tmp_path), tmp_path).awaitTermination()
+    assert written(spark, tmp_path) == expected(tables)
+
+
+# The driver killed: a process of its own, as a user would start it.
+
+DRIVER = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from pyspark.sql import SparkSession
+import test_faults
+builder = SparkSession.builder.master({master!r})
+for name, value in {settings!r}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+test_faults.start(test_faults.joined(spark, Path({folder!r})), Path({folder!r})).awaitTermination()
+print("finished", flush=True)
+"""
+
+
+def drive(folder: Path, settings: dict[str, str], master: str = "local[2]") -> subprocess.Popen[bytes]:
+    source = DRIVER.format(
+        tests=str(Path(__file__).parent), master=master, settings=settings, folder=str(folder)
+    )
+    environment = os.environ | {
+        "PYSPARK_PYTHON": sys.executable,
+        "STREAMJOIN_SPARK_CACHE_DIR": str(folder / "runs"),
+    }
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-c", source],
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,  # so that the driver, its JVM and its workers can be killed together
+        )
+
+
+def commits(folder: Path) -> int:
+    found = folder / "checkpoint" / "commits"
+    return len(list(found.glob("[0-9]*"))) if found.exists() else 0
+
+
+def kill_somewhere(folder: Path, settings: dict[str, str], rng: random.Random) -> bool:
+    """Start the driver and kill it some time after one of the next commits; whether it finished before."""
+    process = drive(folder, settings)
+    target = commits(folder) + rng.randrange(3)
+    try:
+        while process.poll() is None and commits(folder) <= target:
+            time.sleep(0.02)
+        time.sleep(rng.random())
+        return process.poll() == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def survive(folder: Path, settings: dict[str, str], seed: int, kills: int) -> None:
+    rng = random.Random(seed)
+    if not any(kill_somewhere(folder, settings, rng) for _ in range(kills)):
+        assert drive(folder, settings).wait(timeout=600) == 0, (folder / "log").read_text()[-3000:]
+
+
+def test_the_driver_is_killed(spark, spark_settings, tmp_path):
+    tables = write_input(tmp_path, seed=3)
+    survive(tmp_path, spark_settings, seed=3, kills=1)
+    assert written(spark, tmp_path) == expected(tables)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_the_driver_is_killed_at_random_moments(spark, spark_settings, tmp_path, seed):
+    tables = write_input(tmp_path, seed)
+    survive(tmp_path, spark_settings, seed, kills=3)
+    assert written(spark, tmp_path) == expected(tables)
+
+
+@pytest.mark.slow
+def test_an_executor_is_killed(spark, spark_settings, tmp_path):
+    psutil = pytest.importorskip("psutil")
+    tables = write_input(tmp_path, seed=4)
+    process = drive(tmp_path, spark_settings, "local-cluster[2,1,2048]")
+    killed = 0
+    while process.poll() is None:
+        if killed < 2 and commits(tmp_path) > killed:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                if any("CoarseGrainedExecutorBackend" in part for part in child.cmdline()):
+                    child.kill()
+                    killed += 1
+                    break
+        time.sleep(0.05)
+    assert process.returncode == 0, (tmp_path / "log").read_text()[-3000:]
+    assert killed and written(spark, tmp_path) == expected(tables)

@@ -1,0 +1,322 @@
+"""`window_join` on a real Spark: streams and tables, types, names, refusals, and what follows the join."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import streamjoin as sj
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamjoin.spark import in_time_order, window_join
+from streamjoin.spark.metrics import join_metrics
+
+SCHEMA = "ts TIMESTAMP, x INT, name STRING"
+MINUTE = sj.TimeWindow("60 seconds")
+BEGIN = datetime.datetime(2024, 1, 1)
+Rows = Sequence[tuple[Any, ...]]
+
+
+def at(seconds: float) -> datetime.datetime:
+    return BEGIN + datetime.timedelta(seconds=seconds)
+
+
+def rows(*given: tuple[float, int | None, str]) -> list[tuple[Any, ...]]:
+    return [(at(seconds), x, name) for seconds, x, name in given]
+
+
+LEFT = rows((10, 1, "a"), (20, 2, "b"), (35, 3, "c"), (36, None, "d"), (100, 2, "e"), (230, 1, "f"))
+RIGHT = rows((12, 1, "p"), (25, 2, "q"), (95, 3, "r"), (96, 3, "s"), (110, None, "t"), (231, 1, "u"))
+
+
+class Streams:
+    """Two streams of files; every `put` adds one file a side, and so a micro-batch."""
+
+    def __init__(self, spark: SparkSession, folder: Path, schema: str = SCHEMA):
+        self.spark, self.folder, self.schema = spark, folder, schema
+        self.written = 0
+        for side in ("left", "right"):
+            (folder / side).mkdir()
+
+    def put(self, left: Rows, right: Rows) -> None:
+        self.written += 1
+        for side, given in (("left", left), ("right", right)):
+            frame = self.spark.createDataFrame(list(given), self.schema).coalesce(1)
+            frame.write.mode("append").parquet(str(self.folder / side))
+
+    def frame(self, side: str) -> DataFrame:
+        reader = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(self.folder / side))
+
+
+@pytest.fixture
+def streams(spark: SparkSession, tmp_path: Path) -> Streams:
+    return Streams(spark, tmp_path)
+
+
+def collected(frame: DataFrame) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def run(
+    streams: Streams, result: DataFrame, batches: Sequence[tuple[Rows, Rows]], name: str
+) -> tuple[list[tuple[Any, ...]], Any]:
+    """All result rows of a query that gets these batches, and the query."""
+    checkpoint = str(streams.folder / f"checkpoint-{name}")
+    writer = result.writeStream.format("memory").queryName(name).option("checkpointLocation", checkpoint)
+    query = writer.start()
+    try:
+        for left, right in batches:
+            streams.put(left, right)
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    return collected(streams.spark.table(name)), query
+
+
+def oracle_rows(left: Rows, right: Rows, on: str, window: Any, how: str = "inner") -> list[tuple[Any, ...]]:
+    schema = pa.schema({"ts": pa.timestamp("us"), "x": pa.int32(), "name": pa.string()})
+    tables = [
+        pa.table(
+            [pa.array(c, f.type) for c, f in zip(zip(*side, strict=True), schema, strict=True)], schema=schema
+        )
+        for side in (left, right)
+    ]
+    pairs = sj.oracle.pairs(tables[0], tables[1], sj.JoinSpec(schema, schema, on, window, "ts", "ts"))
+    found = [tuple(left[l]) + tuple(right[r]) for l, r in pairs]
+    matched = [{pair[number] for pair in pairs} for number in (0, 1)]
+    if how in ("left", "full"):
+        found += [tuple(row) + (None,) * 3 for n, row in enumerate(left) if n not in matched[0]]
+    if how in ("right", "full"):
+        found += [(None,) * 3 + tuple(row) for n, row in enumerate(right) if n not in matched[1]]
+    return sorted(found, key=repr)
+
+
+NEAR = "abs(left.x - right.x) <= 1"
+# A last row on either side that lets the watermark pass all the others; they match nothing but each other.
+LAST = rows((10_000, 77, "last"))
+
+
+@pytest.mark.parametrize(
+    ("on", "window", "how", "order"),
+    [
+        ("left.x = right.x", MINUTE, "inner", "any"),
+        (NEAR, sj.TimeWindow("1 minute", "10 seconds"), "full", "any"),
+        (NEAR, sj.RowWindow(2), "inner", "any"),
+        ("left.x = right.x", (sj.TimeWindow("2 minutes"), sj.RowWindow(3)), "inner", "timestamp"),
+    ],
+    ids=["hash", "matrix full", "rows", "mixed sorted"],
+)
+def test_a_stream_gives_the_rows_of_the_oracle(streams, on, window, how, order):
+    result = window_join(
+        streams.frame("left"),
+        streams.frame("right"),
+        on,
+        window=window,
+        left_time="ts",
+        right_time="ts",
+        how=how,
+        order=order,
+        lateness="60 seconds",
+        workers=2,
+    )
+    batches = [(LEFT[:3], RIGHT[:4]), (LEFT[3:], RIGHT[4:]), (LAST, LAST)]
+    found, query = run(streams, result, batches, f"stream_{how}_{order}_{abs(hash(str(window)))}")
+    expected = oracle_rows([*LEFT, *LAST], [*RIGHT, *LAST], on, window, how)
+    last = at(10_000)
+    assert [r for r in found if last not in r] == [r for r in expected if last not in r]
+    metrics = [m for p in query.recentProgress for m in join_metrics(p.observedMetrics).values()]
+    assert sum(m["rows_in"] for m in metrics) >= len(LEFT) + len(RIGHT)
+    assert sum(m["matches"] for m in metrics) >= len(found) - 2 * len(LEFT)
+    assert sum(m["late"] for m in metrics) == 0
+
+
+def test_a_table_gives_the_rows_of_the_oracle(spark):
+    left, right = (spark.createDataFrame(side, SCHEMA) for side in (LEFT, RIGHT))
+    for on, window, how in (
+        ("left.x = right.x", MINUTE, "left"),
+        (NEAR, sj.TimeWindow("1 minute"), "inner"),
+        ("left.name < right.name", sj.RowWindow(3, 1), "full"),
+    ):
+        result = window_join(
+            left, right, on, window=window, left_time="ts", right_time="ts", how=how, workers=2
+        )
+        assert collected(result) == oracle_rows(LEFT, RIGHT, on, window, how)
+
+
+def test_any_type_travels_untouched(spark):
+    schema = """ts TIMESTAMP_NTZ NOT NULL, k BIGINT, tiny TINYINT, short SMALLINT, real FLOAT, double DOUBLE,
+        yes BOOLEAN, day DATE, exact DECIMAL(30, 4), bytes BINARY, text STRING,
+        list ARRAY<STRUCT<a: INT, b: ARRAY<STRING>>>, map MAP<STRING, MAP<INT, DECIMAL(5, 1)>>,
+        pair STRUCT<a: TIMESTAMP, b: STRUCT<c: DATE>>,
+        span INTERVAL DAY TO SECOND"""
+    full = (
+        BEGIN, 2**62, -128, 2**15 - 1, 0.5, 1e300, True,
+        datetime.date(1, 1, 1), decimal.Decimal("12345678901234567890123456.7891"), b"\x00\xff", "ä𝄞",
+        [(1, ["x", None]), None], {"a": {1: decimal.Decimal("2.5")}, "b": None},
+        (datetime.datetime(9999, 12, 31, 23, 59, 59, 999999), (datetime.date(9999, 12, 31),)),
+        datetime.timedelta(days=3, microseconds=1),
+    )  # fmt: skip
+    empty = (BEGIN, 2**62, *([None] * 13))
+    frame = spark.createDataFrame([full, empty], schema)
+    joined = window_join(frame, frame, "left.k = right.k", window="1 second", left_time="ts", right_time="ts")
+    found = joined.collect()
+    originals = [tuple(row) for row in frame.collect()]
+    assert sorted(map(repr, (tuple(row) for row in found))) == sorted(
+        repr(l + r) for l in originals for r in originals
+    )
+    assert [f.dataType for f in joined.schema] == [f.dataType for f in frame.schema] * 2
+
+
+def test_names_types_and_nullability_of_the_result(spark):
+    left = spark.createDataFrame([], "ts TIMESTAMP NOT NULL, `a b` INT NOT NULL, same STRING")
+    right = spark.createDataFrame([], "ts TIMESTAMP NOT NULL, c DOUBLE NOT NULL, same STRING NOT NULL")
+
+    def schema_of(**options: Any) -> list[tuple[str, str, bool]]:
+        joined = window_join(
+            left, right, 'left."a b" = right.c', window="1 s", left_time="ts", right_time="ts", **options
+        )
+        return [(f.name, f.dataType.simpleString(), f.nullable) for f in joined.schema]
+
+    assert schema_of() == [
+        ("ts", "timestamp", False), ("a b", "int", False), ("same", "string", True),
+        ("ts_right", "timestamp", False), ("c", "double", False), ("same_right", "string", False),
+    ]  # fmt: skip
+    assert [nullable for _, _, nullable in schema_of(how="left")] == [False, False, True, True, True, True]
+    assert [nullable for _, _, nullable in schema_of(how="right")] == [True, True, True, False, False, False]
+    assert all(nullable for _, _, nullable in schema_of(how="full"))
+    assert [name for name, _, _ in schema_of(how="anti")] == ["ts", "a b", "same"]
+    assert [name for name, _, _ in schema_of(suffix="2")][3:] == ["ts2", "c", "same2"]
+
+
+def test_an_aggregation_and_another_join_follow_the_result(streams):
+    """The time columns of the result carry a watermark that no result row is behind, unmatched rows included."""
+    left = streams.frame("left")
+    right = streams.frame("right")
+    options: dict[str, Any] = {"left_time": "ts", "right_time": "ts", "lateness": "10 seconds", "workers": 2}
+    first = window_join(left, right, "left.x = right.x", window=MINUTE, how="left", **options)
+    counted = first.groupBy(F.window("ts", "1 minute")).agg(F.count("*").alias("rows"))
+    batches = [(LEFT[:3], RIGHT[:3]), (LEFT[3:], RIGHT[3:]), (LAST, LAST), (rows((20_000, 0, "")),) * 2]
+    found, _ = run(streams, counted, batches, "counted")
+    expected: dict[datetime.datetime, int] = {}
+    for row in oracle_rows(LEFT, RIGHT, "left.x = right.x", MINUTE, "left"):
+        minute = row[0].replace(second=0)
+        expected[minute] = expected.get(minute, 0) + 1
+    assert {row[0].start: row[1] for row in found if row[0].start < at(9_000)} == expected
+
+
+def test_a_second_join_takes_the_first_ones_result(streams):
+    options: dict[str, Any] = {"left_time": "ts", "right_time": "ts", "workers": 2, "window": MINUTE}
+    frames = {side: streams.frame(side) for side in ("left", "right")}
+    first = window_join(
+        frames["left"], frames["right"], "left.x = right.x", how="left", lateness="10 seconds", **options
+    )
+    third = streams.frame("right").withColumnsRenamed({"ts": "at", "x": "y", "name": "tag"})
+    second = window_join(
+        first, third, "left.x = right.y", **{**options, "right_time": "at"}, lateness="10 seconds"
+    ).select("ts", "name", "name_right", "tag")
+    batches = [(LEFT[:3], RIGHT[:3]), (LEFT[3:], RIGHT[3:]), (LAST, LAST), (rows((20_000, 0, "")),) * 2]
+    found, _ = run(streams, second, batches, "second")
+    expected = [
+        (row[0], row[2], row[5], r[2])
+        for row in oracle_rows(LEFT, RIGHT, "left.x = right.x", MINUTE, "left")
+        for r in RIGHT
+        if row[1] is not None and row[1] == r[1] and abs((r[0] - row[0]).total_seconds()) <= 60
+    ]
+    assert [row for row in found if row[0] < at(9_000)] == sorted(expected, key=repr)
+
+
+def test_results_are_written_in_time_order(streams):
+    result = window_join(
+        streams.frame("left"), streams.frame("right"), NEAR, window=MINUTE, left_time="ts", right_time="ts",
+        lateness="30 seconds", order="timestamp", workers=2,
+    )  # fmt: skip
+    seen: list[tuple[Any, ...]] = []
+
+    def write(frame: DataFrame, _batch: int) -> None:
+        seen.extend(tuple(row) for row in frame.collect())
+
+    query = (
+        result.writeStream.foreachBatch(in_time_order("ts", "ts_right", write))
+        .option("checkpointLocation", str(streams.folder / "checkpoint"))
+        .start()
+    )
+    try:
+        for left, right in [(LEFT[:3], RIGHT[:2]), (LEFT[3:], RIGHT[2:]), (LAST, LAST)]:
+            streams.put(left, right)
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    times = [max(row[0], row[3]) for row in seen]
+    assert times == sorted(times)
+    assert sorted(seen, key=repr) == oracle_rows(LEFT, RIGHT, NEAR, MINUTE)
+
+
+def test_integer_times_are_joined_as_streams_too(spark, tmp_path):
+    streams = Streams(spark, tmp_path, "ts BIGINT, x INT")
+    result = window_join(
+        streams.frame("left"), streams.frame("right"), "left.x = right.x", window=5, left_time="ts",
+        right_time="ts", lateness=3, how="left", workers=2,
+    )  # fmt: skip
+    batches = [([(100, 1), (104, 2)], [(103, 1)]), ([(150, 9)], [(150, 8)]), ([(900, 9)], [(900, 8)])]
+    found, _ = run(streams, result, batches, "integers")
+    assert [row for row in found if row[0] < 900] == [
+        (100, 1, 103, 1), (104, 2, None, None), (150, 9, None, None)
+    ]  # fmt: skip
+
+
+# Refusals: each names what was given and what is allowed.
+
+
+def frames(spark: SparkSession, tmp_path: Path) -> tuple[DataFrame, DataFrame]:
+    streams = Streams(spark, tmp_path)
+    return streams.frame("left"), streams.frame("right")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"how": "outer"}, "how is 'outer'; allowed: inner, left, right, full, semi, anti"),
+        ({"order": "punctuated"}, "order is 'punctuated'; allowed: any, timestamp"),
+        ({"partitioning": "round"}, "partitioning is 'round'; allowed: auto, hash, matrix"),
+        ({"workers": 0}, "workers is 0; allowed: a whole number from 1 on"),
+        ({"lateness": None}, r"left has no watermark on 'ts'.*lateness=.*withWatermark\('ts'"),
+        ({"lateness": 5}, "lateness is 5, but the time columns are timestamps"),
+        ({"lateness": "-1 s"}, "can not be negative"),
+        ({"left_time": "at"}, "left_time is 'at', which is no column of left"),
+        ({"left_time": "name"}, "left_time 'name' has type"),
+        ({"window": "-5 s"}, "a window can not be negative"),
+        ({"window": 5}, "is the plain number 5, but the time columns are timestamps"),
+        ({"index": "btree"}, "index is 'btree'; allowed: auto, scan"),
+        ({"on": "left.z = right.x"}, "z"),
+        ({"on": NEAR, "partitioning": "hash"}, "partitioning is 'hash', but the predicate has no equality"),
+        ({"suffix": ""}, "would become 'ts', which is taken"),
+    ],
+)
+def test_refusals(spark, tmp_path, change, message):
+    left, right = frames(spark, tmp_path)
+    options = {
+        "on": "left.x = right.x", "window": MINUTE, "left_time": "ts", "right_time": "ts", "lateness": "1 s"
+    } | change  # fmt: skip
+    with pytest.raises(sj.StreamJoinError, match=message):
+        window_join(left, right, options.pop("on"), **options)
+
+
+def test_a_stream_and_a_table_are_refused(spark, tmp_path):
+    left, _ = frames(spark, tmp_path)
+    table = spark.createDataFrame(RIGHT, SCHEMA)
+    join: Callable[..., DataFrame] = window_join
+    with pytest.raises(sj.SpecError, match=r"left is a stream and right is a table.*stream-static join"):
+        join(left, table, "left.x = right.x", window=MINUTE, left_time="ts", right_time="ts")
+    with pytest.raises(sj.SpecError, match="right is a list: give a Spark DataFrame"):
+        join(table, RIGHT, "left.x = right.x", window=MINUTE, left_time="ts", right_time="ts")
