@@ -28,7 +28,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from streamjoin.spark.processor import JoinProcessor
 from streamjoin.spark.task import JoinTask
-from streamjoin.spark.window_join import assemble, prepare
+from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked
 
 SEED = 20_260_101
 DOMAIN = 10_000  # of x, y, a, b
@@ -104,9 +104,10 @@ def streams(session: SparkSession, folder: Path) -> tuple[DataFrame, DataFrame]:
 def band_join(session: SparkSession, folder: Path, window: str) -> tuple[JoinTask, dict[str, DataFrame]]:
     """The papers' join over the files."""
     left, right = streams(session, folder)
-    return prepare(
-        left, right, BAND, window, "ts", "ts", "inner", "1 second", None, "any", "auto", "auto", "_right"
+    task = make_task(
+        spec_of(left, right, BAND, window, "ts", "ts"), "inner", "any", "auto", "auto", workers=2
     )
+    return watermarked(task, left, right, "1 second")
 
 
 class Drop(StatefulProcessor):

@@ -26,7 +26,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from streamjoin.spark.processor import JoinProcessor
-from streamjoin.spark.window_join import assemble, prepare
+from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers can not import this file
 
@@ -86,10 +86,8 @@ def joined(spark: SparkSession, folder: Path, processor: Any = JoinProcessor) ->
         .parquet(str(folder / side))
         for side in ("left", "right")
     )
-    task, frames = prepare(
-        left, right, ON, WINDOW, "ts", "ts", "left", "4 seconds", 2, "any", "auto", "auto", "_right"
-    )
-    return assemble(task, frames, processor)
+    task = make_task(spec_of(left, right, ON, WINDOW, "ts", "ts"), "left", "any", "auto", "auto", workers=2)
+    return assemble(*watermarked(task, left, right, "4 seconds"), processor)
 
 
 def start(result: DataFrame, folder: Path) -> Any:

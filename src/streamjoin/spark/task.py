@@ -70,7 +70,11 @@ class JoinTask:
     def signature(self) -> dict[str, str]:
         """What must not change while a checkpoint is used, in words."""
         spec = self.spec
-        on = spec.on if isinstance(spec.on, str) else f"a callable over {spec.predicate}"
+        on = (
+            spec.on
+            if isinstance(spec.on, str)
+            else f"the function {getattr(spec.on, '__qualname__', spec.on)}"
+        )
         return {
             "on": on,
             "window": ", ".join(f"{side} {spec.side_window(side)}" for side in SIDES),

@@ -71,50 +71,10 @@ def window_join(
     be behind the newest of its side, for sides without `withWatermark`. `workers`: into how many parts the
     join is divided, by default Spark's default parallelism. `how`: inner, left, right, full, semi, anti.
     """
-    task, frames = prepare(
-        left,
-        right,
-        on,
-        window,
-        left_time,
-        right_time,
-        how,
-        lateness,
-        workers,
-        order,
-        partitioning,
-        index,
-        suffix,
-    )
-    return assemble(task, frames)
-
-
-def prepare(
-    left: DataFrame,
-    right: DataFrame,
-    on: Any,
-    window: Any,
-    left_time: str,
-    right_time: str,
-    how: str,
-    lateness: Duration | None,
-    workers: int | None,
-    order: str,
-    partitioning: str,
-    index: str,
-    suffix: str,
-) -> tuple[JoinTask, dict[str, DataFrame]]:
-    """The join as its workers know it, and both sides with a watermark, if they are streams."""
-    streaming = _check_frames(left, right)
-    spec = _spec(left, right, on, window, left_time, right_time, suffix)
+    _check_frames(left, right)
+    spec = spec_of(left, right, on, window, left_time, right_time, suffix)
     task = make_task(spec, how, order, index, partitioning, _check_workers(left, workers))
-    frames = {"left": left, "right": right}
-    if streaming:
-        slack, marks = _slack(frames, spec, lateness)
-        raw = tuple(side for side in SIDES if not marks[side].from_join)
-        task = replace(task, slack_ms=slack, watermarked=raw)
-        frames = {side: _watermarked(frames[side], spec, side, marks[side]) for side in SIDES}
-    return task, frames
+    return assemble(*watermarked(task, left, right, lateness))
 
 
 def assemble(
@@ -134,8 +94,8 @@ def assemble(
 # Checks
 
 
-def _check_frames(left: DataFrame, right: DataFrame) -> bool:
-    """Whether both are streams; an error unless both are or none is."""
+def _check_frames(left: DataFrame, right: DataFrame) -> None:
+    """Both must be streams, or none."""
     for side, frame in (("left", left), ("right", right)):
         if not isinstance(frame, DataFrame):
             raise SpecError(f"{side} is a {type(frame).__name__}: give a Spark DataFrame")
@@ -145,7 +105,6 @@ def _check_frames(left: DataFrame, right: DataFrame) -> bool:
             f"{stream} is a stream and {table} is a table: a window join needs two streams, or two tables. "
             "To join a stream with a table use Spark's own stream-static join, stream.join(table, condition)"
         )
-    return bool(left.isStreaming)
 
 
 def _check_workers(frame: DataFrame, workers: int | None) -> int:
@@ -156,9 +115,16 @@ def _check_workers(frame: DataFrame, workers: int | None) -> int:
     return workers
 
 
-def _spec(
-    left: DataFrame, right: DataFrame, on: Any, window: Any, left_time: str, right_time: str, suffix: str
+def spec_of(
+    left: DataFrame,
+    right: DataFrame,
+    on: Any,
+    window: Any,
+    left_time: str,
+    right_time: str,
+    suffix: str = "_right",
 ) -> JoinSpec:
+    """What is to be joined, with the columns of the DataFrames as Arrow knows them."""
     zone = left.sparkSession.conf.get("spark.sql.session.timeZone")
     schemas = [to_arrow_schema(frame.schema, timezone=zone) for frame in (left, right)]
     if not isinstance(window, (TimeWindow, RowWindow, tuple)):
@@ -198,6 +164,19 @@ class Mark:
     delay_ms: int
     added: bool
     from_join: bool = False
+
+
+def watermarked(
+    task: JoinTask, left: DataFrame, right: DataFrame, lateness: Duration | None
+) -> tuple[JoinTask, dict[str, DataFrame]]:
+    """Both sides with a watermark, and the task that knows how far it lags; tables need none."""
+    frames = {"left": left, "right": right}
+    if not left.isStreaming:
+        return task, frames
+    slack, marks = _slack(frames, task.spec, lateness)
+    raw = tuple(side for side in SIDES if not marks[side].from_join)
+    frames = {side: _watermarked(frames[side], task.spec, side, marks[side]) for side in SIDES}
+    return replace(task, slack_ms=slack, watermarked=raw), frames
 
 
 def _slack(
@@ -342,7 +321,7 @@ def _with_event_time(rows: DataFrame, task: JoinTask) -> DataFrame:
 
 
 def in_time_order(
-    left_time: str, right_time: str | None, write: Callable[[DataFrame, int], None]
+    left_time: str, right_time: str, write: Callable[[DataFrame, int], None]
 ) -> Callable[[DataFrame, int], None]:
     """For `foreachBatch` of an inner join with `order="timestamp"`: `write` gets each micro-batch in result order.
 
@@ -352,7 +331,7 @@ def in_time_order(
     """
 
     def sort_and_write(batch: DataFrame, batch_id: int) -> None:
-        left, right = F.col(_quoted(left_time)), F.col(_quoted(right_time or left_time))
+        left, right = F.col(_quoted(left_time)), F.col(_quoted(right_time))
         ties = [F.col(_quoted(f.name)) for f in batch.schema if _is_hashable(f.dataType)]
         ordered = batch.orderBy(F.greatest(left, right), left <= right, F.least(left, right), *ties)
         write(ordered, batch_id)
