@@ -42,11 +42,11 @@ def is_right(name: str) -> bool:
     """Match rate 1 and 1/3, invalid tuples, a slow reader, the smallest buffers."""
     design = DESIGNS[name]
     smallest = 2 if name == "handshake" else 3
-    p = design.parameters(
-        cores=3, left_segment=6, right_segment=6, core_fifo=smallest, merger_fifo=2, lanes=1
-    )
     dice = random.Random(7)
-    for keys in (1, 3):
+    for segment, keys in ((6, 1), (2, 1), (2, 3)):
+        p = design.parameters(
+            cores=3, left_segment=segment, right_segment=segment, core_fifo=smallest, merger_fifo=2, lanes=1
+        )
         left, right = (
             Stream(
                 [dice.randrange(keys) for _ in range(16)],
