@@ -1,14 +1,14 @@
 """What index="auto" costs beside every fixed index, over predicates, key patterns, window and batch sizes.
 
 A cell is one window in its steady state: full, and a push brings `batch` probes of the other side and `batch` new
-tuples, and lets as many expire. The clock runs over probe, insert and expire of the window alone; what is the same for every
-index (Arrow in and out, residual conditions, result rows) is left out, so a difference can not hide behind it. All
-rivals of a cell meet the same data, in turns, after pushes that warm them up; the best round of each counts. A rival that
-took HOPELESS times as long as the best one is left out of larger batches, where it falls behind further.
+tuples, and lets as many expire. The clock runs over probe, insert and expire of the window alone; what is the same for
+every index (Arrow in and out, residual conditions, result rows) is left out, so that no difference can hide behind it.
+All rivals of a cell meet the same data, in turns, after pushes that warm them up; the best round of each counts. A
+rival that took HOPELESS times as long as the best is not measured further, a scan not even with larger batches.
 
-Keys: `uniform`; `increasing`, where a stored key is greater than all before it and probes ask for any key of the window;
-`skewed`, 99 % of the keys in 1 % of the range (rank-size). Equalities, narrow and 2-D bands find about one to four
-tuples a probe; the wide band and the inequality a 64th of the window, as far as a push then finds no more than a million pairs.
+Keys: `uniform`; `increasing`, where each stored key is greater than all before and probes ask for any of the window;
+`skewed`, 99 % of the keys in 1 % of the range (rank-size). Equalities, narrow and 2-D bands find about two tuples a
+probe; the wide band and the inequality a 64th of the window, as long as a push finds no more than a million pairs.
 
 CHOOSER_CLASSES=equi,band measures a part of the grid and keeps the stored rows of the rest.
 """
@@ -29,20 +29,21 @@ import pyarrow as pa
 
 import streamjoin as sj
 from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.adaptive import AdaptiveWindow
 from streamjoin.index.chain import ChainWindow
 from streamjoin.index.protocol import Reach, Tuples, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.planner import Plan, make_plan, make_window
+from streamjoin.planner import Plan, compile_plan, make_plan, make_window
 
 SEED = 20180416
 WINDOWS = (1 << 10, 1 << 14, 1 << 18, 1 << 21)
 BATCHES = (1, 64, 1024, 16_384)
 PATTERNS = ("uniform", "increasing", "skewed")
 FIXED = ("scan", "hash", "bisort", "raptable", "wibtree")
-ROUNDS, ROUND_SECONDS = 7, 0.012
+ROUNDS, ROUND_SECONDS = 6, 0.012
 HOPELESS = 3.0
-WARM_UP = 100_000  # tuples, a push counting as 256 more
+WARM_UP = 70_000  # tuples, a push counting as 256 more
 MOST_PAIRS = 1_000_000
 TARGET = 1.10
 STORED = Path(__file__).parent / "results" / "chooser.json"
@@ -116,7 +117,7 @@ class Data:
         return self.random.integers(0, self.range, count, dtype=np.int32)
 
     def _rising(self, places: Array) -> Array:
-        """The key of the tuple at a place: it grows by the range over a window, and starts again far too late to matter."""
+        """The key of the tuple at a place: it grows by the range over a window, and starts again very late."""
         step = (
             max(1, round(self.range / self.window)) if self.range >= self.window else self.range / self.window
         )
@@ -155,64 +156,56 @@ class Data:
 @cache
 def plan_of(on: str, index: str) -> Plan:
     spec = sj.JoinSpec(LEFT, RIGHT, on, sj.TimeWindow(1), "ts", "ts")
-    return make_plan(spec, "auto", index, None, "any")
+    plan = make_plan(spec, "auto", index, None, "any")
+    compile_plan(plan)
+    return plan
+
+
+def prepared(program: WindowProgram, rows: dict[str, Array], side: str) -> Tuples:
+    """Rows in the role that their side has for the left window, numbered by their place in the stream."""
+    read = program.stored_columns if side == "left" else program.probe_columns
+    data = {c: to_column_data(pa.array(rows[c.name]), c.type) for c in read}
+    ts, count = rows["ts"], len(rows["ts"])
+    stored = program.prepare_stored(data, count) if side == "left" else {}
+    probing = program.prepare_probe(data, count) if side == "right" else {}
+    return Tuples(ts, ts, np.zeros(count, np.int32), stored, probing, nulls=False)
+
+
+Push = tuple[Tuples, Reach, Tuples, Reach]
+
+
+def some_pushes(data: Data, program: WindowProgram, count: int, batch: int) -> list[Push]:
+    """Probes and their reach, new tuples, and what is out of reach then."""
+    made = []
+    for _ in range(count):
+        probes = prepared(program, data.probing(batch), "right")
+        reach = Reach(np.full(batch, data.at - data.window), np.full(batch, data.at))
+        tuples = prepared(program, data.stored(batch), "left")
+        data.at += batch
+        made.append((probes, reach, tuples, Reach(np.array([data.at - data.window]), np.array([data.at]))))
+    return made
 
 
 class Rival:
     """One way to keep the left window."""
 
-    def __init__(self, kind: Class, index: str, window: int):
-        self.plan, self.size = plan_of(kind.on, index), window
-        self.program = self.plan.programs["left"]
+    def __init__(self, kind: Class, index: str):
+        self.plan = plan_of(kind.on, index)
         self.window: WindowIndex = make_window(self.plan, "left")
         self.pairs = PairBuffer(65_536)
         self.best = np.inf
 
-    def prepare(self, rows: dict[str, Array], side: str, first: int) -> Tuples:
-        read = self.program.stored_columns if side == "left" else self.program.probe_columns
-        data = {c: to_column_data(pa.array(rows[c.name]), c.type) for c in read}
-        count = len(rows["ts"])
-        roles = (
-            (self.program.prepare_stored(data, count), {})
-            if side == "left"
-            else ({}, self.program.prepare_probe(data, count))
-        )
-        return Tuples(rows["ts"], np.arange(first, first + count), np.zeros(count, np.int32), *roles, False)
-
-    def push(self, probes: Tuples, reach: Reach, tuples: Tuples, past: Reach) -> None:
-        self.pairs.count = 0
-        for _ in self.window.probe(probes, reach, self.pairs):
-            pass
-        self.window.insert(tuples, RANK)
-        self.window.expire(past)
-
-    def measure(self, pushes: list[tuple[Any, ...]]) -> float:
+    def measure(self, pushes: list[Push]) -> float:
         """Seconds a push."""
-        made = [
-            (
-                self.prepare(probing, "right", 0),
-                reach,
-                self.prepare(stored, "left", int(stored["ts"][0])),
-                past,
-            )
-            for probing, reach, stored, past in pushes
-        ]
+        window, pairs = self.window, self.pairs
         started = time.perf_counter()
-        for push in made:
-            self.push(*push)
-        return (time.perf_counter() - started) / len(made)
-
-
-def some_pushes(data: Data, count: int, batch: int) -> list[tuple[Any, ...]]:
-    made = []
-    for _ in range(count):
-        probing = data.probing(batch)
-        low, high = np.full(batch, data.at - data.window), np.full(batch, data.at)
-        stored = data.stored(batch)
-        data.at += batch
-        past = Reach(np.array([data.at - data.window]), np.array([data.at]))
-        made.append((probing, Reach(low, high), stored, past))
-    return made
+        for probes, reach, tuples, past in pushes:
+            pairs.count = 0
+            for _ in window.probe(probes, reach, pairs):
+                pass
+            window.insert(tuples, RANK)
+            window.expire(past)
+        return (time.perf_counter() - started) / len(pushes)
 
 
 def cell(
@@ -220,23 +213,28 @@ def cell(
 ) -> tuple[dict[str, float], str]:
     """Microseconds a push for each rival, and what auto had chosen at the end."""
     data = Data(kind, pattern, window, batch)
-    rivals = {name: Rival(kind, name, window) for name in (*names, "auto")}
-    fill = data.stored(window)
+    rivals = {name: Rival(kind, name) for name in (*names, "auto")}
+    program = rivals["auto"].plan.programs["left"]
+    fill = prepared(program, data.stored(window), "left")
     data.at = window
     for rival in rivals.values():
-        rival.window.insert(rival.prepare(fill, "left", 0), RANK)
+        rival.window.insert(fill, RANK)
     # So many pushes that auto has looked at its costs; what is hopeless by then is not measured any further.
     live = dict(rivals)
-    for count in (2, max(4, WARM_UP // (256 + batch))):
-        pushes = some_pushes(data, count, batch)
+    for count in (
+        2,
+        max(4, WARM_UP // (256 + batch)),
+    ):  # the first ones bring code and memory into the caches
+        pushes = some_pushes(data, program, count, batch)
         times = {name: rival.measure(pushes) for name, rival in live.items()}
-        live = {n: r for n, r in live.items() if n == "auto" or times[n] < HOPELESS * min(times.values())}
-        for name, seconds in times.items():
-            rivals[name].best = seconds
+    for name, seconds in times.items():
+        rivals[name].best = seconds
+    live = {n: r for n, r in live.items() if n == "auto" or times[n] < HOPELESS * min(times.values())}
     for rival in live.values():
         rival.best = np.inf
     for _ in range(ROUNDS):
-        pushes = some_pushes(data, int(np.clip(ROUND_SECONDS / min(times.values()), 2, 400)), batch)
+        fitting = int(np.clip(ROUND_SECONDS / min(times.values()), 2, 300))
+        pushes = some_pushes(data, program, fitting, batch)
         for rival in live.values():
             rival.best = min(rival.best, rival.measure(pushes))
     return {name: rival.best * 1e6 for name, rival in rivals.items()}, chosen_by(rivals["auto"].window)
@@ -276,7 +274,18 @@ def run(quick: bool) -> dict[str, Any]:
     if STORED.exists() and not quick:
         rows = [row for row in json.loads(STORED.read_text())["rows"] if row["class"] not in asked]
     for name in asked:
-        for row in rows_of(name, quick):
-            print(json.dumps(row), flush=True)
-            rows.append(row)
-    return {"rows": rows, "summary": {"worst_ratio": max(row["ratio"] for row in rows)}}
+        rows += rows_of(name, quick)
+    ratios = [row["ratio"] for row in rows]
+    worst = max(rows, key=lambda row: row["ratio"])
+    return {
+        "rows": rows,
+        "summary": {
+            "cells": len(rows),
+            "target": TARGET,
+            "within_target": sum(ratio <= TARGET for ratio in ratios),
+            "worst_ratio": worst["ratio"],
+            "worst_cell": {name: worst[name] for name in ("class", "pattern", "window", "batch", "chosen")},
+            "median_ratio": float(np.median(ratios)),
+            "best_fixed": {name: sum(row["best"] == name for row in rows) for name in FIXED},
+        },
+    }

@@ -21,7 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin.codegen.columns import ColumnData, one_array, to_column_data
+from streamjoin.index.adaptive import AdaptiveWindow
+from streamjoin.index.chain import ChainWindow
 from streamjoin.index.protocol import Tuples
+from streamjoin.index.scan import ScanWindow
 from streamjoin.index.sliding import SlidingColumns
 from streamjoin.payload import PayloadStore, Rows, restored, storage_schema
 from streamjoin.planner import TOPOLOGIES, Plan, compile_plan, explain_plan, make_plan, make_window
@@ -29,7 +32,7 @@ from streamjoin.results import ResultBuffer
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, SpecError, StreamJoinError
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.stats import LatencyRecorder, Stats
+from streamjoin.stats import IndexStats, LatencyRecorder, Stats, SubwindowStats
 from streamjoin.streams import Source, Sources, as_batch, as_ticks, event_times
 from streamjoin.topologies.protocol import OTHER, Matches, Topology
 
@@ -412,6 +415,8 @@ class Join:
             window_bytes=sum(window.nbytes for window in windows.values()),
             worker_comparisons=self._topology.comparisons,
             latency=self._latency.histogram(),
+            left_index=index_stats(windows["left"]),
+            right_index=index_stats(windows["right"]),
         )
 
     # Guards
@@ -467,6 +472,25 @@ def _fetch(
         view = results.payload[side].view()
     rows = view.take(ids, pa.schema([schemas[side].field(column.name) for column in columns]))
     return {column: to_column_data(rows.column(column.name), column.type) for column in columns}
+
+
+def index_stats(window: object) -> IndexStats:
+    """What a window is made of."""
+    inner = window.window if isinstance(window, AdaptiveWindow) else window
+    parts: tuple[SubwindowStats, ...] = ()
+    if isinstance(inner, ScanWindow):
+        reason = "few comparisons a push" if inner is not window else "the plan's choice"
+        parts = (SubwindowStats("scan", inner.program.method, len(inner), len(inner), reason),)
+    elif isinstance(inner, ChainWindow):
+        parts = tuple(
+            SubwindowStats(
+                link.choice.structure, link.access.condition, link.count, link.capacity, link.choice.reason
+            )
+            for link in inner.links
+        )
+    if isinstance(window, (AdaptiveWindow, ChainWindow)):
+        return IndexStats(parts, tuple(window.workload.changes))
+    return IndexStats(parts)
 
 
 def join_tables(

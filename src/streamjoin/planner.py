@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from streamjoin.codegen.programs import WindowProgram, has_one_key, has_two_ends, is_equality
-from streamjoin.index.adaptive import AdaptiveWindow
+from streamjoin.index.adaptive import AdaptiveWindow, scanned_up_to
 from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chain import ChainWindow
 from streamjoin.index.chooser import BandChoice, EqualityChoice, FixedChoice, Structure
@@ -20,9 +20,9 @@ from streamjoin.semantics.analysis import AccessPath, Analysis, analyse, describ
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import IndexNotApplicableError, SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.topologies.celljoin import CellJoin
 from streamjoin.topologies.handshake import Handshake
 from streamjoin.topologies.low_latency_handshake import LowLatencyHandshake
-from streamjoin.topologies.celljoin import CellJoin
 from streamjoin.topologies.panjoin import PanJoin
 from streamjoin.topologies.protocol import MakeTopology
 from streamjoin.topologies.scalejoin import ScaleJoin
@@ -44,6 +44,7 @@ STRUCTURES: dict[str, tuple[Structure, bool]] = {
     "wibtree": (WiBTreeSubwindow, False),
 }
 INDEXES = ("scan", *STRUCTURES)
+EXPLAINED_BATCHES = (1, 64, 1_024)
 MOST_WORKERS = 64
 ORDERS = ("any", "punctuated", "timestamp")
 
@@ -200,6 +201,26 @@ def _method(plan: Plan, side: str) -> str:
     return f"{name} index{', scanned while it is small' if plan.adaptive else ''}"
 
 
+def _index_reasons(plan: Plan) -> list[str]:
+    """What windows that are left to us become, and when."""
+    if not plan.adaptive:
+        return []
+    reasons = []
+    for side in SIDES:
+        if plan.index[side] != "scan":
+            program = plan.programs[side]
+            sizes = [f"{scanned_up_to(program, batch):,} at {batch:,}" for batch in EXPLAINED_BATCHES]
+            reasons.append(
+                f"{side} window: scanned up to about {', '.join(sizes)} rows a push, if few match; less if many do"
+            )
+            reasons.append(f"{side} window: then {_chooser(plan, side).text}; chosen anew for each subwindow")
+    if reasons:
+        reasons.append(
+            "raptable and wibtree are for whoever asks: bisort was never far behind where measured"
+        )
+    return reasons
+
+
 def explain_plan(plan: Plan) -> str:
     """The plan as text: predicate, split, windows, and how it is run."""
     spec = plan.spec
@@ -214,5 +235,5 @@ def explain_plan(plan: Plan) -> str:
         length = f"{window.size:,} rows" if window.rows else f"{window.size:,} {unit}"
         lines.append(f"{side} window".ljust(13) + f"{length}; {_method(plan, side)}")
     lines.append(f"order        {plan.order}")
-    lines += [f"plan         {reason}" for reason in plan.reasons]
+    lines += [f"plan         {reason}" for reason in [*plan.reasons, *_index_reasons(plan)]]
     return "\n".join(lines)

@@ -27,11 +27,38 @@ class LatencyHistogram:
 
 
 @dataclass(frozen=True)
+class SubwindowStats:
+    """A part of a window: how tuples are found in it, by which condition, and why."""
+
+    structure: str
+    condition: str
+    tuples: int
+    capacity: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class IndexStats:
+    """What a window is made of, oldest part first, and how the choice has changed lately."""
+
+    subwindows: tuple[SubwindowStats, ...] = ()
+    changes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [
+            f"{part.structure} on {part.condition}, {part.tuples:,} of {part.capacity:,} tuples: {part.reason}"
+            for part in self.subwindows
+        ]
+        return "\n".join([*lines, *(f"changed to {change}" for change in self.changes)])
+
+
+@dataclass(frozen=True)
 class Stats:
     """Counts since the join was opened, and sizes now. Windows and buffers are in tuples or rows.
 
     `left_window` and `right_window` count the tuples held; an indexed window lets whole subwindows expire, so it
     holds somewhat more than can still match. `comparisons` are pairs compared, by an index candidates found.
+    `left_index` and `right_index` tell what the windows are made of, where the topology has one a side.
     """
 
     left_tuples: int
@@ -47,6 +74,8 @@ class Stats:
     window_bytes: int
     worker_comparisons: tuple[int, ...]
     latency: LatencyHistogram = field(repr=False)
+    left_index: IndexStats = field(default=IndexStats(), repr=False)
+    right_index: IndexStats = field(default=IndexStats(), repr=False)
 
     @property
     def tuples(self) -> int:

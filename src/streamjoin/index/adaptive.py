@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -29,7 +28,6 @@ PART_BETWEEN_CHANGES = 2
 # A push is as much work as so many tuples. Costs are looked at after FEWEST_TUPLES, then twice as many, ..., at last
 # after so many each time.
 PUSH, LONGEST_PAUSE = 256, 65_536
-CHANGES_KEPT = 16
 
 
 class AdaptiveWindow:
@@ -37,10 +35,7 @@ class AdaptiveWindow:
 
     def __init__(self, program: WindowProgram, choose: FixedChoice):
         self.program, self.choose, self.workload = program, choose, Workload()
-        sizes = [int(band.dtype[1:]) / 4 for clause in program.shapes for band in clause]
-        # What meeting a tuple costs a scan: the widest band decides how many it meets at once.
-        self._comparison = 0.75 * max(sizes) + 0.25 * sum(sizes)
-        self.changes: deque[str] = deque(maxlen=CHANGES_KEPT)
+        self._comparison = comparison(program)
         self.window: WindowIndex = ScanWindow(program)
         self._indexed = False
         self._done = 0  # tuples and pushes since the last change, up to the last look at the costs
@@ -66,12 +61,12 @@ class AdaptiveWindow:
 
     def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
         self.window.insert(tuples, rank)
-        self._left -= PUSH + len(tuples)
+        self._left -= PUSH + len(tuples.ts)
         if self._left < 0:
-            self._reconsider(rank)
+            self._reconsider(len(self) - len(tuples), rank)
 
     def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
-        if not self._indexed and len(probes):
+        if not self._indexed:
             self.workload.observe(probes)
         return self.window.probe(probes, reach, pairs, team)
 
@@ -81,25 +76,25 @@ class AdaptiveWindow:
     def clear(self) -> None:
         self.window.clear()
 
-    def _reconsider(self, rank: np.ndarray) -> None:
-        """Change over if the other way is cheaper by now; O(1) a tuple."""
+    def _reconsider(self, size: int, rank: np.ndarray) -> None:
+        """Change over if the other way is cheaper by now for a window that probes met with `size` tuples; O(1) a
+        tuple."""
         self._done += self._pause - self._left
         self._left = self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        size = len(self)
-        if self._done < size // PART_BETWEEN_CHANGES:
+        if self._done < len(self) // PART_BETWEEN_CHANGES:
             return
-        scanned, worth = self._costs()
+        scanned, worth = self._costs(size)
         indexed = size >= FEWEST_TUPLES and scanned > (worth / CLEARLY_CHEAPER if self._indexed else worth)
         if indexed != self._indexed:
-            self.changes.append(
+            self.workload.changes.append(
                 f"{'indexed' if indexed else 'scanned'} from {size:,} tuples on, probed by {self.workload.batch:,.0f}"
                 f" at a time: a push costs a scan {scanned:,.0f} comparisons, an index as much as {worth:,.0f}"
             )
             self._change(indexed, rank)
 
-    def _costs(self) -> tuple[float, float]:
+    def _costs(self, size: int) -> tuple[float, float]:
         """What a push costs a scan, and an index more than a scan of nothing, in comparisons."""
-        size, batch = len(self), self.workload.batch
+        batch = self.workload.batch
         found, candidates = self.choose.selectivity(self.window, self.workload)
         scanned = batch * size * (self._comparison + COMPARISONS_WORTH_A_PAIR * found)
         checked = (
@@ -118,6 +113,18 @@ class AdaptiveWindow:
             self.window.insert(in_total_order(old.tuples(), rank), rank)
         self.window.comparisons = old.comparisons
         self._indexed, self._done = indexed, 0
+
+
+def comparison(program: WindowProgram) -> float:
+    """What meeting a tuple costs a scan: the widest band decides how many it meets at once."""
+    sizes = [int(band.dtype[1:]) / 4 for clause in program.shapes for band in clause]
+    return 0.75 * max(sizes) + 0.25 * sum(sizes)
+
+
+def scanned_up_to(program: WindowProgram, batch: int) -> int:
+    """The window, in tuples, from which on an index is cheaper for pushes of so many, if few of them match."""
+    worth = COMPARISONS_WORTH_AN_INDEX * (1 + batch / SMALL_BATCH)
+    return max(FEWEST_TUPLES, round(worth / (batch * comparison(program))))
 
 
 def in_total_order(tuples: Tuples, rank: np.ndarray) -> Tuples:

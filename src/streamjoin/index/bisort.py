@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -230,9 +230,9 @@ class BISortSubwindow:
         for run in (self._main, self._buffer):
             if not run.count:
                 continue
-            probes = Probes(lows, highs, start, stop)
+            probes: tuple[Any, ...] = lows, highs, start, stop, NO_ORDER, False  # less to make than `Probes`
             if run.keys.nbytes > SORT_BYTES and len(lows) * SORT_SHARE >= run.count:
-                probes = self._in_order(probes, run.count)
+                probes = self._in_order(Probes(lows, highs, start, stop), run.count)
             held = run.keys, run.slots, run.index, run.count, self._oldest, self._newest
             cursor = np.zeros(CURSOR_SIZE, np.int64)
             while cursor[0] != DONE:

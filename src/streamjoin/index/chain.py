@@ -26,7 +26,7 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import BandShape
 
 SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
-SHARE = 4  # a new subwindow is made for this part of what the window holds, and for a batch at least
+SHARE = 4  # a new subwindow is made for this part of what the window holds
 SHARED_LOOKUPS = 32_768  # that one thread has to make before another is worth waking up
 
 
@@ -60,6 +60,7 @@ class ChainWindow:
         self.comparisons = 0  # candidates that subwindows found
         self._key_names = [f"key{number}" for number in range(key_count)]
         self._links: deque[Link] = deque()
+        self._kind: tuple[str, str] | None = None  # structure and condition of the newest
         self._gone = 0  # rows dropped so far
         self._disorder = 0  # the last row that came with a smaller ts than the one before it
         self._rows = TupleColumns()
@@ -103,14 +104,21 @@ class ChainWindow:
             return last
         if last is not None:
             last.subwindow.seal()
-        wanted = max(len(self) // SHARE, int(self.workload.batch))
-        capacity = min(max(SMALLEST, 1 << wanted.bit_length()), LARGEST)
+        capacity = min(max(SMALLEST, 1 << (len(self) // SHARE).bit_length()), LARGEST)
         choice = self.choose(capacity, self._rows.live(), self.workload)
         previous = last.subwindow if last is not None and last.access is choice.access else None
         subwindow = choice.make(capacity, choice.access.dtype, previous)
         first = self._gone if last is None else last.first + last.count
         self._links.append(Link(subwindow, choice, capacity, first))
+        self._note(choice)
         return self._links[-1]
+
+    def _note(self, choice: Choice) -> None:
+        """Remember that the choice has changed, if it has."""
+        kind = choice.structure, choice.access.condition
+        if kind != self._kind:
+            self._kind = kind
+            self.workload.changes.append(f"{kind[0]} on {kind[1]} at {len(self):,} tuples: {choice.reason}")
 
     def _fill(self, link: Link, ts: np.ndarray, keys: np.ndarray, ok: np.ndarray) -> int:
         """Insert into one link; tuples with a NULL key match nothing and stay out of the index."""

@@ -22,17 +22,20 @@ Structure = Callable[[int, np.dtype, Subwindow | None], Subwindow]
 
 SAMPLED_TUPLES, SPREAD_TUPLES = 1_024, 256  # of the newest, of all
 SAMPLED_BATCHES, PROBES_OF_A_BATCH = 16, 8
-BATCHES_BETWEEN = 8  # samples
+BATCHES_BETWEEN = 32  # samples
+CHANGES_KEPT = 16
 BATCHES_WORTH_HASHING = 16  # to fill a subwindow; fewer are sorted at less cost
 MANY_CANDIDATES = 24  # of one band in a subwindow: from here on two bands are worth a grid
 SAME_WIDTH = 1.5  # a grid whose cells are this much too wide or too narrow is kept
 
 
 class Workload:
-    """What a window has lately been asked: how many probes come at a time, and some of them."""
+    """What a window has lately been asked: how many probes come at a time, and some of them. `changes`: what it became
+    for their sake."""
 
     def __init__(self) -> None:
         self.batch = 0.0
+        self.changes: deque[str] = deque(maxlen=CHANGES_KEPT)
         self._samples: deque[Table] = deque(maxlen=SAMPLED_BATCHES)
         self._skip = 0
 
@@ -42,6 +45,8 @@ class Workload:
         if self._skip >= 0:
             return
         count, known = len(probes), len(self._samples)
+        if not count:
+            return
         self._skip = BATCHES_BETWEEN - 1 if known == SAMPLED_BATCHES else 0
         self.batch += (count - self.batch) / min(known + 1, 4)
         step = -(-count // PROBES_OF_A_BATCH)
@@ -78,6 +83,14 @@ class FixedChoice:
         if recent is None:
             return Choice(self.name, self.structure, self.accesses[0], self._only_reason())
         return self._by_shares(self._shares(held, recent))
+
+    @property
+    def text(self) -> str:
+        """What is chosen, for people."""
+        keys = " or ".join(access.condition for access in self.accesses)
+        return (
+            f"{self.name} on {keys}{', whichever leaves fewer candidates' if len(self.accesses) > 1 else ''}"
+        )
 
     def alternatives(self) -> list[tuple[Structure, Access]]:
         """All that may ever be chosen, as far as compiled code can tell it apart."""
@@ -133,6 +146,10 @@ class EqualityChoice(FixedChoice):
         reason = f"batches of {workload.batch:,.0f} are soon sorted into {capacity:,} tuples; {chosen.reason}"
         return Choice(name, structure, chosen.access, reason)
 
+    @property
+    def text(self) -> str:
+        return f"{super().text}, or {self.sorted[0]} if fewer than {BATCHES_WORTH_HASHING} batches fill a subwindow"
+
     def alternatives(self) -> list[tuple[Structure, Access]]:
         return [*super().alternatives(), *((self.sorted[1], access) for access in self.accesses)]
 
@@ -163,6 +180,15 @@ class BandChoice(FixedChoice):
             reason = f"{first.condition} alone leaves {candidates:,.0f} candidates a probe in a subwindow"
             return Choice("hash", self.hashed, grid, reason)
         return self._by_shares(shares)
+
+    @property
+    def text(self) -> str:
+        grid = (
+            f", or a grid over two from {MANY_CANDIDATES} candidates a probe on"
+            if len(self.accesses) > 1
+            else ""
+        )
+        return super().text + grid
 
     def alternatives(self) -> list[tuple[Structure, Access]]:
         single = [access.band for access in self.accesses if len(self.program.bands_beside(access.band)) == 1]
