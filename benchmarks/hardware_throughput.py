@@ -24,7 +24,6 @@ TARGET = 2.0
 CIRCUITS: dict[str, tuple[str, dict[str, int]]] = {
     "paper": ("handshake", {}),
     "nested loop": ("handshake", {"cores": 1, "left_segment": WINDOW, "right_segment": WINDOW}),
-    "low latency, 1 comparator, 1 lane": ("low-latency", {"comparators": 1, "lanes": 1}),
     "low latency, 2 comparators, 1 lane": ("low-latency", {"comparators": 2, "lanes": 1}),
     "low latency, 2 comparators, 4 lanes": ("low-latency", {"comparators": 2, "lanes": 4}),
 }

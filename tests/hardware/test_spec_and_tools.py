@@ -122,9 +122,12 @@ def test_what_was_not_finished_is_not_in_the_cache(tmp_path, monkeypatch):
         (folder / "half").write_text("")
         raise ToolError("broken")
 
+    def succeed(folder):
+        (folder / "whole").write_text("done")
+
     with pytest.raises(ToolError, match="broken"):
         cached("thing", ["a"], fail)
-    made = cached("thing", ["a"], lambda folder: (folder / "whole").write_text("done"))
+    made = cached("thing", ["a"], succeed)
     assert [path.name for path in made.iterdir()] == ["whole"]
     assert cached("thing", ["a"], fail) == made
 

@@ -188,7 +188,7 @@ def report(
     left: LeftOption = "", right: RightOption = "", rows: RowsOption = None,
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Both designs side by side: cells of both targets and the time a tuple takes, without place and route."""
+    """Both designs side by side: windows, results, and cells on both targets."""
     from streamjoin.hardware.designs import DESIGNS
     from streamjoin.hardware.implementation import SYNTHESIS, synthesise
 

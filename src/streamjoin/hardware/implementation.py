@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -62,14 +61,21 @@ class Routed:
 
 
 def synthesise(design: Any, target: str = "ecp5") -> Resources:
-    """Map the design to the cells of a target. Ten to thirty seconds, whatever the number of cores."""
+    """Map the design to the cells of a target.
+
+    Ten to thirty seconds, whatever the number of cores; the count is kept, so that it is made once.
+    """
+    need("pyosys", "synthesis")
     if target not in SYNTHESIS:
         raise HardwareError(f"target is {target!r}; there are: {', '.join(SYNTHESIS)}")
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        (folder / "design.il").write_text(to_rtlil(design))
+    rtlil = to_rtlil(design)
+
+    def build(folder: Path) -> None:
+        (folder / "design.il").write_text(rtlil)
         yosys(["read_rtlil design.il", SYNTHESIS[target], "tee -o stat.json stat -json"], folder)
-        stat = json.loads((folder / "stat.json").read_text())
+
+    folder = cached("synth", [rtlil, SYNTHESIS[target], metadata.version("pyosys")], build)
+    stat = json.loads((folder / "stat.json").read_text())
     cells = {name: int(count) for name, count in stat["design"]["num_cells_by_type"].items()}
     return Resources(
         luts=sum(LUTS.get(name, 0) * count for name, count in cells.items()),

@@ -37,9 +37,9 @@ def compiler() -> str:
 
 def cache_folder() -> Path:
     """Where built simulators and the tools' own caches are kept; STREAMJOIN_CACHE_DIR moves it."""
-    root = os.environ.get("STREAMJOIN_CACHE_DIR")
-    folder = Path(root) if root else Path.home() / ".cache" / "streamjoin"
-    folder = folder / "hardware"
+    chosen = os.environ.get("STREAMJOIN_CACHE_DIR")
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = (Path(chosen).absolute() if chosen else user / "streamjoin") / "hardware"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
