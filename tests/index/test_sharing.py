@@ -185,7 +185,7 @@ def joined(spec: sj.JoinSpec, pushes: Any, room: int, **how: Any) -> tuple[list[
 
 
 @pytest.mark.parametrize("name", PREDICATES)
-@settings(max_examples=10)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_any_number_of_workers_gives_the_oracles_result(name, data):
     window = data.draw(windows(None))
@@ -209,8 +209,8 @@ def test_any_number_of_workers_gives_the_oracles_result(name, data):
             assert len(stats.worker_comparisons) == workers
             assert sum(stats.worker_comparisons) == stats.comparisons >= 0
             assert min(stats.worker_comparisons) >= 0
-            again, _ = joined(spec, pushes, room, **how)
-            assert again == found, "the same pushes gave another order"
+        again, _ = joined(spec, pushes, room, **how)
+        assert again == found, "the same pushes gave another order"
     assert not threads()
 
 
