@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 
 import streamjoin as sj
 from strategies import push_all
-from streamjoin import planner
+from streamjoin import engine, planner
 from streamjoin.engine import Join
 from streamjoin.runtime.simulator import Simulator, from_seed
 from streamjoin.topologies.handshake import Handshake, HandshakeNode
@@ -99,14 +100,21 @@ def check(
     right: pa.Table,
     order: str,
     seed: int,
-    trace: Callable[[], str] = str,
+    simulator: Simulator | None = None,
 ) -> None:
-    """Push both tables and assert that the result is the oracle's, in its order if that is promised."""
-    turns = random.Random(seed)
-    with join:
+    """Push both tables and assert that the result is the oracle's, in its order if that is promised. Payload is let go
+    as soon as it is not needed."""
+    turns, trace = random.Random(seed), simulator.tail if simulator else str
+
+    def poll_after() -> bool:
+        if simulator:
+            simulator.run(turns.choice([0, 1, 3, 9]))
+        return turns.random() < 0.5
+
+    with join, patch.object(engine, "SLACK_ROWS", 1):
         for side in ("left", "right"):
             join.source(side, "")
-        polled = push_all(join, pushes(left, right, seed), lambda: turns.random() < 0.5)
+        polled = push_all(join, pushes(left, right, seed), poll_after)
         for early, late in itertools.pairwise(polled):
             promise = sj.punctuation(early)
             assert promise is None or all(time >= promise for time in result_times(late)), trace()
@@ -136,5 +144,5 @@ def check_interleaving(topology: str, seed: int, node: Any = None, **changes: An
     join = open_with(
         topology, spec, node, max_results=draw.choice([3, 1000]), executor=simulator, **settings, **options
     )
-    check(join, spec, left, right, order, seed, simulator.tail)
+    check(join, spec, left, right, settings["order"], seed, simulator)
     return join

@@ -69,7 +69,7 @@ def test_every_window_and_index_equals_the_oracle(topology, window, index):
         simulator = Simulator(from_seed(number))
         options = {"batch": 5, "capacity": 2, "index": index, "workers": 1 + 2 * number, "order": order}
         join = open_with(topology, spec, executor=simulator, **options)
-        check(join, spec, left, right, order, number, simulator.tail)
+        check(join, spec, left, right, order, number, simulator)
 
 
 @both

@@ -114,6 +114,10 @@ class Collector:
         by_side = [dict(zip(SIDES, (a[rest] for a in arrays), strict=True)) for arrays in (ids, places)]
         self._waiting = [Found(*by_side)] if len(rest) else []
 
+    def oldest_id(self, side: str) -> int | None:
+        """The smallest id of a side among what waits to be sorted; O(waiting)."""
+        return min((int(found.ids[side].min()) for found in self._waiting), default=None)
+
     def hand_out(self, most: float) -> Matches:
         """The next results, at most `most` of them, or one."""
         if not self._ready:

@@ -258,7 +258,9 @@ class Pipeline(Generic[AnyNode]):
 
     def oldest_id(self, side: str) -> int | None:
         ids = [int(tuples.id.min()) for tuples in self._stamps.held(side)]
-        return min(ids + [sent.least_id for sent in self.in_chain(side)], default=None)
+        ids += [sent.least_id for sent in self.in_chain(side)]
+        waiting = self._collector.oldest_id(side)
+        return min(ids if waiting is None else [*ids, waiting], default=None)
 
     def in_chain(self, side: str) -> Iterable[Sent]:
         """The arrivals of which tuples may be in the chain."""
