@@ -214,7 +214,7 @@ def produce(gate_nodes, table, source, firsts, seconds, values):
         done = kernels.insert(gate_nodes, table, source, firsts[:some], seconds[:some], values, values, done)
         if done < len(firsts):
             kernels.promise(table, source, firsts[done], seconds[done])
-        if done < some and kernels.reclaim(gate_nodes, table) == 0:
+        if done < some and kernels.reclaim(gate_nodes, table) <= 0:
             yield_core()
     kernels.promise(table, source, MOST, MOST)
 

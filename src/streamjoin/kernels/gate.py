@@ -44,7 +44,7 @@ MARK, MARK_SECOND, EPOCH, FRESH, FRESH_END, SEED = range(
 FREE, SEEN = LINE, LINE + 1  # of a source: nodes handed back to it; EPOCH as the reclaimer saw it
 
 LEAST, MOST = -(2**63), 2**63 - 1
-STALE = -1
+STALE = BUSY = -1
 
 
 @inner
@@ -264,20 +264,22 @@ def unlink(nodes, table):
 
 @jit
 def reclaim(nodes, table):
-    """Hand nodes that all readers have passed back to their sources; how many. 0 if another thread is at it.
+    """Hand nodes that all readers have passed back to their sources; how many. BUSY if there may be some, but another
+    thread is at it, or in the middle of an addition that began before they were unlinked: it will soon have ended.
 
     Not from inside an addition. O(nodes passed since the last time).
     """
     if not compare_exchange(table, LOCK, 0, 1):
-        return 0
+        return BUSY
     count = 0
     for _ in range(2):  # what the last call had to leave, then what it unlinks itself
         if table[LIMBO] == END:
             unlink(nodes, table)
         if table[LIMBO] != END and may_hand_back(table):
             count += hand_back(nodes, table)
+    left = table[LIMBO] != END
     store(table, LOCK, 0)  # release: the next reclaimer sees what this one wrote
-    return count
+    return BUSY if left and count == 0 else count
 
 
 @jit
@@ -293,7 +295,8 @@ def relabel(nodes, offset, changes):
 
 
 class Gate:
-    """The two arrays and their sizes. `capacity` is in nodes a source."""
+    """The two arrays and their sizes. `capacity` is in nodes a source; the last node that the slowest reader reached is
+    one of them."""
 
     def __init__(self, sources: int, readers: int, capacity: int):
         if min(sources, readers, capacity) < 1:
@@ -327,7 +330,7 @@ class Gate:
         nodes = self.current[0]
         while True:
             begin = int(insert(nodes, self.table, source, firsts, seconds, values, extras, begin))
-            if begin == len(firsts) or not reclaim(nodes, self.table):
+            if begin == len(firsts) or reclaim(nodes, self.table) == 0:
                 return begin
 
     def promise(self, source: int, first: int, second: int) -> None:
@@ -345,9 +348,10 @@ class Gate:
             if count != STALE:
                 return count
 
-    def consumed(self, reader: int) -> int:
-        """Tuples that a reader has taken; for any thread."""
-        return int(self.table[(2 + reader) * LINE + COUNT])
+    @property
+    def size(self) -> int:
+        """Nodes of all sources."""
+        return len(self.current[0]) // NODE - 1
 
     def grow(self, source: int, capacity: int) -> None:
         """Give a source that is out of fresh nodes that many more. For one who keeps all sources from adding."""

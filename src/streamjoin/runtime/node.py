@@ -170,8 +170,3 @@ class Outbox(Generic[Item]):
         self._taken += rows
         self._node.ring()
         return item
-
-
-def total(boxes: Sequence[Outbox[Any]]) -> int:
-    """Rows that wait in all of them."""
-    return sum(box.rows for box in boxes)

@@ -90,7 +90,8 @@ class ScaleJoin:
         self.settles = order == "timestamp" or spec.left_window.rows or spec.right_window.rows
         self._waiting, self._bell = waiting, Bell()
         self._gate = Gate(1, workers + 1, capacity)  # the driver reads too, to know how many are ready
-        self._out = Gate(workers, 1, capacity) if order == "timestamp" else None
+        # One node more: the last one that was read stays in its place.
+        self._out = Gate(workers, 1, capacity + 1) if order == "timestamp" else None
         self._rows = {side: SharedRows() for side in SIDES}
         self._board = Board()
         filters = {side: None if e is None else Filter(e) for side, e in residuals.items()}
@@ -182,7 +183,7 @@ class ScaleJoin:
             )
         sides, done = np.full(count, number), 0
         while (done := self._gate.add(0, keys, ties, positions, sides, done)) < count:
-            self._gate.grow(0, max(count - done, self._added))
+            self._gate.grow(0, max(count - done, self._gate.size))
         self._added += count
         self._held[side] += count
         arrival = Arrival(count, int(tuples.id.min()), first + count, int(keys[-1]), int(tuples.ts[0]),

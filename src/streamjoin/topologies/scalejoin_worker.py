@@ -193,11 +193,13 @@ class Worker:
         else:
             yield from self._join_arrivals(positions, sides)
 
-    def _own(self, tuples: Tuples, side: str) -> Tuples:
-        """Of the next tuples of a side, those that this worker stores."""
+    def _store(self, side: str, tuples: Tuples) -> None:
+        """Of the next tuples of a side, put those of this worker into its window."""
         count = self._shared.count
         own = np.arange((self.number - self._seen[side]) % count, len(tuples), count)
-        return tuples.pick(own)
+        self._seen[side] += len(tuples)
+        if len(own):
+            self.windows[side].insert(tuples.pick(own), RANK)
 
     # At once
 
@@ -211,8 +213,7 @@ class Worker:
             until = saturated_sum(tuples.ts, self._sizes[side].size)
             probes = replace(tuples, probing=tuples.probing | {"since": since, "until": until})
             yield from self._match(self.windows[OTHER[side]], side, probes)
-            self.windows[side].insert(self._own(tuples, side), RANK)
-            self._seen[side] += len(tuples)
+            self._store(side, tuples)
         self._done += len(sides)
         if not self._read_news():
             self._publish(self._done, self.progress.floors)
@@ -246,10 +247,9 @@ class Worker:
             before = np.cumsum(sides != number)[rows] + self._seen[OTHER[side]]
             tuples[side], preceding[side] = self._placed(side, positions, rows), before
         for side in SIDES:
-            self.windows[side].insert(self._own(tuples[side], side), RANK)
+            self._store(side, tuples[side])
         last = max(int(part.stored["time"][-1]) for part in tuples.values() if len(part))
         for side in SIDES:
-            self._seen[side] += len(tuples[side])
             since = self._since(OTHER[side], tuples[side], preceding[side])
             reach = {"since": np.minimum(since, tuples[side].ts), "until": tuples[side].ts}
             probes = replace(tuples[side], probing=tuples[side].probing | reach)

@@ -1,0 +1,97 @@
+"""ScaleGate: tuples a second through one gate over sources and readers (Gulisano et al. 2015, Figure 7a).
+
+Every source adds the same number of tuples, a few at a time, with times drawn at random and sorted; every reader takes
+all of them. One thread each, in compiled loops, no join behind it. The best of five runs counts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from streamjoin.kernels import gate as kernels
+from streamjoin.kernels.atomics import yield_core
+from streamjoin.kernels.gate import MOST, Gate
+from streamjoin.kernels.jit import jit
+
+SEED = 20150302
+SOURCES, READERS = (1, 2, 4, 8), (1, 2, 4)
+AT_A_TIME = 64
+CAPACITY = 16_384
+RUNS = 5
+PAPER = 150_000  # tuples a second, the most of Figure 7a
+
+
+@jit
+def produce(nodes, table, source, times, seconds, size):  # type: ignore[no-untyped-def]  # compiled
+    """Add all tuples and promise as far as that."""
+    done = 0
+    while done < len(times):
+        some = min(done + size, len(times))
+        added = kernels.insert(nodes, table, source, times[:some], seconds[:some], times, seconds, done)
+        if added < len(times):
+            kernels.promise(table, source, times[added], seconds[added])
+        if added == done and kernels.reclaim(nodes, table) <= 0:
+            yield_core()
+        done = added
+    kernels.promise(table, source, MOST, MOST)
+
+
+@jit
+def consume(nodes, table, reader, count, size):  # type: ignore[no-untyped-def]  # compiled
+    """Take all tuples; how many were out of order."""
+    values, extras = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    done, last, wrong = 0, np.int64(-1), 0
+    while done < count:
+        taken = kernels.next_ready(nodes, 0, table, reader, values, extras)
+        if taken == 0:
+            yield_core()
+        for i in range(taken):
+            wrong += values[i] < last
+            last = values[i]
+        done += taken
+    return wrong
+
+
+def seconds_for(sources: int, readers: int, count: int) -> float:
+    """One run: all threads start together, the last one to end stops the clock."""
+    random = np.random.default_rng(SEED)
+    gate = Gate(sources, readers, CAPACITY)
+    times = [np.sort(random.integers(0, 10 * count, count)) for _ in range(sources)]
+    start, wrong = threading.Barrier(sources + readers + 1), []
+
+    def source(number: int) -> None:
+        start.wait()
+        produce(gate.current[0], gate.table, number, times[number], np.full(count, number), AT_A_TIME)
+
+    def reader(number: int) -> None:
+        start.wait()
+        wrong.append(consume(gate.current[0], gate.table, number, sources * count, AT_A_TIME))
+
+    threads = [threading.Thread(target=source, args=(n,)) for n in range(sources)]
+    threads += [threading.Thread(target=reader, args=(n,)) for n in range(readers)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    started = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    if any(wrong):
+        raise AssertionError(f"{sum(wrong)} tuples came out of order")
+    return time.perf_counter() - started
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: one per number of sources and readers."""
+    total = 100_000 if quick else 1_000_000
+    rows = []
+    for readers in READERS:
+        for sources in SOURCES:
+            best = min(seconds_for(sources, readers, total // sources) for _ in range(RUNS + 1))
+            rows.append({"sources": sources, "readers": readers, "tuples_per_s": total / best})
+    rates = [row["tuples_per_s"] for row in rows]
+    summary = {"least_tuples_per_s": min(rates), "most_tuples_per_s": max(rates), "paper_most": PAPER}
+    return {"rows": rows, "summary": summary}

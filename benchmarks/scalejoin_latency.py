@@ -1,0 +1,115 @@
+"""ScaleJoin's latency over workers (Gulisano et al. 2015, Figure 7b): from the push of a tuple to its polled results.
+
+The papers' 2-D band, 5-minute windows full of 60,000 tuples, batches of 16 and 64 of either side in turns. They are
+pushed by the clock at half and at nine tenths of what the join takes when it is pushed as fast as it can, measured
+before in the same run. A poll follows every push, and more while the next one is not due. A result's latency
+is that of its later tuple; unsorted output and output by timestamp.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+import streamjoin as sj
+from three_step import LEFT, PREDICATE, RIGHT, Engine
+
+SECONDS = 300
+RATE = 200
+LOADS = (0.5, 0.9)
+
+
+class Paced(Engine):
+    """A join with full windows that is pushed to by the clock."""
+
+    def __init__(self, workers: int, order: str):
+        self.random = np.random.default_rng(20150303)
+        self.rate, self.at = RATE, 0
+        window = sj.TimeWindow(f"{SECONDS} seconds")
+        spec = sj.JoinSpec(LEFT, RIGHT, PREDICATE, window, left_time="ts", right_time="ts")
+        self.join = sj.open_join(spec, topology="scalejoin", index="scan", workers=workers, order=order)
+        for _ in range(SECONDS // 10):
+            self.step(*self.batches(1, 10 * RATE)[0])
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until every worker has joined what is ready."""
+        topology: Any = self.join._topology
+        while min(worker.progress.done for worker in topology.workers) < topology._ready:
+            self.join.poll()
+            time.sleep(0.0002)
+        self.join.poll()
+
+    def fastest(self, batch: int, count: int) -> float:
+        """Seconds a batch, pushed as fast as it goes."""
+        made = self.batches(count, batch)
+        started = time.perf_counter()
+        for left, right in made:
+            self.step(left, right)
+        self.settle()
+        return (time.perf_counter() - started) / count
+
+    def latencies(self, batch: int, interval: float, count: int) -> np.ndarray[Any, Any]:
+        """Of all results, in seconds."""
+        made, found = self.batches(count, batch), []
+        first = int(made[0][0]["ts"][0].value)
+        span = 1_000_000 * batch // RATE  # of a batch, in event time
+        pushed = np.zeros(count)
+        begin = time.perf_counter()
+        for number, (left, right) in enumerate(made):
+            while (now := time.perf_counter()) < begin + number * interval:
+                found += self.poll(first, span, pushed)
+                time.sleep(min(0.0001, interval / 20))
+            pushed[number] = now
+            self.join.push("left", left)
+            self.join.push("right", right)
+            found += self.poll(first, span, pushed)
+        while time.perf_counter() < begin + (count + 5) * interval:
+            found += self.poll(first, span, pushed)
+        self.settle()
+        return np.concatenate(found) if found else np.zeros(0)
+
+    def poll(self, first: int, span: int, pushed: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+        ready = []
+        for out in self.join.poll():
+            later = np.maximum(*(out[name].cast("int64").to_numpy() for name in ("ts", "ts_right")))
+            batch = np.clip((later - first) // span, 0, len(pushed) - 1)
+            ready.append(time.perf_counter() - pushed[batch][later >= first])
+        return ready
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: one per order, number of workers, batch size and load."""
+    rows = []
+    cores = len(os.sched_getaffinity(0))
+    for order in ("any", "timestamp"):
+        for workers in sorted({1, cores, 2 * cores}):
+            join = Paced(workers, order)
+            for batch in (16, 64):
+                count = max(20, (200 if quick else 4000) // batch)
+                join.fastest(batch, count)
+                fastest = min(join.fastest(batch, count) for _ in range(3))
+                for load in LOADS:
+                    seconds = 0.3 if quick else 1.5
+                    took = join.latencies(batch, fastest / load, int(seconds / (fastest / load)) + 10)
+                    rows.append(
+                        {
+                            "order": order,
+                            "workers": workers,
+                            "batch": batch,
+                            "load": load,
+                            "batches_per_s": load / fastest,
+                            "results": len(took),
+                            "mean_ms": 1e3 * float(took.mean()) if len(took) else None,
+                            "p99_ms": 1e3 * float(np.quantile(took, 0.99)) if len(took) else None,
+                        }
+                    )
+            join.join.close()
+    means = [row["mean_ms"] for row in rows if row["mean_ms"] is not None and row["workers"] == cores]
+    return {
+        "rows": rows,
+        "summary": {"least_mean_ms": min(means), "most_mean_ms": max(means), "paper_most_ms": 70},
+    }

@@ -1,0 +1,105 @@
+"""How evenly ScaleJoin's workers share comparisons when sources are uneven (Gulisano et al. 2015, Figure 8).
+
+The papers' 2-D band. Three cases: one and four sources at constant, distinct rates; three and two whose rates swing
+like sines of distinct periods; four and two with sudden peaks. Each second of stream time every source pushes as many
+tuples as its rate says. Per second: comparisons of each worker, their mean and their standard deviation in
+percent of it. Rates are a tenth of the paper's and windows a minute, so that ten and more workers on few cores end
+soon.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import streamjoin as sj
+from three_step import LEFT, PREDICATE, RIGHT
+
+WINDOW = 60  # seconds
+Rate = Callable[[int], float]
+
+
+def constant(rate: float) -> Rate:
+    return lambda second: rate
+
+
+def sine(rate: float, swing: float, period: float) -> Rate:
+    return lambda second: rate + swing * math.sin(2 * math.pi * second / period)
+
+
+def peaks(rate: float, peak: float, every: int) -> Rate:
+    return lambda second: peak if second % every == every - 1 else rate
+
+
+CASES: dict[str, tuple[int, list[Rate], list[Rate]]] = {
+    "constant": (10, [constant(120)], [constant(rate) for rate in (30, 25, 20, 15)]),
+    "sinusoidal": (
+        12,
+        [sine(40, 20, 40), sine(30, 15, 25), sine(20, 10, 60)],
+        [sine(50, 25, 30), sine(40, 30, 50)],
+    ),
+    "bursty": (14, [peaks(25, 150, 13), *[constant(20)] * 3], [peaks(40, 250, 17), constant(30)]),
+}
+
+
+def rows_of(schema: pa.Schema, second: int, count: int, random: np.random.Generator) -> pa.RecordBatch:
+    micros = second * 1_000_000 + np.arange(count) * 1_000_000 // max(count, 1)
+    keys = random.integers(1, 10_001, count, dtype=np.int32)
+    values = random.uniform(1, 10_000, count).astype(np.float32)
+    return pa.record_batch(
+        [pa.array(micros, pa.timestamp("us")), pa.array(keys), pa.array(values)], schema=schema
+    )
+
+
+def run_case(name: str, seconds: int) -> list[dict[str, Any]]:
+    workers, left, right = CASES[name]
+    random = np.random.default_rng(20150304)
+    spec = sj.JoinSpec(LEFT, RIGHT, PREDICATE, sj.TimeWindow(f"{WINDOW} seconds"), "ts", "ts")
+    rows = []
+    with sj.open_join(spec, topology="scalejoin", index="scan", workers=workers) as join:
+        topology: Any = join._topology
+        rates = {("left", f"left {n}"): rate for n, rate in enumerate(left)}
+        rates |= {("right", f"right {n}"): rate for n, rate in enumerate(right)}
+        sources = {key: join.source(*key) for key in rates}
+        before, pushed = np.zeros(workers), 0
+        for second in range(seconds):
+            counts = {"left": 0, "right": 0}
+            for (side, source), rate in rates.items():
+                batch = rows_of(LEFT if side == "left" else RIGHT, second, round(rate(second)), random)
+                sources[side, source].push(batch)
+                counts[side] += batch.num_rows
+                pushed += batch.num_rows
+            join.poll()
+            while min(worker.progress.done for worker in topology.workers) < pushed:
+                time.sleep(0.0002)
+            loads = np.array(join.stats().worker_comparisons, np.float64)
+            made, before = loads - before, loads
+            rows.append(
+                {
+                    "case": name,
+                    "second": second,
+                    "left_rate": counts["left"],
+                    "right_rate": counts["right"],
+                    "comparisons_per_worker": float(made.mean()),
+                    "deviation_percent": 100 * float(made.std() / made.mean()) if made.mean() else 0.0,
+                }
+            )
+        if len(sources) != len(left) + len(right):
+            raise AssertionError("a source is missing")
+    return rows
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: one per case and second of stream time. Summary: deviations once windows are full."""
+    rows = [row for name in CASES for row in run_case(name, 90 if quick else 180)]
+    summary = {}
+    for name in CASES:
+        full = [row["deviation_percent"] for row in rows if row["case"] == name and row["second"] >= WINDOW]
+        summary[f"{name}_mean_deviation_percent"] = float(np.mean(full))
+        summary[f"{name}_most_deviation_percent"] = float(np.max(full))
+    return {"rows": rows, "summary": {**summary, "paper_percent": 0.1}}

@@ -1,0 +1,146 @@
+"""ScaleJoin over workers and windows (Gulisano et al. 2015, Figure 5), beside the bare scan kernel on as many cores.
+
+The papers' 2-D band over R(x int32, y float32) and S(a int32, b float32), uniform in 1..10000, one stream a side. A
+window of 5, 10 or 15 minutes is filled at `rate` tuples per second of stream time and stays full. A run pushes a fixed
+number of batches to either side and ends when the last of their tuples has been joined by every worker: the clock is
+wall time, since threads work. The peers run in turns with it: the bare kernel, one thread pinned to each core on its
+share of the window, and CellJoin with as many workers. The best of five runs counts.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import streamjoin as sj
+from streamjoin.kernels.scan import CURSOR_SIZE, DONE
+from three_step import LEFT, PREDICATE, RIGHT, Engine, Kernel
+
+MINUTES = (5, 10, 15)
+BATCH = 256
+RUNS = 5
+TARGET = 0.85
+
+
+class Filled(Engine):
+    """An engine whose windows are full; `measure` ends when all workers are done with what was pushed."""
+
+    def __init__(self, topology: str, workers: int, rate: int, seconds: int):
+        self.random = np.random.default_rng(20150301)
+        self.rate, self.at = rate, 0
+        window = sj.TimeWindow(f"{seconds} seconds")
+        spec = sj.JoinSpec(LEFT, RIGHT, PREDICATE, window, left_time="ts", right_time="ts")
+        self.join = sj.open_join(spec, topology=topology, index="scan", workers=workers)
+        self.pushed = 0
+        for _ in range(seconds // 10):
+            self.push(*self.batches(1, 10 * rate)[0])
+        self.wait()
+
+    def push(self, left: Any, right: Any) -> None:
+        self.join.push("left", left)
+        self.join.push("right", right)
+        self.join.poll()
+        self.pushed += left.num_rows + right.num_rows
+
+    def wait(self) -> None:
+        """Until every worker has joined everything."""
+        workers = getattr(self.join._topology, "workers", None)
+        while workers is not None and min(worker.progress.done for worker in workers) < self.pushed:
+            self.join.poll()
+            time.sleep(0.0002)
+
+    def measure(self, count: int, batch: int) -> float:
+        made = self.batches(count, batch)
+        started = time.perf_counter()
+        for left, right in made:
+            self.push(left, right)
+        self.wait()
+        return time.perf_counter() - started
+
+    @property
+    def loads(self) -> np.ndarray[Any, Any]:
+        return np.array(self.join.stats().worker_comparisons, np.float64)
+
+
+class Bare:
+    """The scan kernel on its share of both windows, a pinned thread each."""
+
+    def __init__(self, workers: int, window: int):
+        self.kernels = [Kernel(window // workers) for _ in range(workers)]
+
+    def measure(self, count: int, batch: int) -> float:
+        cores = sorted(os.sched_getaffinity(0))
+        calls = [[kernel.probes(batch, side % 2) for side in range(2 * count)] for kernel in self.kernels]
+        start = threading.Barrier(len(self.kernels) + 1)
+
+        def work(number: int) -> None:
+            os.sched_setaffinity(0, {cores[number % len(cores)]})
+            kernel, cursor = self.kernels[number], np.zeros(CURSOR_SIZE, np.int64)
+            start.wait()
+            for arguments in calls[number]:
+                cursor[:] = 0
+                while cursor[0] != DONE:
+                    kernel.scan(*arguments, cursor, *kernel.out, 0)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(len(self.kernels))]
+        for thread in threads:
+            thread.start()
+        start.wait()
+        started = time.perf_counter()
+        for thread in threads:
+            thread.join()
+        return time.perf_counter() - started
+
+
+def best_of_turns(runs: int, *measures: Callable[[], float]) -> list[float]:
+    """The shortest time of each, run in turns so that a slow moment of the machine hits all alike."""
+    times = [[measure() for measure in measures] for _ in range(runs + 1)]
+    return [min(run[i] for run in times[1:]) for i in range(len(measures))]
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: one per window and number of workers. Summary: the ratio to the kernel on all cores."""
+    rate, rows = 60 if quick else 300, []
+    cores = len(os.sched_getaffinity(0))
+    for minutes in MINUTES:
+        window = rate * 60 * minutes
+        for workers in sorted({1, 2, cores, 2 * cores}):
+            engines = [Filled(name, workers, rate, 60 * minutes) for name in ("scalejoin", "celljoin")]
+            count = max(2, round((1e9 if quick else 6e9) * min(workers, cores) / (2 * BATCH * window)))
+            bare = Bare(min(workers, cores), window)
+            before = engines[0].loads
+            measures = [partial(peer.measure, count, BATCH) for peer in (*engines, bare)]
+            ours, cell, kernel = best_of_turns(RUNS, *measures)
+            loads = engines[0].loads - before
+            comparisons = 2 * count * BATCH * window
+            rows.append(
+                {
+                    "minutes": minutes,
+                    "workers": workers,
+                    "comparisons_per_s": comparisons / ours,
+                    "celljoin_comparisons_per_s": comparisons / cell,
+                    "kernel_comparisons_per_s": comparisons / kernel,
+                    "ratio": kernel / ours,
+                    "celljoin_ratio": kernel / cell,
+                    # The rate at which windows this long keep the workers just busy.
+                    "sustained_rate": (comparisons / ours / (2 * 60 * minutes)) ** 0.5,
+                    "load_deviation": float(loads.std() / loads.mean()),
+                }
+            )
+            for engine in engines:
+                engine.join.close()
+    full = [row for row in rows if row["workers"] == cores]
+    summary = {
+        "cores": cores,
+        "ratio_on_all_cores": min(row["ratio"] for row in full),
+        "target": TARGET,
+        "best_comparisons_per_s": max(row["comparisons_per_s"] for row in rows),
+        "largest_load_deviation": max(row["load_deviation"] for row in rows),
+    }
+    return {"rows": rows, "summary": summary}
