@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 from benchmarks.full_windows import WINDOW_SECONDS, FullWindows, sustained
-from benchmarks.harness import RESULTS
+from benchmarks.harness import RESULTS, git
 
 from streamjoin.index import chain
 
@@ -70,7 +70,8 @@ def part_rows(part: str, quick: bool) -> list[dict[str, Any]]:
             windows = FullWindows(
                 PREDICATE, rate, domain_of(domain, rate), index.partition(",")[0], WORKERS, SECONDS
             )
-            rows.append({"part": part, "keys": domain, "index": index, **windows.measured})
+            commit = git("rev-parse", "HEAD")  # parts may come from several runs
+            rows.append({"part": part, "keys": domain, "index": index, **windows.measured, "commit": commit})
         del windows
         gc.collect()
         if rows[-1]["capacity"] < rate:
