@@ -10,17 +10,20 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+from rich.console import Console
 
 import streamjoin as sj
-from streamjoin.cli.run import failure, progress_line
+from streamjoin.cli.run import failure, progress_line, progress_table, size_text
 from streamjoin.spark import session as sessions
 from streamjoin.spark.checkpoint import RECORD, CheckpointError, claim, identity
 from streamjoin.spark.ddl import ATOMIC, parse_ddl
@@ -323,6 +326,23 @@ def test_explain_tells_sources_workers_and_windows(tmp_path):
         assert words in told
 
 
+def test_a_malformed_record_stops_the_query_and_is_told(spark, tmp_path):
+    def json_left(text: str) -> str:
+        schema = 'path = "json", format = "json", schema = "ts TIMESTAMP, x INT"'
+        text = text.replace('kind = "files"\npath = "out"', 'kind = "noop"')
+        return text.replace('path = "left"', schema).replace('checkpoint = "checkpoint"', "")
+
+    (tmp_path / "json").mkdir()
+    (tmp_path / "json" / "0.json").write_text('{"ts": "2026-01-01T00:00:00Z", "x": 1}\n{"x": [}\n')
+    query = Job.read(write_job(tmp_path, 1, json_left)).start(spark)
+    with pytest.raises(StreamingQueryException) as failed:
+        query.awaitTermination()
+    told = failure(str(failed.value))
+    assert "MALFORMED_RECORD_IN_PARSING" in told
+    assert len(told.splitlines()) <= 4
+    assert "\tat " not in told
+
+
 def test_a_failure_is_told_by_its_last_cause():
     text = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
@@ -376,3 +396,22 @@ def test_progress_adds_up_and_knows_how_far_it_is_behind():
     assert progress.lag_seconds == 1.5
     assert "watermark 2026-01-01 00:00:02" in progress_line(progress)
     assert "20 behind" in progress_line(progress)
+    printed = Console(width=100, record=True, file=StringIO())
+    printed.print(progress_table(progress, seconds=60.0))
+    text = printed.export_text()
+    for words in (
+        "10  10/s, 10/s in all",
+        "newest row 1.5 s ago",
+        "20  rows wait in Kafka",
+    ):
+        assert words in text, text
+    assert "late" not in text
+    printed.print(progress_table(Progress(late=3, batches=1), seconds=1.0))
+    assert "3  rows came after the lateness" in printed.export_text()
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 bytes"), (999, "999 bytes"), (2_100_000, "2.1 MB"), (3e12, "3,000.0 GB")]
+)
+def test_sizes_have_a_unit(size, text):
+    assert size_text(size) == text

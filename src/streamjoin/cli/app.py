@@ -71,6 +71,8 @@ def demo(
         # What was not pushed before the time limit is not in the result either.
         report(sample.check(left.slice(0, rates.rows), right.slice(0, rates.rows), spec))
         return
+    # Before anything is written: what is missing here?
+    jobs, _ = spark_part("job"), spark_part("session").find_java()
     job = folder / "job.toml"
     if job.exists():
         say(f"{folder} is there already: its job goes on where it ended; remove the folder to begin anew")
@@ -78,7 +80,7 @@ def demo(
         check_empty(folder)
         say(f"writing two streams of {rows:,} rows ({minutes:g} minutes at {rate:,}/s) and a job to {folder}")
         write_job(folder, *generate(rows, rate, seed), spec)
-    read = spark_part("job").Job.read(job)
+    read = jobs.Job.read(job)
     say(f"{PREDICATE}\nwindows of {window}; `streamjoin run {job} --explain` tells how it is run")
     say(progress_line(run_job(read, master, console)))
     left, right = read_stream(folder, "left"), read_stream(folder, "right")
@@ -141,7 +143,8 @@ def spark_part(name: str) -> ModuleType:
         if (error.name or "").startswith("streamjoin"):
             raise
         raise sj.StreamJoinError(
-            f"jobs run on Spark, and {error.name} is not installed: pip install 'streamjoin[spark]'"
+            f"jobs run on Spark, and {error.name} is not installed: pip install 'streamjoin[spark]' "
+            "(`streamjoin demo --embedded` needs neither Spark nor Java)"
         ) from None
 
 

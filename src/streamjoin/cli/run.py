@@ -123,14 +123,14 @@ def end_batch(query: StreamingQuery) -> None:
 
 def failure(text: str) -> str:
     """Why a query failed: of Spark's pages of stack traces the sentence that says it."""
-    # A Python worker's error is the last line of its traceback, which goes on over lines of a message.
-    workers = re.findall(
-        r"^(?:\w+\.)+(\w+(?:Error|Exception)): (.+?)(?=\n\s*\n|\n\s+at |\Z)", text, re.M | re.S
+    # A Python worker's error is what follows its traceback, up to an empty line or the frames of Java.
+    causes = re.findall(
+        r"^(?:\w+\.)*\w+(?:Error|Exception): (?!Traceback)(.+?)(?=\n\s*\n|\n\s*at |\Z)", text, re.M | re.S
     )
-    if workers:
-        return f"the query failed: {workers[-1][1].strip()}"
+    if causes:
+        return f"the query failed: {causes[-1].strip()}"
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return "the query failed: " + "\n".join(lines[:4])
+    return "\n".join(["the query failed: " + lines[0], *lines[1:4]])
 
 
 def progress_table(progress: Progress, seconds: float) -> Table:
