@@ -480,7 +480,7 @@ def index_stats(window: object) -> IndexStats:
     parts: tuple[SubwindowStats, ...] = ()
     if isinstance(inner, ScanWindow):
         reason = "few comparisons a push" if inner is not window else "the plan's choice"
-        parts = (SubwindowStats("scan", inner.program.method, len(inner), len(inner), reason),)
+        parts = (SubwindowStats("scan", "every condition", len(inner), len(inner), reason),)
     elif isinstance(inner, ChainWindow):
         parts = tuple(
             SubwindowStats(

@@ -1,0 +1,242 @@
+"""What is chosen for a subwindow, and why: by batches and by a sample of tuples and probes; how a user learns of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streamjoin as sj
+from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.programs import WindowProgram
+from streamjoin.index import chooser
+from streamjoin.index.access import BandAccess, GridAccess
+from streamjoin.index.bisort import BISortSubwindow
+from streamjoin.index.chooser import BandChoice, EqualityChoice, FixedChoice, Workload
+from streamjoin.index.hash import HashSubwindow
+from streamjoin.index.protocol import Tuples
+from streamjoin.semantics.analysis import analyse
+from streamjoin.semantics.callables import CallablePredicate
+
+LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.int32()})
+RIGHT = pa.schema({"ts": pa.int64(), "a": pa.int32(), "b": pa.int32(), "w": pa.int32()})
+PLANE = "x BETWEEN a - w AND a + w AND y BETWEEN b - 1 AND b + 1"
+
+
+def make_program(on: str) -> WindowProgram:
+    spec = sj.JoinSpec(LEFT, RIGHT, on, sj.TimeWindow(1), "ts", "ts")
+    assert not isinstance(spec.predicate, CallablePredicate)
+    return WindowProgram(spec.predicate, analyse(spec.predicate).left, "left", indexed=True)
+
+
+def probes(program: WindowProgram, **columns: Any) -> Tuples:
+    count = len(next(iter(columns.values())))
+    data = {c: to_column_data(pa.array(columns[c.name], pa.int32()), c.type) for c in program.probe_columns}
+    zeros = np.zeros(count, np.int64)
+    prepared = program.prepare_probe(data, count)
+    return Tuples(zeros, zeros, zeros.astype(np.int32), {}, prepared, nulls=False)
+
+
+def stored(program: WindowProgram, **columns: Any) -> dict[str, np.ndarray]:
+    data = {c: to_column_data(pa.array(columns[c.name], pa.int32()), c.type) for c in program.stored_columns}
+    return program.prepare_stored(data, len(next(iter(columns.values()))))
+
+
+def asked(program: WindowProgram, batches: int, **columns: Any) -> Workload:
+    workload = Workload()
+    for _ in range(batches):
+        workload.observe(probes(program, **columns))
+    return workload
+
+
+def equality(on: str = "x = a") -> EqualityChoice:
+    program = make_program(on)
+    sorted_ = ("bisort", BISortSubwindow)
+    return EqualityChoice(program, "hash", HashSubwindow, program.indexable(True), sorted_)
+
+
+def plane() -> BandChoice:
+    program = make_program(PLANE)
+    return BandChoice(program, "bisort", BISortSubwindow, program.indexable(False), HashSubwindow)
+
+
+# ---- the workload
+
+
+def test_the_batch_follows_what_comes():
+    program, workload = make_program("x = a"), Workload()
+    for _ in range(100):
+        workload.observe(probes(program, a=[1, 2, 3]))
+    assert workload.batch == 3
+    for _ in range(20 * chooser.BATCHES_BETWEEN):
+        workload.observe(probes(program, a=range(1000)))
+    assert 900 < workload.batch <= 1000
+
+
+def test_the_sample_is_a_copy_of_some_recent_probes():
+    program, workload = make_program("x = a"), Workload()
+    assert workload.sample() is None
+    batch = probes(program, a=range(1000))
+    for _ in range(10 * chooser.BATCHES_BETWEEN):
+        workload.observe(batch)
+    batch.probing["low0"][:] = -1  # as a topology may, once the probe is done
+    sample = workload.sample()
+    assert sample is not None
+    assert len(sample["low0"]) <= chooser.SAMPLED_BATCHES * chooser.PROBES_OF_A_BATCH
+    assert set(sample["low0"].tolist()) <= set(range(1000)) and sample["low0"].max() > 800
+
+
+def test_no_probes_are_no_batch():
+    workload = asked(make_program("x = a"), 3, a=[])
+    assert workload.batch == 0 and workload.sample() is None
+
+
+# ---- equalities
+
+
+@pytest.mark.parametrize("on", ["x = a", "x = a AND y = b"])
+def test_equalities_are_hashed_unless_few_batches_fill_a_subwindow(on):
+    choose = equality(on)
+    held = stored(choose.program, x=[1], y=[1])
+    workload = asked(choose.program, 4, a=range(64), b=range(64))
+    small, large = choose(64 * 17, held, workload), choose(64 * 16, held, workload)
+    assert (small.structure, small.make) == ("hash", HashSubwindow)
+    assert (large.structure, large.make) == ("bisort", BISortSubwindow)
+    assert small.access is large.access
+    assert "batches of 64 are small" in small.reason and "batches of 64 are soon sorted" in large.reason
+
+
+def test_all_equalities_are_one_condition():
+    assert equality("x = a AND y = b").accesses[0].condition == "left.x, left.y"
+
+
+# ---- bands
+
+
+def test_the_condition_that_leaves_fewer_candidates_is_indexed():
+    choose = plane()
+    held = stored(choose.program, x=range(1000), y=[5] * 1000)
+    chosen = choose(1000, held, asked(choose.program, 1, a=range(50), b=[5] * 50, w=[1] * 50))
+    assert (chosen.structure, chosen.access.condition) == ("bisort", "left.x")
+    assert "beside 1 by left.y" in chosen.reason
+    held = stored(choose.program, x=[5] * 1000, y=range(1000))
+    chosen = choose(1000, held, asked(choose.program, 1, a=[5] * 50, b=range(50), w=[1] * 50))
+    assert (chosen.structure, chosen.access.condition) == ("bisort", "left.y")
+
+
+def test_before_any_probe_the_first_condition_is_indexed():
+    choose = plane()
+    chosen = choose(1000, stored(choose.program, x=[1], y=[1]), Workload())
+    assert (chosen.structure, chosen.access.condition) == ("bisort", "left.x")
+    assert "before any probe" in chosen.reason
+
+
+def grid_for(choose: BandChoice, width: int, capacity: int = 4096) -> GridAccess:
+    rng = np.random.default_rng(1)
+    held = stored(choose.program, x=rng.integers(0, 50, 1000), y=rng.integers(0, 50, 1000))
+    keys = {"a": rng.integers(0, 50, 64), "b": rng.integers(0, 50, 64), "w": [width] * 64}
+    chosen = choose(capacity, held, asked(choose.program, 1, **keys))
+    assert chosen.structure == "hash" and isinstance(chosen.access, GridAccess)
+    assert "candidates a probe" in chosen.reason
+    return chosen.access
+
+
+def test_a_grid_is_kept_while_it_suits():
+    """Subwindows with one grid are asked once for all."""
+    choose = plane()
+    first = grid_for(choose, 4)
+    assert first.widths == (8.0, 2.0)
+    assert grid_for(choose, 5) is first
+    assert grid_for(choose, 9) is not first
+    assert grid_for(choose, 9, capacity=8192) is not grid_for(choose, 9)
+
+
+def test_alternatives_name_every_pair_of_bands():
+    program = make_program(
+        "x BETWEEN a - 1 AND a + 1 AND y BETWEEN b - 1 AND b + 1 AND x + y BETWEEN w AND w + 1"
+    )
+    choose = BandChoice(program, "bisort", BISortSubwindow, program.indexable(False), HashSubwindow)
+    kinds = [type(access) for _, access in choose.alternatives()]
+    assert (kinds.count(BandAccess), kinds.count(GridAccess)) == (3, 3)
+
+
+def test_selectivity_is_a_part_of_the_window():
+    choose = plane()
+    held = stored(choose.program, x=range(100), y=[5] * 100)
+
+    class Window(dict[str, np.ndarray]):
+        def __len__(self) -> int:
+            return 100
+
+    window: Any = Window(held)
+    workload = asked(choose.program, 1, a=[50] * 8, b=[5] * 8, w=[9] * 8)
+    assert choose.selectivity(window, workload) == (0.19, 0.19)
+    workload = asked(choose.program, 1, a=[50] * 8, b=[9] * 8, w=[9] * 8)
+    assert choose.selectivity(window, workload) == (0.0, 0.0)
+    assert choose.selectivity(window, Workload()) == (0.0, 0.0)
+
+
+def test_a_fixed_choice_is_fixed():
+    program = make_program("x = a")
+    choose = FixedChoice(program, "bisort", BISortSubwindow, program.indexable(False))
+    chosen = choose(1000, stored(program, x=[1]), asked(program, 3, a=range(1000)))
+    assert (chosen.structure, chosen.reason) == ("bisort", "the only condition")
+
+
+# ---- what a user sees
+
+
+def spec_of(on: str) -> sj.JoinSpec:
+    return sj.JoinSpec(LEFT, RIGHT, on, sj.TimeWindow(20_000), "ts", "ts")
+
+
+def test_explain_says_when_a_window_is_indexed_and_how():
+    text = sj.explain(spec_of("x = a"))
+    assert "left window: scanned up to about" in text and "right window: scanned up to about" in text
+    assert "then hash on left.x, or bisort if fewer than 16 batches fill a subwindow" in text
+    text = sj.explain(spec_of(PLANE))
+    assert "then bisort on left.x or left.y, whichever leaves fewer candidates, or a grid over two" in text
+    assert "raptable and wibtree are for whoever asks" in text
+    assert "scanned up to" not in sj.explain(spec_of("x = a"), index="hash")
+
+
+def push(join: sj.Join, at: int, count: int) -> None:
+    ts = np.arange(at, at + count)
+    keys = (ts * 7919 % 100_003).astype(np.int32)
+    join.push("left", pa.table([ts, keys, keys], schema=LEFT))
+    join.push("right", pa.table([ts, keys, keys, keys], schema=RIGHT))
+    join.poll()
+
+
+def test_stats_tell_what_windows_are_made_of_and_how_that_changed():
+    with sj.open_join(spec_of("x = a")) as join:
+        push(join, 0, 10)
+        first = join.stats().left_index
+        assert [part.structure for part in first.subwindows] == ["scan"] and first.changes == ()
+        for at in range(10, 60_000, 500):
+            push(join, at, 500)
+        stats = join.stats()
+        for index, side, held in (
+            (stats.left_index, "left", stats.left_window),
+            (stats.right_index, "right", stats.right_window),
+        ):
+            assert sum(part.tuples for part in index.subwindows) == held
+            last = index.subwindows[-1]
+            assert (last.structure, last.condition) == ("hash", f"{side}.{'x' if side == 'left' else 'a'}")
+            assert last.tuples <= last.capacity and last.reason
+            assert index.changes[0].startswith("indexed from")
+            assert all(part.structure in str(index) for part in index.subwindows)
+        for at in range(10**6, 10**6 + 1500):
+            push(join, at, 1)
+        assert [part.structure for part in join.stats().left_index.subwindows] == ["scan"]
+        assert join.stats().left_index.changes[-1].startswith("scanned from")
+
+
+@pytest.mark.parametrize("index", ["scan", "hash", "bisort"])
+def test_stats_of_an_index_that_was_asked_for(index):
+    with sj.open_join(spec_of("x = a"), index=index) as join:
+        push(join, 0, 100)
+        (part,) = join.stats().left_index.subwindows
+        assert (part.structure, part.tuples) == (index, 100)
