@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin.codegen.columns import ColumnData, to_column_data
-from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.adaptive import AdaptiveWindow
 from streamjoin.index.chain import ChainWindow
 from streamjoin.index.protocol import Reach, Tuples, WindowIndex
@@ -149,11 +148,6 @@ class Prober:
     def __init__(self, task: JoinTask, contents: dict[str, Contents]):
         self.task, self.contents = task, contents
         self.candidates = 0
-        plan = task.plan()
-        self._residuals = {
-            side: None if program.residual is None else Filter(program.residual)
-            for side, program in plan.programs.items()
-        }
         self._buffer = PairBuffer(65_536)
 
     def pairs(
@@ -210,7 +204,7 @@ class Prober:
     ) -> None:
         """Keep the fresh pairs for which the part of the predicate holds that the window left open."""
         stored, buffer = OTHER[probing], self._buffer
-        residual = self._residuals[stored]
+        residual = self.task.compiled.residuals[stored]
         if residual is None or buffer.count == before:
             return
         fresh = slice(before, buffer.count)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.evaluate import Filter
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.protocol import Tuples
 from streamjoin.planner import Plan, make_plan
@@ -31,8 +32,22 @@ ORDERS = ("any", "timestamp")
 TIE = "streamjoin tie"  # the hidden column with a hash of the row, by which rows of equal time are ordered
 BEGIN, END = -(2**63), 2**63 - 1  # the times before and after everything
 
-# Of this process: tasks arrive pickled, once a micro-batch. By digest, a plan and the program that finds equalities.
-_PLANS: dict[str, tuple[Plan, WindowProgram]] = {}
+
+class Compiled:
+    """What a process makes of a join: the plan, the program that finds equalities, and by window the condition that is
+    left to be checked on pairs."""
+
+    def __init__(self, spec: JoinSpec, index: str):
+        self.plan = make_plan(spec, "auto", index, None, "any")
+        path = None if self.plan.analysis is None else self.plan.analysis.left
+        self.equalities = WindowProgram(spec.predicate, path, "left", indexed=True)
+        self.residuals = {
+            side: None if program.residual is None else Filter(program.residual)
+            for side, program in self.plan.programs.items()
+        }
+
+
+_COMPILED: dict[str, Compiled] = {}  # of this process, by digest: tasks arrive pickled, once a micro-batch
 
 
 @dataclass(frozen=True)
@@ -92,20 +107,18 @@ class JoinTask:
         code = b"" if isinstance(self.spec.on, str) else cloudpickle.dumps(self.spec.on)  # type: ignore[no-untyped-call]
         return hashlib.sha256(json.dumps([self.signature(), self.index]).encode() + code).hexdigest()
 
-    def _compiled(self) -> tuple[Plan, WindowProgram]:
-        if self.digest not in _PLANS:
-            plan = make_plan(self.spec, "auto", self.index, None, "any")
-            path = None if plan.analysis is None else plan.analysis.left
-            _PLANS[self.digest] = plan, WindowProgram(self.spec.predicate, path, "left", indexed=True)
-        return _PLANS[self.digest]
+    @property
+    def compiled(self) -> Compiled:
+        if self.digest not in _COMPILED:
+            _COMPILED[self.digest] = Compiled(self.spec, self.index)
+        return _COMPILED[self.digest]
 
     def plan(self) -> Plan:
-        """The compiled plan; a process makes it once."""
-        return self._compiled()[0]
+        return self.compiled.plan
 
     def equality(self) -> tuple[WindowProgram, int]:
         """The program for left's window and its band of all equalities, by which rows are spread."""
-        program = self._compiled()[1]
+        program = self.compiled.equalities
         return program, program.indexable(equality=True)[0]
 
     def watermark(self, spark_ms: int) -> int:
