@@ -159,6 +159,15 @@ def test_a_checkpoint_that_no_query_has_used_takes_any_job(spark, tmp_path):
     assert json.loads((tmp_path / "checkpoint" / RECORD).read_text()) == identity(changed)
 
 
+def test_a_new_checkpoint_with_an_old_sink_is_refused(spark, tmp_path):
+    """Spark would take the sink's log for its own and skip as many micro-batches as stand there."""
+    path = write_job(tmp_path, files=1)
+    (tmp_path / "out" / "_spark_metadata").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=r"sink.path .*holds the results of another run"):
+        claim(spark, Job.read(path))
+    assert not (tmp_path / "checkpoint").exists()
+
+
 def test_one_ctrl_c_stops_cleanly_and_the_next_run_goes_on(spark, tmp_path):
     path = write_job(tmp_path, files=3, change=lambda text: text.replace('"available-now"', '"asap"'))
     command = [sys.executable, "-m", "streamjoin.cli", "run", str(path)]
@@ -307,13 +316,13 @@ def test_without_java_the_message_says_how_to_get_it(monkeypatch, tmp_path):
 def test_packages_that_can_not_be_fetched_are_named(tmp_path):
     log = tmp_path / "log"
     log.write_text("\t\t:: org.example#thing_2.13;1.0: not found\n")
-    told = sessions.start_failure(RuntimeError("JAVA_GATEWAY_EXITED"), log, ("org.example:thing_2.13:1.0",))
+    told = sessions.start_failure(
+        RuntimeError("JAVA_GATEWAY_EXITED"), log, 0, ("org.example:thing_2.13:1.0",)
+    )
     assert "could not fetch org.example#thing_2.13;1.0" in told
     assert "spark.packages" in told
-    log.write_text("")
-    assert "Could not parse Master URL" in sessions.start_failure(
-        RuntimeError("Could not parse Master URL"), log, ()
-    )
+    before = log.stat().st_size
+    assert "the JVM died" in sessions.start_failure(RuntimeError("the JVM died"), log, before, ())
 
 
 def test_explain_tells_sources_workers_and_windows(tmp_path):

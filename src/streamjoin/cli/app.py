@@ -82,7 +82,11 @@ def demo(
         write_job(folder, *generate(rows, rate, seed), spec)
     read = jobs.Job.read(job)
     say(f"{PREDICATE}\nwindows of {window}; `streamjoin run {job} --explain` tells how it is run")
-    say(progress_line(run_job(read, master, console)))
+    ended = run_job(read, master, console)
+    say(progress_line(ended.progress))
+    if ended.stopped:
+        say(f"stopped before the end, so there is nothing to check yet: `streamjoin demo {folder}` goes on")
+        return
     left, right = read_stream(folder, "left"), read_stream(folder, "right")
     sample = Sample(left.num_rows)
     results = read_results(folder)
@@ -132,7 +136,7 @@ def run(
     elif dry_run:
         say(f"{job} is in order; nothing was started")
     else:
-        say(progress_line(run_job(read, master, console)))
+        say(progress_line(run_job(read, master, console).progress))
 
 
 def spark_part(name: str) -> ModuleType:

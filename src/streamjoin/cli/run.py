@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -38,16 +39,26 @@ class RunFailed(sj.StreamJoinError, RuntimeError):
     """The query failed while it ran."""
 
 
-def run_job(job: Job, master: str | None, console: Console) -> Progress:
-    """Run the job until it ends, fails or is told to stop; the progress it has made."""
+@dataclass(frozen=True)
+class Run:
+    """How a run went. `stopped`: it was told to stop, so there may be more to do."""
+
+    progress: Progress
+    stopped: bool
+
+
+def run_job(job: Job, master: str | None, console: Console) -> Run:
+    """Run the job until it ends, fails or is told to stop."""
+    from pyspark.errors import PySparkException
+
     from streamjoin.spark.checkpoint import claim
     from streamjoin.spark.listener import ProgressListener
     from streamjoin.spark.session import open_session
 
     with console.status(f"starting Spark ({master or job.spark.master or 'local'})"):
         spark = open_session(job, master)
+    listener = ProgressListener()
     try:
-        listener = ProgressListener()
         spark.streams.addListener(listener)
         going_on = claim(spark, job)
         with stopping(console) as stop:
@@ -56,9 +67,11 @@ def run_job(job: Job, master: str | None, console: Console) -> Progress:
             text = f"{job.run.name} {began}; Ctrl-C stops it, Spark's log is {job.run.log}"
             console.print(text, markup=False, highlight=False, soft_wrap=True)
             watch(query, listener, stop, console, live=job.sink.kind != "console")
-        return listener.progress
+    except PySparkException as error:
+        raise RunFailed(f"{failure(str(error))}\nSpark's log: {job.run.log}") from None
     finally:
-        spark.stop()
+        spark.stop()  # which delivers the last progress
+    return Run(listener.progress, stop.is_set())
 
 
 @contextmanager
@@ -90,24 +103,19 @@ def watch(
     query: StreamingQuery, listener: ProgressListener, stop: threading.Event, console: Console, live: bool
 ) -> None:
     """Show the progress until the query ends; when `stop` is set, let its micro-batch end and stop it."""
-    from pyspark.errors import StreamingQueryException
-
     started, shown = time.monotonic(), 0.0
     with Live(console=console, auto_refresh=False, transient=True) as screen:
-        try:
-            while not query.awaitTermination(POLL_SECONDS):
-                now = time.monotonic()
-                if live and console.is_terminal:
-                    screen.update(progress_table(listener.progress, now - started), refresh=True)
-                elif live and now - shown > LINE_SECONDS and listener.progress.batches:
-                    shown = now
-                    console.print(progress_line(listener.progress), highlight=False, soft_wrap=True)
-                if stop.is_set():
-                    end_batch(query)
-                    query.stop()
-                    return
-        except StreamingQueryException as error:
-            raise RunFailed(failure(str(error))) from None
+        while not query.awaitTermination(POLL_SECONDS):
+            now = time.monotonic()
+            if live and console.is_terminal:
+                screen.update(progress_table(listener.progress, now - started), refresh=True)
+            elif live and now - shown > LINE_SECONDS and listener.progress.batches:
+                shown = now
+                console.print(progress_line(listener.progress), highlight=False, soft_wrap=True)
+            if stop.is_set():
+                end_batch(query)
+                query.stop()
+                return
 
 
 def end_batch(query: StreamingQuery) -> None:

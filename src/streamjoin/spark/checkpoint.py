@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import SparkSession
 
 from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.semantics.windows import RowWindow, TimeWindow
 from streamjoin.spark.job import Job
+from streamjoin.spark.sinks import FilesSink
 from streamjoin.spark.sources import Input
 from streamjoin.spark.tables import flattened
 
 RECORD = "streamjoin-job.json"
 SPARK_METADATA = "metadata"  # which Spark writes when a query has started
+SINK_LOG = "_spark_metadata"  # in which a files sink notes the files of every micro-batch
 # How much is read at once, from which servers and with which options may change; these must not.
 SOURCE_KEYS = (
     "path",
@@ -73,31 +75,32 @@ def kept(part: Any, keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def claim(spark: SparkSession, job: Job) -> bool:
-    """Make the job's checkpoint its own, or check that it is. Whether there is something to go on from.
-
-    The folder may be anywhere Spark can write, so it is reached through Hadoop's file systems.
-    """
+    """Make the job's checkpoint its own, or check that it is. Whether there is something to go on from."""
     if job.run.checkpoint is None:
         return False
-    jvm, context = spark._jvm, spark.sparkContext._jsc
-    assert jvm is not None
-    folder = jvm.org.apache.hadoop.fs.Path(job.run.checkpoint)
-    files = folder.getFileSystem(context.hadoopConfiguration())
-    record = jvm.org.apache.hadoop.fs.Path(folder, RECORD)
-    started = files.exists(jvm.org.apache.hadoop.fs.Path(folder, SPARK_METADATA))
-    now = identity(job)
-    if started:
-        if not files.exists(record):
-            raise CheckpointError(
-                f"run.checkpoint of {job.path} is {job.run.checkpoint!r}, which holds the state of a query that "
-                "`streamjoin run` did not start: give another folder"
-            )
-        refuse_changes(job, json.loads(read_text(jvm, files, record)), now)
+    checkpoint, now = Folder(spark, job.run.checkpoint), identity(job)
+    started = checkpoint.has(SPARK_METADATA)
+    if not started:
+        refuse_used_sink(spark, job)
+        checkpoint.write(RECORD, json.dumps(now, indent=1))
+    elif checkpoint.has(RECORD):
+        refuse_changes(job, json.loads(checkpoint.read(RECORD)), now)
     else:
-        stream = files.create(record, True)
-        stream.write(bytearray(json.dumps(now, indent=1).encode()))
-        stream.close()
-    return bool(started)
+        raise CheckpointError(
+            f"run.checkpoint of {job.path} is {job.run.checkpoint!r}, which holds the state of a query that "
+            "`streamjoin run` did not start: give another folder"
+        )
+    return started
+
+
+def refuse_used_sink(spark: SparkSession, job: Job) -> None:
+    """Raise if a new query would write where another has written: Spark takes the sink's log for that of the query,
+    and skips as many micro-batches as stand there."""
+    if isinstance(job.sink, FilesSink) and Folder(spark, job.sink.path).has(SINK_LOG):
+        raise CheckpointError(
+            f"sink.path of {job.path} is {job.sink.path!r}, which holds the results of another run, and "
+            f"{job.run.checkpoint!r} is a new checkpoint: give another sink.path, or remove the old results"
+        )
 
 
 def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> None:
@@ -113,16 +116,35 @@ def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> Non
             [
                 f"{job.path} has changed since its checkpoint was written, which holds the windows of the old job:",
                 *lines,
-                "Change it back to go on, or give another run.checkpoint (or remove this one) to start anew: "
-                f"{job.run.checkpoint}",
+                f"Change it back to go on. To start anew give another run.checkpoint than {job.run.checkpoint}, "
+                "and another place for the results.",
             ]
         )
     )
 
 
-def read_text(jvm: Any, files: Any, path: Any) -> str:
-    stream = files.open(path)
-    try:
-        return str(jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-    finally:
+class Folder:
+    """A folder anywhere Spark can write, reached through Hadoop's file systems."""
+
+    def __init__(self, spark: SparkSession, path: str):
+        self.jvm = cast(Any, spark._jvm)
+        self.path = self.jvm.org.apache.hadoop.fs.Path(path)
+        self.files = self.path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+
+    def of(self, name: str) -> Any:
+        return self.jvm.org.apache.hadoop.fs.Path(self.path, name)
+
+    def has(self, name: str) -> bool:
+        return bool(self.files.exists(self.of(name)))
+
+    def read(self, name: str) -> str:
+        stream = self.files.open(self.of(name))
+        try:
+            return str(self.jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        stream = self.files.create(self.of(name), True)
+        stream.write(bytearray(text.encode()))
         stream.close()

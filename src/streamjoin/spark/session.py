@@ -16,7 +16,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from streamjoin.semantics.errors import StreamJoinError
+from streamjoin.semantics.errors import SpecError, StreamJoinError
 from streamjoin.spark.job import Job
 
 JAVA_VERSION = 17  # the oldest that Spark 4 runs on
@@ -33,6 +33,7 @@ JAVA_FOLDERS = (
 KAFKA_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PARTITIONS = "spark.sql.shuffle.partitions"
+LOCAL = r"local(?:\[(\*|\d+)(?:,\d+)?\])?|local-cluster\[(\d+),(\d+),\d+\]"
 DEFAULT_MASTER = "local[*]"
 
 
@@ -79,13 +80,17 @@ def packages_of(job: Job) -> tuple[str, ...]:
 
 
 def cores(master: str) -> int:
-    """The cores of a local master: `local`, `local[4]`, `local[*]`, `local-cluster[2,1,1024]`."""
-    numbers = re.search(r"\[(.*)\]", master)
-    first, *rest = numbers[1].split(",") if numbers else ["1"]
-    if first.strip() == "*":
-        return os.cpu_count() or 1
-    each = int(rest[0]) if master.startswith("local-cluster") else 1
-    return int(first) * each
+    """The cores of a local master; a `SpecError` if it is none."""
+    match = re.fullmatch(LOCAL, master)
+    if match is None:
+        raise SpecError(
+            f"master is {master!r}; allowed: local, local[4], local[*], local-cluster[2,1,1024] (workers, cores and "
+            "MiB of each), or a cluster's, such as spark://host:7077 or yarn"
+        )
+    threads, workers, each = match.groups()
+    if workers is not None:
+        return int(workers) * int(each)
+    return (os.cpu_count() or 1) if threads == "*" else int(threads or 1)
 
 
 def open_session(job: Job, master: str | None) -> SparkSession:
@@ -96,6 +101,7 @@ def open_session(job: Job, master: str | None) -> SparkSession:
     chosen = master or job.spark.master or DEFAULT_MASTER
     os.environ["JAVA_HOME"] = str(find_java())
     if chosen.startswith("local"):
+        cores(chosen)  # refuses what is no master, which Spark would do with a stack trace
         # Spark warns about a host name that resolves to loopback; loopback is what we want here.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # The workers need what is installed here; the first python3 on the PATH may be another.
@@ -108,21 +114,22 @@ def open_session(job: Job, master: str | None) -> SparkSession:
         PySparkLogger.getLogger(name).setLevel("CRITICAL")
     log = Path(job.run.log)
     log.parent.mkdir(parents=True, exist_ok=True)
+    told = log.stat().st_size if log.exists() else 0
     try:
         with log.open("ab") as errors:
             gateway = launch_gateway(conf, {"stderr": errors})  # type: ignore[no-untyped-call]
         spark = SparkSession(SparkContext(gateway=gateway, conf=conf))
     except Exception as error:  # what py4j and PySpark raise here has no common base
-        raise SparkStartError(start_failure(error, log, packages_of(job))) from error
+        raise SparkStartError(start_failure(error, log, told, packages_of(job))) from error
     if PARTITIONS not in job.spark.settings:
         # Each costs a state store's commit in every micro-batch, so there should be as many as workers, not 200.
         spark.conf.set(PARTITIONS, job.join.workers or spark.sparkContext.defaultParallelism)
     return spark
 
 
-def start_failure(error: Exception, log: Path, packages: tuple[str, ...]) -> str:
-    """Why Spark did not start, in the words of its log where it has any."""
-    text = log.read_text(errors="replace")
+def start_failure(error: Exception, log: Path, told: int, packages: tuple[str, ...]) -> str:
+    """Why Spark did not start; what its log had before is in the first `told` bytes."""
+    text = log.read_bytes()[told:].decode(errors="replace")
     if missing := re.findall(r":: (\S+#\S+;\S+): not found", text):
         return (
             f"Spark could not fetch {', '.join(sorted(set(missing)))}, which {', '.join(packages)} needs. Check the "
