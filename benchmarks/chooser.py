@@ -4,7 +4,8 @@ A cell is one window in its steady state: full, and a push brings `batch` probes
 tuples, and lets as many expire. The clock runs over probe, insert and expire of the window alone; what is the same for
 every index (Arrow in and out, residual conditions, result rows) is left out, so that no difference can hide behind it.
 All rivals of a cell meet the same data, in turns, after pushes that warm them up; the best round of each counts. A
-rival that took HOPELESS times as long as the best is not measured further, a scan not even with larger batches.
+rival that took HOPELESS times as long as the best is not measured further; a scan, or whatever took ten times as long
+again, not even with larger batches.
 
 Keys: `uniform`; `increasing`, where each stored key is greater than all before and probes ask for any of the window;
 `skewed`, 99 % of the keys in 1 % of the range (rank-size). Equalities, narrow and 2-D bands find about two tuples a
@@ -222,10 +223,8 @@ def cell(
         rival.window.insert(fill, RANK)
     # So many pushes that auto has looked at its costs; what is hopeless by then is not measured any further.
     live = dict(rivals)
-    for count in (
-        2,
-        max(4, WARM_UP // (256 + batch)),
-    ):  # the first ones bring code and memory into the caches
+    # The first ones bring code and memory into the caches.
+    for count in (2, max(4, WARM_UP // (256 + batch))):
         pushes = some_pushes(data, program, count, batch)
         times = {name: rival.measure(pushes) for name, rival in live.items()}
     for name, seconds in times.items():
@@ -264,8 +263,9 @@ def rows_of(name: str, quick: bool) -> Iterator[dict[str, Any]]:
                 row = {"class": name, "pattern": pattern, "window": window, "batch": batch, "measured": now}
                 row |= {n: times.get(n) for n in (*FIXED, "auto")}
                 row |= {"best": best, "ratio": times["auto"] / fixed[best], "chosen": chosen}
-                if fixed.get("scan", 0) > HOPELESS * fixed[best]:
-                    names = [n for n in names if n != "scan"]
+                names = [
+                    n for n in names if fixed[n] < (HOPELESS if n == "scan" else 10 * HOPELESS) * fixed[best]
+                ]
                 yield row
 
 

@@ -96,11 +96,12 @@ class AdaptiveWindow:
         """What a push costs a scan, and an index more than a scan of nothing, in comparisons."""
         batch = self.workload.batch
         found, candidates = self.choose.selectivity(self.window, self.workload)
-        scanned = batch * size * (self._comparison + COMPARISONS_WORTH_A_PAIR * found)
+        # Probes share what they load from the window; the first has it alone.
+        scanned = size * ((batch + 1) * self._comparison + batch * COMPARISONS_WORTH_A_PAIR * found)
         checked = (
             min(candidates * size / FEW_CANDIDATES, MOST_CANDIDATES) if len(self.program.clauses) > 1 else 0.0
         )
-        return scanned, COMPARISONS_WORTH_AN_INDEX * (1 + batch / SMALL_BATCH * (1 + checked))
+        return scanned, COMPARISONS_WORTH_AN_INDEX * (1 + checked / 8 + batch / SMALL_BATCH * (1 + checked))
 
     def _change(self, indexed: bool, rank: np.ndarray) -> None:
         old = self.window
@@ -124,7 +125,7 @@ def comparison(program: WindowProgram) -> float:
 def scanned_up_to(program: WindowProgram, batch: int) -> int:
     """The window, in tuples, from which on an index is cheaper for pushes of so many, if few of them match."""
     worth = COMPARISONS_WORTH_AN_INDEX * (1 + batch / SMALL_BATCH)
-    return max(FEWEST_TUPLES, round(worth / (batch * comparison(program))))
+    return max(FEWEST_TUPLES, round(worth / ((batch + 1) * comparison(program))))
 
 
 def in_total_order(tuples: Tuples, rank: np.ndarray) -> Tuples:
