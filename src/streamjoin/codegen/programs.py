@@ -14,14 +14,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from streamjoin.codegen.blocks import block_scan, callable_scan
-from streamjoin.codegen.columns import ColumnData, arguments, to_column_data
+from streamjoin.codegen.columns import ColumnData, arguments
 from streamjoin.codegen.evaluate import Bounds, Columns, Keys, key_dtype
 from streamjoin.kernels import hashing, intervals
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
+from streamjoin.kernels.scan import CURSOR_SIZE, DONE, BandShape, band_scan
 from streamjoin.semantics.analysis import AccessPath, Band, Clause
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns, walk
@@ -263,20 +262,6 @@ class WindowProgram:
             return kernel(start, stop, *flat, cursor, pairs.probe, pairs.pos, pairs.count)
 
         return scan
-
-    def compile(self, schema: Mapping[str, pa.Schema]) -> None:
-        """Compile everything now, on empty columns, so that errors come early and the first tuple is fast."""
-
-        def empty(chosen: tuple[Column, ...]) -> dict[Column, ColumnData]:
-            return {
-                c: to_column_data(pa.array([], schema[c.side].field(c.name).type), c.type) for c in chosen
-            }
-
-        window = self.prepare_stored(empty(self.stored_columns), 0)
-        probes = self.prepare_probe(empty(self.probe_columns), 0)
-        none = np.empty(0, np.int64)
-        scan = self.scanner(window, probes, nulls=isinstance(self.block, CallablePredicate))
-        scan(none, none, new_cursor(), PairBuffer(MIN_ROOM))
 
 
 def combined(keys: list[np.ndarray]) -> np.ndarray:
