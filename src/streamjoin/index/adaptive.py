@@ -125,7 +125,9 @@ def comparison(program: WindowProgram) -> float:
 def scanned_up_to(program: WindowProgram, batch: int) -> int:
     """The window, in tuples, from which on an index is cheaper for pushes of so many, if few of them match."""
     worth = COMPARISONS_WORTH_AN_INDEX * (1 + batch / SMALL_BATCH)
-    return max(FEWEST_TUPLES, round(worth / ((batch + 1) * comparison(program))))
+    tuples = max(FEWEST_TUPLES, round(worth / ((batch + 1) * comparison(program))))
+    unit: int = 10 ** max(0, len(str(tuples)) - 2)  # two digits tell enough
+    return round(tuples / unit) * unit
 
 
 def in_total_order(tuples: Tuples, rank: np.ndarray) -> Tuples:

@@ -148,7 +148,7 @@ class EqualityChoice(FixedChoice):
 
     @property
     def text(self) -> str:
-        return f"{super().text}, or {self.sorted[0]} if fewer than {BATCHES_WORTH_HASHING} batches fill a subwindow"
+        return f"{super().text}, or {self.sorted[0]} if {BATCHES_WORTH_HASHING} batches or fewer fill a subwindow"
 
     def alternatives(self) -> list[tuple[Structure, Access]]:
         return [*super().alternatives(), *((self.sorted[1], access) for access in self.accesses)]
