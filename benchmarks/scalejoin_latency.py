@@ -13,9 +13,10 @@ import time
 from typing import Any
 
 import numpy as np
+from benchmarks.scalejoin_throughput import without_probes
+from benchmarks.three_step import LEFT, PREDICATE, RIGHT, Engine
 
 import streamjoin as sj
-from three_step import LEFT, PREDICATE, RIGHT, Engine
 
 SECONDS = 300
 RATE = 200
@@ -31,9 +32,10 @@ class Paced(Engine):
         window = sj.TimeWindow(f"{SECONDS} seconds")
         spec = sj.JoinSpec(LEFT, RIGHT, PREDICATE, window, left_time="ts", right_time="ts")
         self.join = sj.open_join(spec, topology="scalejoin", index="scan", workers=workers, order=order)
-        for _ in range(SECONDS // 10):
-            self.step(*self.batches(1, 10 * RATE)[0])
-        self.settle()
+        with without_probes(self.join):
+            for _ in range(SECONDS // 10):
+                self.step(*self.batches(1, 10 * RATE)[0])
+            self.settle()
 
     def settle(self) -> None:
         """Wait until every worker has joined what is ready."""

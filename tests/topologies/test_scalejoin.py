@@ -32,6 +32,7 @@ from handshake_runs import (
 from strategies import arrivals, numbered, pairs_of, push_all, specs
 from streamjoin import planner
 from streamjoin.engine import Join
+from streamjoin.index.protocol import Tuples
 from streamjoin.kernels import gate as gate_kernels
 from streamjoin.kernels.gate import MOST, Gate
 from streamjoin.runtime.simulator import Simulator, from_bytes, from_seed
@@ -216,7 +217,8 @@ def run_sources(
     they have pushed all."""
     draw, rows = random.Random(seed), np.random.default_rng(seed)
     spec = spec_of(window)
-    tables, expected, waiting = {}, {}, {}
+    tables, expected = {}, {}
+    waiting: dict[tuple[str, str], pa.Table] = {}
     for side in ("left", "right"):
         names = draw.sample("abcdef", draw.randint(1, 4))
         tables[side], expected[side] = spread(table(rows, 30, 20, 3), names, draw)
@@ -469,7 +471,7 @@ def test_rows_read_before_a_block_is_replaced_stay_valid():
 
     def some(first: int, count: int) -> Any:
         numbers = np.arange(first, first + count)
-        return scalejoin.Tuples(numbers, numbers, np.zeros(count, np.int32), {"key0": numbers * 2}, {}, False)
+        return Tuples(numbers, numbers, np.zeros(count, np.int32), {"key0": numbers * 2}, {}, False)
 
     assert rows.append(some(0, 1000)) == 0
     early = rows.pick(np.arange(10, 20))
@@ -502,7 +504,7 @@ def test_without_the_ready_test_results_are_wrong(monkeypatch):
 
 
 def test_without_turns_in_storing_pairs_come_twice(monkeypatch):
-    def everything(self: Worker, side: str, tuples: Any) -> None:
+    def everything(self: Worker, side: str, tuples: Any, positions: Any) -> None:
         self._seen[side] += len(tuples)
         if len(tuples):
             self.windows[side].insert(tuples, np.zeros(1, np.int32))

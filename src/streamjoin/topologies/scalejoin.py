@@ -42,7 +42,7 @@ from streamjoin.topologies.protocol import Fetch, Frontier, MakeWindow, Matches,
 from streamjoin.topologies.scalejoin_worker import Board, News, Progress, Shared, SharedRows, Worker
 
 CAPACITY = 4_096  # nodes of the gate in at first, and of each worker in the gate out
-WAITING = 65_536  # ready tuples that a worker may be behind before the driver waits for it
+WAITING = 8_192  # ready tuples that a worker may be behind before the driver waits for it
 SIDE_BITS = 32  # a key's second number: the side, then the rank of the source
 
 

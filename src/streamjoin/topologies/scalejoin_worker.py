@@ -193,27 +193,32 @@ class Worker:
         else:
             yield from self._join_arrivals(positions, sides)
 
-    def _store(self, side: str, tuples: Tuples) -> None:
-        """Of the next tuples of a side, put those of this worker into its window."""
-        count = self._shared.count
-        own = np.arange((self.number - self._seen[side]) % count, len(tuples), count)
+    def _store(self, side: str, tuples: Tuples, positions: np.ndarray) -> None:
+        """Put those of the next tuples of a side that are this worker's turn into its window. Turns go by position, on
+        which all workers agree, however their pieces are cut."""
         self._seen[side] += len(tuples)
+        own = np.flatnonzero(positions % self._shared.count == self.number)
         if len(own):
             self.windows[side].insert(tuples.pick(own), RANK)
 
     # At once
 
     def _join_arrivals(self, positions: np.ndarray, sides: np.ndarray) -> Iterator[None]:
-        """Runs of one side, in the order of arrival: each probes, then enters its window."""
-        cuts = np.flatnonzero(np.diff(sides)) + 1
-        for run in np.split(np.arange(len(sides)), cuts):
-            side = SIDES[sides[run[0]]]
-            tuples = self._shared.rows[side].pick(positions[run])
+        """One side, then the other: each probes, then enters its window. So a pair of this piece is found by its right
+        tuple, whichever of the two came first: with time windows that does not matter."""
+        for number, side in enumerate(SIDES):
+            rows = positions[sides == number]
+            if not len(rows):
+                continue
+            tuples = self._shared.rows[side].pick(rows)
+            if (tuples.ts[1:] < tuples.ts[:-1]).any():  # those of several sources, or late ones
+                order = np.argsort(tuples.ts, kind="stable")
+                tuples, rows = tuples.pick(order), rows[order]
             since = saturated_sum(tuples.ts, -self._sizes[OTHER[side]].size)
             until = saturated_sum(tuples.ts, self._sizes[side].size)
             probes = replace(tuples, probing=tuples.probing | {"since": since, "until": until})
             yield from self._match(self.windows[OTHER[side]], side, probes)
-            self._store(side, tuples)
+            self._store(side, tuples, rows)
         self._done += len(sides)
         if not self._read_news():
             self._publish(self._done, self.progress.floors)
@@ -246,8 +251,8 @@ class Worker:
             rows = np.flatnonzero(sides == number)
             before = np.cumsum(sides != number)[rows] + self._seen[OTHER[side]]
             tuples[side], preceding[side] = self._placed(side, positions, rows), before
-        for side in SIDES:
-            self._store(side, tuples[side])
+        for number, side in enumerate(SIDES):
+            self._store(side, tuples[side], positions[sides == number])
         last = max(int(part.stored["time"][-1]) for part in tuples.values() if len(part))
         for side in SIDES:
             since = self._since(OTHER[side], tuples[side], preceding[side])
