@@ -179,13 +179,16 @@ def _check(what: str, given: object, allowed: tuple[str, ...]) -> None:
 
 
 def _topology_reason(spec: JoinSpec, chosen: str, asked: str, workers: int | None, order: str) -> str:
-    why = "as asked" if asked != "auto" else "it has the least latency"
+    why = "as asked" if asked != "auto" else "it has the least latency, and results are there when push returns"
     used = min(workers or _cores(), TOPOLOGIES[chosen].most_workers)
-    who = (
-        "one thread, the caller's"
-        if used == 1
-        else f"the caller's thread, and {used - 1} more for larger batches"
-    )
+    threads = f"{used} thread{'s' if used > 1 else ''} of its own"
+    who = f"{threads}, which work on between calls; their results come with a later poll"
+    if chosen == "celljoin":
+        who = f"{threads}, which push waits for"
+    elif chosen == "three_step" and used > 1:
+        who = f"the caller's thread, and {used - 1} more for larger batches"
+    elif chosen == "three_step":
+        who = "one thread, the caller's"
     reason = f"topology {chosen}: {why}; {who}"
     if spec.left_window.rows or spec.right_window.rows:
         return reason + "; tuples wait for their place in the total order, which row windows need"
