@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -234,19 +235,26 @@ def stream(schema: pa.Schema, rows: int, seed: int, step: int = 3) -> pa.Table:
     columns = [pa.array(np.cumsum(rng.integers(0, step, rows)), schema.field("ts").type)]
     for field in schema:
         if field.name != "ts":
-            columns.append(
-                pa.array(random_values(field.type, rng, rows), field.type, mask=rng.random(rows) < 0.05)
-            )
+            encoded = pa.types.is_dictionary(field.type)
+            kind = field.type.value_type if encoded else field.type
+            column = pa.array(random_values(kind, rng, rows), kind, mask=rng.random(rows) < 0.05)
+            columns.append(column.dictionary_encode() if encoded else column)
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def random_values(kind: pa.DataType, rng: np.random.Generator, rows: int) -> np.ndarray:
     numbers = np.where(rng.random(rows) < 0.5, rng.integers(-1, 2, rows), rng.integers(-9, 10, rows))
     if pa.types.is_integer(kind):
-        return numbers
+        return np.abs(numbers) if pa.types.is_unsigned_integer(kind) else numbers
     if pa.types.is_floating(kind):
         odd = rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0], rows)
         return np.where(rng.random(rows) < 0.2, odd, numbers / 2).astype(kind.to_pandas_dtype())
+    if pa.types.is_decimal(kind):
+        return np.array([Decimal(int(number)).scaleb(-2) for number in numbers], object)
+    if pa.types.is_date(kind):
+        return numbers.astype("datetime64[D]")
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return np.array([bytes([100 + number]) for number in numbers], object)
     return np.char.mod("b%d", numbers)
 
 
