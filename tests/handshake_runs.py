@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
@@ -115,10 +115,12 @@ def check(
         for side in ("left", "right"):
             join.source(side, "")
         polled = push_all(join, pushes(left, right, seed), poll_after)
-        for early, late in itertools.pairwise(polled):
-            promise = sj.punctuation(early)
-            assert promise is None or all(time >= promise for time in result_times(late)), trace()
-        found = numbers([*polled, join.finish()])
+        rest = join.finish()
+    promised = -math.inf
+    for batch in [*polled, *rest.to_batches()]:
+        assert all(time >= promised for time in result_times(batch)), trace()
+        promised = max(promised, sj.punctuation(batch) or promised)
+    found = numbers([*polled, rest])
     expected = numbers([sj.oracle.join(left, right, spec)])
     if order != "timestamp":
         found, expected = sorted(found), sorted(expected)

@@ -9,6 +9,7 @@ import random
 import threading
 import time
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -157,6 +158,27 @@ def test_large_joins_equal_those_of_one_thread(topology, window, order):
 
 
 @both
+def test_punctuations_follow_the_streams(topology):
+    """Low-latency handshake join promises all that is through; handshake join a window less."""
+    spec, promises = spec_of(sj.TimeWindow(20)), []
+    simulator = Simulator(from_seed(2))
+    with open_with(topology, spec, executor=simulator, workers=3, order="punctuated", batch=4) as join:
+        for ts in range(0, 200, 4):
+            for side in ("left", "right"):
+                join.push(
+                    side,
+                    table(np.random.default_rng(ts), 4, 4, 2).set_column(
+                        0, "ts", pa.array(range(ts, ts + 4))
+                    ),
+                )
+            simulator.run(200)
+            promises += [sj.punctuation(out) for out in join.poll()]
+    told = [promise for promise in promises if promise is not None]
+    assert told == sorted(told)
+    assert told[-1] >= (195 if topology == "low_latency_handshake" else 150)
+
+
+@both
 def test_sorted_output_is_the_same_whatever_the_workers_and_the_pace(topology):
     same_bytes(topology, 2)
 
@@ -192,6 +214,47 @@ def same_bytes(topology: str, repeats: int) -> None:
 
 def take_every(rows: pa.Table, first: int, step: int) -> pa.Table:
     return rows.take(pa.array(range(first, rows.num_rows, step)))
+
+
+@both
+@pytest.mark.parametrize("index", ["scan", "hash", "bisort"])
+@pytest.mark.parametrize("lateness", [None, 6])
+def test_sources_that_are_not_in_step_and_tuples_out_of_order(topology, index, lateness):
+    """Of time windows only the event times matter, so the oracle may see all sources as one."""
+    for seed in range(8):
+        source, turns = np.random.default_rng(seed), random.Random(seed)
+        tables = {side: table(source, 60, 50, 3) for side in ("left", "right")}
+        spec = replace(spec_of(sj.TimeWindow(4, right=7)), lateness=lateness)
+        simulator = Simulator(from_seed(seed))
+        options = {
+            "workers": 1 + seed % 4,
+            "batch": 4,
+            "capacity": 2,
+            "index": index,
+            "order": ORDERS[seed % 2],
+        }
+        with open_with(topology, spec, executor=simulator, **options) as join:
+            parts = {(s, k): take_every(tables[s], k, 3) for s in tables for k in range(3)}
+            if lateness:
+                parts = {key: disordered(rows, lateness, turns) for key, rows in parts.items()}
+            sources = {(s, k): join.source(s, f"s{k}") for s, k in parts}
+            found: list[Any] = []
+            while waiting := [key for key, rows in parts.items() if rows.num_rows]:
+                key, size = turns.choice(waiting), turns.randint(1, 9)
+                sources[key].push(parts[key].slice(0, size))
+                parts[key] = parts[key].slice(size)
+                simulator.run(turns.choice([0, 2, 9]))
+                found += join.poll()
+            pairs = numbers([*found, join.finish()])
+            assert join.stats().late == 0
+        expected = numbers([sj.oracle.join(tables["left"], tables["right"], spec)])
+        assert sorted(pairs) == sorted(expected), simulator.tail()
+
+
+def disordered(rows: pa.Table, lateness: int, turns: random.Random) -> pa.Table:
+    """The rows so that none comes more than `lateness` after a later one."""
+    due = [ts + turns.uniform(0, lateness) for ts in rows["ts"].to_pylist()]
+    return rows.take(pa.array(np.argsort(due, kind="stable")))
 
 
 # ---- bounds and faults
