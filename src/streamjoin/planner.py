@@ -214,12 +214,13 @@ def _index_reasons(plan: Plan) -> list[str]:
             program = plan.programs[side]
             sizes = [f"{scanned_up_to(program, batch):,} at {batch:,}" for batch in EXPLAINED_BATCHES]
             reasons.append(
-                f"{side} window: scanned up to about {', '.join(sizes)} rows a push, if few match; less if many do"
+                f"{side} window: scanned up to about so many tuples at so many rows a push: {', '.join(sizes)};"
+                " fewer if many pairs match"
             )
             reasons.append(f"{side} window: then {_chooser(plan, side).text}; chosen anew for each subwindow")
     if reasons:
         reasons.append(
-            "raptable and wibtree are for whoever asks: bisort was never far behind where measured"
+            "raptable and wibtree only if asked for: where measured, at most 9 % faster than what is chosen, or slower"
         )
     return reasons
 
