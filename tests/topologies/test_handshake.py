@@ -18,8 +18,8 @@ from handshake_runs import (  # type: ignore[import-not-found]
     spec_of,
 )
 from streamjoin.runtime.simulator import Simulator, from_seed
+from streamjoin.topologies.chain_node import up_to
 from streamjoin.topologies.handshake import Acknowledgement, Departure, HandshakeNode
-from streamjoin.topologies.pipeline import up_to
 
 TOPOLOGY = "handshake"
 

@@ -30,7 +30,8 @@ import numpy as np
 
 from streamjoin.kernels import atomics
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.topologies.pipeline import Arrival, ChainNode, Pipeline, Progress, Shared, up_to
+from streamjoin.topologies.chain_node import Arrival, ChainNode, Progress, Shared, up_to
+from streamjoin.topologies.pipeline import Pipeline
 from streamjoin.topologies.protocol import OTHER
 from streamjoin.topologies.stamps import INT64_MIN
 

@@ -35,7 +35,8 @@ import numpy as np
 
 from streamjoin.index.protocol import Tuples, WindowIndex
 from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.pipeline import Arrival, ChainNode, Message, Pipeline, Sent, Shared, up_to
+from streamjoin.topologies.chain_node import Arrival, ChainNode, Message, Shared, up_to
+from streamjoin.topologies.pipeline import Pipeline, Sent
 from streamjoin.topologies.protocol import OTHER
 
 CREDIT = 8  # arrivals of a side on expedition, at most
@@ -54,7 +55,7 @@ class Expedition(Arrival):
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """The sender's left neighbour has taken the right tuples of an arrival."""
+    """The left neighbour, who sends it, has taken the right tuples of an arrival."""
 
     number: int
 
@@ -75,6 +76,10 @@ class LowLatencyNode(ChainNode):
         self._unacknowledged: deque[tuple[int, Tuples]] = deque()
         self._forwarded = shared.make_window("right")  # the tuples of `_unacknowledged`, if `_current`
         self._current = True
+
+    @property
+    def comparisons(self) -> int:
+        return super().comparisons + self._forwarded.comparisons
 
     def receive(self, side: str, message: Any) -> Iterator[None]:
         if isinstance(message, Expedition):

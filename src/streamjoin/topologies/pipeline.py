@@ -8,176 +8,31 @@ that is the side's *high-water mark* (Roy, Teubner & Gemulla 2014, section 6.1).
 The collector reads both marks, then empties the nodes' outboxes, then trusts the marks. Sorted output waits in a
 buffer until the marks say that nothing earlier can come (section 6.2).
 
-No node waits for room in a channel: what does not fit waits in the node, and nothing enters the chain unless it can
-be taken. So memory is bounded, and full channels can not stop each other.
+No node waits for room in a channel, and nothing enters the chain unless it can be taken. So memory is bounded, and full
+channels can not stop each other.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from streamjoin.codegen.evaluate import Filter
-from streamjoin.index.protocol import Reach, Tuples, WindowIndex
-from streamjoin.kernels import atomics
-from streamjoin.runtime.node import Bell, Channel, Executor, Outbox
+from streamjoin.index.protocol import Tuples, WindowIndex
+from streamjoin.runtime.node import Bell, Channel, Executor
 from streamjoin.runtime.threads import Threads
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.topologies.matching import Collector, Found, Matcher
+from streamjoin.topologies.chain_node import Arrival, ChainNode, Marks, Message, Progress, Shared
+from streamjoin.topologies.matching import Collector
 from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals
 from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, ArrivalStamps, OrderStamps
 
 BATCH = 256  # tuples of a message, at most
 CAPACITY = 64  # messages of a channel
-WAITING_PAIRS = 1 << 20  # of one node, before it stops for the collector
-
-
-@dataclass(frozen=True)
-class Message:
-    """Something on the way of `side`. Those from the driver are numbered, and say that no later one reaches places of
-    the other side below `expired`."""
-
-    side: str
-    number: int
-    expired: int
-
-
-@dataclass(frozen=True)
-class Arrival(Message):
-    """Tuples that enter the chain together."""
-
-    tuples: Tuples = field(repr=False)
-
-    def __str__(self) -> str:
-        return f"{self.side} {self.number}: places {self.tuples.ts.tolist()}"
-
-
-@dataclass(frozen=True)
-class Progress(Message):
-    """News without tuples."""
-
-    def __str__(self) -> str:
-        return f"progress of {self.side} {self.number}: expired before {self.expired}"
-
-
-class Marks:
-    """The number of the last message of each side that all nodes are done with. The far end of its way writes it."""
-
-    def __init__(self) -> None:
-        self._words = np.zeros(2 * atomics.LINE, np.int64)
-
-    def __getitem__(self, side: str) -> int:
-        """Acquires: what any node found before the mark was set is in its outbox."""
-        return int(atomics.read(self._words, SIDES.index(side) * atomics.LINE))
-
-    def __setitem__(self, side: str, number: int) -> None:
-        """Releases. Each node has passed the message on after it was done with the one before."""
-        atomics.write(self._words, SIDES.index(side) * atomics.LINE, number)
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What all nodes know. Nothing of it leads back to the join, so that threads do not keep one alive that
-    nobody uses any more."""
-
-    count: int
-    make_window: MakeWindow
-    residuals: Mapping[str, Filter | None]
-    fetch: Fetch
-    bell: Bell  # the driver's
-    marks: Marks
-
-
-class ChainNode:
-    """A node: takes messages from both sides and hands them to `receive`, which subclasses write.
-
-    `receive` works piece by piece: it yields wherever pairs were handed over, and goes on once the outbox has room.
-    """
-
-    def __init__(self, number: int, shared: Shared):
-        self.name, self.number = f"node {number}", number
-        self.is_end = {"left": number == shared.count - 1, "right": number == 0}  # of the way of a side
-        self.bell = Bell()
-        self.outbox: Outbox[Found] = Outbox(WAITING_PAIRS, self.bell, shared.bell)
-        self.windows = {side: shared.make_window(side) for side in SIDES}
-        self.inlets: dict[str, Channel[Any]] = {}
-        self.outlets: dict[str, Channel[Any]] = {}
-        self._unsent: dict[str, deque[Any]] = {side: deque() for side in SIDES}
-        self._work: Iterator[None] | None = None
-        self._turn = 0
-        self._shared = shared
-        self.match = Matcher(shared.residuals, shared.fetch, self.outbox).match
-
-    def __str__(self) -> str:
-        held = ", ".join(f"{len(self.windows[side])} {side}" for side in SIDES)
-        return f"holds {held}, {self.outbox.rows} pairs wait"
-
-    def receive(self, side: str, message: Any) -> Iterator[None]:
-        """Handle a message that came on the way of `side`."""
-        raise NotImplementedError
-
-    def forward(self) -> bool:
-        """Do what is due between two messages, without taking one; whether anything was done."""
-        return False
-
-    def step(self, most: int) -> bool:
-        busy = self._send_waiting()
-        for _ in range(most):
-            if self._work is None:
-                busy |= self.forward()
-                self._work = self._next_message()
-            if self._work is None or self.outbox.room <= 0:
-                break
-            busy = True
-            if next(self._work, self) is self:
-                self._work = None
-        return busy
-
-    def _next_message(self) -> Iterator[None] | None:
-        """The work on the next message, from both sides in turns."""
-        for _ in SIDES:
-            self._turn = 1 - self._turn
-            message = self.inlets[SIDES[self._turn]].take()
-            if message is not None:
-                return self.receive(SIDES[self._turn], message)
-        return None
-
-    def send(self, side: str, message: Any) -> None:
-        """Send on the way of `side`; at its end the message is forgotten."""
-        if not self.is_end[side]:
-            self._unsent[side].append(message)
-            self._send_waiting()
-
-    def _send_waiting(self) -> bool:
-        sent = False
-        for side, waiting in self._unsent.items():
-            while waiting and self.outlets[side].put(waiting[0]):
-                waiting.popleft()
-                sent = True
-        return sent
-
-    def mark(self, side: str, number: int) -> None:
-        """Tell the driver that all nodes are done with the messages of `side` up to this one."""
-        self._shared.marks[side] = number
-        self._shared.bell.ring()
-
-    def clear(self) -> None:
-        """Let go of all tuples; nobody steps any more."""
-        self._work = None
-        for side in SIDES:
-            self.windows[side].clear()
-            self._unsent[side].clear()
-
-
-def up_to(place: int) -> Reach:
-    """The reach of a tuple that meets nothing before `place`."""
-    bound = np.array([place])
-    return Reach(bound, bound)
-
 
 AnyNode = TypeVar("AnyNode", bound=ChainNode)
 
@@ -247,7 +102,7 @@ class Pipeline(Generic[AnyNode]):
 
     @property
     def comparisons(self) -> tuple[int, ...]:
-        return tuple(sum(window.comparisons for window in node.windows.values()) for node in self.nodes)
+        return tuple(node.comparisons for node in self.nodes)
 
     @property
     def windows(self) -> dict[str, Spread]:
