@@ -46,7 +46,7 @@ def grid(session: SparkSession, folder: Path, cell: int) -> DataFrame:
 
 def run(quick: bool) -> dict[str, Any]:
     """Rows: micro-batches of every join. Summary: the ratios at the last amount of state that both reached."""
-    rows, files, seconds = (10_000, 4, 60) if quick else (100_000, 11, 75)
+    rows, files, seconds = (10_000, 4, 60) if quick else (100_000, 11, 55)
     folder = Path(tempfile.mkdtemp(prefix="files"))
     session = open_session()
     try:

@@ -35,7 +35,7 @@ ON = "abs(left.x - right.x) <= 1"
 WINDOW = sj.TimeWindow("20 seconds")
 SECOND = 1_000_000
 BEGIN = 1_700_000_000 * SECOND
-FILES, ROWS = 8, 30
+FILES, ROWS = 6, 30
 
 
 def write_input(folder: Path, seed: int) -> dict[str, pa.Table]:
