@@ -53,7 +53,7 @@ def check_interleaving(seed: int) -> Join:
     simulator = Simulator(from_seed(seed))
     options = {"index": index, "workers": draw.randint(1, 5), "order": order, "batch": draw.randint(1, 6)}
     join = open_with(spec, max_results=draw.choice([3, 1000]), executor=simulator, **options)
-    check(join, spec, left, right, order, seed, simulator.tail)
+    check(join, spec, left, right, order, seed, simulator)
     return join
 
 
@@ -76,7 +76,7 @@ def test_every_window_and_index_equals_the_oracle(window, index):
     for number, order in enumerate(ORDERS):
         simulator = Simulator(from_seed(number))
         join = open_with(spec, index, 1 + 2 * number, order, batch=7, executor=simulator)
-        check(join, spec, left, right, order, number, simulator.tail)
+        check(join, spec, left, right, order, number, simulator)
 
 
 def test_hundreds_of_interleavings():

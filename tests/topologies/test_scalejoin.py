@@ -73,7 +73,7 @@ def check_interleaving(seed: int, **changes: Any) -> Join:
     bounds = {"capacity": draw.randint(1, 2), "waiting": draw.randint(0, 4)}
     options = {"index": index, "workers": draw.randint(1, 5), "order": order, **bounds, **changes}
     join = open_with(spec, max_results=draw.choice([3, 1000]), executor=simulator, **options)
-    check(Stepping(join, simulator, draw), spec, left, right, order, seed, simulator.tail)
+    check(Stepping(join, simulator, draw), spec, left, right, order, seed, simulator)
     return join
 
 
@@ -151,9 +151,7 @@ def test_every_window_and_index_equals_the_oracle(window, index):
     for number, order in enumerate(ORDERS):
         simulator = Simulator(from_seed(number))
         options = {"capacity": 2, "index": index, "workers": 1 + 2 * number, "order": order, "waiting": 3}
-        check(
-            open_with(spec, executor=simulator, **options), spec, left, right, order, number, simulator.tail
-        )
+        check(open_with(spec, executor=simulator, **options), spec, left, right, order, number, simulator)
 
 
 def test_hundreds_of_interleavings():

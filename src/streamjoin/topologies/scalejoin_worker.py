@@ -204,12 +204,10 @@ class Worker:
     # At once
 
     def _join_arrivals(self, positions: np.ndarray, sides: np.ndarray) -> Iterator[None]:
-        """One side, then the other: each probes, then enters its window. So a pair of this piece is found by its right
-        tuple, whichever of the two came first: with time windows that does not matter."""
-        for number, side in enumerate(SIDES):
-            rows = positions[sides == number]
-            if not len(rows):
-                continue
+        """Runs of one side, in the order of arrival: each probes, then enters its window. Pieces are cut differently on
+        each worker, so runs must not be joined: that would change which worker finds a pair."""
+        for run in np.split(np.arange(len(sides)), np.flatnonzero(np.diff(sides)) + 1):
+            side, rows = SIDES[sides[run[0]]], positions[run]
             tuples = self._shared.rows[side].pick(rows)
             if (tuples.ts[1:] < tuples.ts[:-1]).any():  # those of several sources, or late ones
                 order = np.argsort(tuples.ts, kind="stable")
