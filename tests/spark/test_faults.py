@@ -134,17 +134,17 @@ def test_python_workers_die_in_every_micro_batch_and_the_cache_vanishes(spark, t
 
 def test_the_last_commit_is_lost(spark, tmp_path):
     tables = write_input(tmp_path, seed=2)
-    hidden = [path for side in ("left", "right") for path in sorted((tmp_path / side).iterdir())[4:]]
-    for path in hidden:
-        path.rename(path.with_suffix(".later"))
+    later = {}
+    for side in ("left", "right"):
+        (tmp_path / "later" / side).mkdir(parents=True)
+        for path in sorted((tmp_path / side).iterdir())[3:]:
+            later[path.rename(tmp_path / "later" / side / path.name)] = path
     start(joined(spark, tmp_path), tmp_path).awaitTermination()
-    commits = sorted(
-        (path for path in (tmp_path / "checkpoint" / "commits").glob("[0-9]*")), key=lambda p: int(p.name)
-    )
-    commits[-1].unlink()
-    (commits[-1].parent / f".{commits[-1].name}.crc").unlink(missing_ok=True)
-    for path in hidden:
-        path.with_suffix(".later").rename(path)
+    last = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+    for hidden, path in later.items():
+        hidden.rename(path)
     start(joined(spark, tmp_path), tmp_path).awaitTermination()
     assert written(spark, tmp_path) == expected(tables)
 
