@@ -45,6 +45,7 @@ PATTERNS = ("uniform", "increasing", "skewed")
 FIXED = ("scan", "hash", "bisort", "raptable", "wibtree")
 ROUNDS, ROUND_SECONDS, RUN_SECONDS = 5, 0.01, 240
 HOPELESS = 3.0
+LONGEST_STREAM = 4 << 20  # tuples that a cell takes after its window is full; increasing keys last so long
 WARM_UP = 50_000  # tuples, a push counting as 256 more
 MOST_PAIRS = 1_000_000
 TARGET = 1.10
@@ -102,6 +103,8 @@ class Data:
         part = share**0.5 if kind.plane else share
         # With an equality the number of different keys decides, with a band its width.
         self.range = max(2, round(1 / part)) if equality else 1 << 30
+        if pattern == "increasing" and not equality:
+            self.range = window * ((1 << 31) // (window + LONGEST_STREAM))
         self.dense = 100 if pattern == "skewed" else 1  # as much narrower is the part with nearly all keys
         self.half = 0 if equality else max(1, round(part * self.range / 2 / self.dense))
         self.y_range = self.range if kind.plane else 1 << 20
@@ -119,11 +122,8 @@ class Data:
         return self.random.integers(0, self.range, count, dtype=np.int32)
 
     def _rising(self, places: Array) -> Array:
-        """The key of the tuple at a place: it grows by the range over a window, and starts again very late."""
-        step = (
-            max(1, round(self.range / self.window)) if self.range >= self.window else self.range / self.window
-        )
-        return (places * step % (1 << 31) - (1 << 30)).astype(np.int32)
+        """The key of the tuple at a place: it grows by the range over a window."""
+        return (places * self.range // self.window - (1 << 30)).astype(np.int32)
 
     def asked(self, count: int) -> Array:
         """Keys that probes ask for."""
