@@ -1,4 +1,4 @@
-"""Draw the stored results of the circuits, print them as Markdown tables, and draw the waveform of one join step.
+"""Draw the stored results of the circuits, copy them into docs/hardware.md, and draw the waveform of one join step.
 
 Reads benchmarks/results/hardware_*.json; only the waveform is made here, by running two tuples through two cores.
 
@@ -21,6 +21,8 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
+DOCUMENT = RESULTS.parents[1] / "docs" / "hardware.md"
+START, END = "<!-- measured: written by benchmarks/plots/hardware.py -->\n", "<!-- end of measured -->"
 PAPER_MHZ = 150  # "nearly 150 MHz" for 2 to 64 cores on a Virtex-6 (Oge et al., section V-B)
 Row = dict[str, Any]
 
@@ -105,24 +107,137 @@ FIGURES: dict[str, Callable[[list[Row], Any], None]] = {
 }
 
 
-def draw(name: str) -> None:
-    """One stored result as a picture beside it, and as a table on standard output."""
-    result = json.loads((RESULTS / f"{name}.json").read_text())
+def draw(name: str, result: Row) -> None:
+    """One stored result as a picture beside it."""
     canvas = pyplot.figure(figsize=(9, 4), layout="constrained")
     FIGURES[name](result["rows"], canvas)
     canvas.suptitle(f"commit {(result['commit'] or 'unknown')[:10]}", fontsize="small")
     canvas.savefig(RESULTS / f"{name}.png", dpi=110, metadata={"Software": None})
     pyplot.close(canvas)
-    columns = list(dict.fromkeys(column for row in result["rows"] for column in row))
-    print(f"\n{name}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-    for row in result["rows"]:
-        print(f"| {' | '.join(cell(row.get(column)) for column in columns)} |")
+
+
+# ---- the tables of docs/hardware.md
+
+
+def table(title: str, rows: list[Row], pivot: str, across: str, value: str, note: str = "") -> str:
+    """Rows by `pivot`, columns by `across`."""
+    columns = list(dict.fromkeys(row[across] for row in rows))
+    out = [f"### {title}", "", f"| {pivot.replace('_', ' ')} | {' | '.join(map(str, columns))} |"]
+    out.append("|---|" + "---|" * len(columns))
+    for key in dict.fromkeys(row[pivot] for row in rows):
+        cells = {row[across]: row[value] for row in rows if row[pivot] == key}
+        out.append(f"| {cell(key)} | {' | '.join(cell(cells.get(column)) for column in columns)} |")
+    return "\n".join([*out, "", note, ""] if note else [*out, ""])
 
 
 def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return "" if value is None else f"{value}"
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else f"{value}"
+
+
+def throughput_tables(result: Row) -> str:
+    most = max(row["tuples"] for row in result["rows"])
+    rows = [row for row in result["rows"] if row["tuples"] == most]
+    ratio = result["summary"]["least_ratio_2_to_50_percent"]
+    title = f"Input throughput, M tuples/s at 100 MHz, 64 cores, {most:,} tuples a stream (Figure 13)"
+    note = (
+        f"From 2 to 50 % the low-latency circuit takes at least {ratio:.2f} times the input of the paper's."
+    )
+    taken = table(title, rows, "match_rate", "circuit", "input_mtps", note)
+    given = table("Output throughput, M results/s (Figure 12)", rows, "match_rate", "circuit", "output_mrps")
+    return f"{taken}\n{given}"
+
+
+def clock_tables(result: Row) -> str:
+    rows = best(result["rows"], ("design", "cores"), "mhz")
+    failed = [row for row in result["rows"] if row.get("failed")]
+    seeds = {
+        f"{row['design']}, {row['cores']}": [
+            f"{other['mhz']:.0f}" for other in result["rows"] if other["mhz"] and other["cores"] == row["cores"]
+            and other["design"] == row["design"]
+        ]
+        for row in rows
+    }  # fmt: skip
+    note = "All seeds, MHz: " + "; ".join(f"{point}: {', '.join(mhz)}" for point, mhz in seeds.items()) + "."
+    longest = max(rows, key=lambda row: (row["design"], row["cores"]))
+    note += (
+        f" The longest path of the {longest['design']} circuit with {longest['cores']} cores is "
+        f"{longest['path_logic_ns']} ns of logic and {longest['path_routing_ns']} ns of wires, "
+        f"from {longest['path_from']} to {longest['path_to']}."
+    )
+    note += "".join(f" {row['design']} with {row['cores']} cores: {row['failed']}." for row in failed)
+    return table("Clock on an ECP5-85F, MHz, best seed (Figure 10)", rows, "cores", "design", "mhz", note)
+
+
+def resource_tables(result: Row) -> str:
+    out = []
+    for target, name in (("xc6v", "Virtex-6"), ("ecp5", "ECP5")):
+        rows = [row for row in result["rows"] if row["target"] == target]
+        for column in ("luts", "flip_flops"):
+            what = "Lookup tables" if column == "luts" else "Flip-flops"
+            out.append(table(f"{what}, {name} (Figure 11)", rows, "cores", "design", column))
+    slices = [
+        row
+        for row in result["rows"]
+        if row["target"] == "xc6v" and row["cores"] == result["summary"]["cores"]
+    ]
+    texts = [
+        f"{row['design']} {row['slices_at_best']:.0%} to {row['slices_half_full']:.0%}" for row in slices
+    ]
+    out.append(
+        f"Slices of the paper's XC6VLX240T with {result['summary']['cores']} cores, full to half full: "
+        f"{'; '.join(texts)}. The paper reports nearly 80 %.\n"
+    )
+    return "\n".join(out)
+
+
+def latency_tables(result: Row) -> str:
+    title = "Longest wait from the later tuple to the result, cycles; a tuple of each stream every 64 cycles"
+    return table(title, result["rows"], "window", "design", "most_cycles")
+
+
+def power_tables(result: Row) -> str:
+    out = [
+        "### Cores against clock for 500,000 tuples/s, windows of 100 (Teubner & Mueller, Tables 1 and 2)",
+        "",
+    ]
+    columns = {
+        "design": "design", "cores": "cores", "clock_mhz": "MHz needed", "g_toggles_per_s": "G toggles/s",
+        "luts": "LUTs", "dynamic_units": "dynamic", "static_units": "static", "total_units": "total",
+    }  # fmt: skip
+    out += [f"| {' | '.join(columns.values())} |", "|" + "---|" * len(columns)]
+    for row in result["rows"]:
+        out.append(f"| {' | '.join(cell(row[column]) for column in columns)} |")
+    return "\n".join(
+        [
+            *out,
+            "",
+            "Dynamic is proportional to counted toggles, static to lookup tables; the scale is that of the paper's "
+            "single core, 100 and 68 mW (its total for 1, 2, 5 and 10 cores: 168, 133, 150, 188).",
+            "",
+        ]
+    )
+
+
+TABLES: dict[str, Callable[[Row], str]] = {
+    "hardware_throughput": throughput_tables,
+    "hardware_clock": clock_tables,
+    "hardware_resources": resource_tables,
+    "hardware_latency": latency_tables,
+    "hardware_power": power_tables,
+}
+
+
+def write_tables(results: dict[str, Row]) -> None:
+    """The stored numbers between the markers of the document."""
+    before, rest = DOCUMENT.read_text().split(START)
+    parts = [
+        f"{TABLES[name](result)}\n![{name}](../benchmarks/results/{name}.png)\n"
+        for name, result in results.items()
+    ]
+    text = "\n".join(parts) or "No results are stored yet.\n"
+    DOCUMENT.write_text(before + START + text + END + rest.split(END)[1])
 
 
 # ---- the waveform of one join step
@@ -200,9 +315,11 @@ def waveform(path: Path, first: int = 11, cycles: int = 15) -> None:
 
 
 def main() -> int:
-    for name in FIGURES:
-        if (RESULTS / f"{name}.json").exists():
-            draw(name)
+    paths = {name: RESULTS / f"{name}.json" for name in FIGURES}
+    results = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
+    for name, result in results.items():
+        draw(name, result)
+    write_tables(results)
     waveform(RESULTS / "hardware_waveform.png")
     return 0
 
