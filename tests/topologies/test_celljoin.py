@@ -139,5 +139,5 @@ def test_an_error_in_a_worker_comes_out_and_stops_the_rest(monkeypatch):
 
 def test_without_waiting_for_all_parts_results_are_lost(monkeypatch):
     monkeypatch.setattr(Cores, "_result", lambda self, node: bool(node.outlet.first() or True))
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, IndexError)):  # pairs lost, or of a window that has changed since
         test_hundreds_of_interleavings()
