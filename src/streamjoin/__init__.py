@@ -15,7 +15,7 @@ from streamjoin.semantics.errors import (
 )
 from streamjoin.semantics.spec import JoinSpec
 from streamjoin.semantics.windows import RowWindow, TimeWindow
-from streamjoin.stats import LatencyHistogram, Stats
+from streamjoin.stats import IndexStats, LatencyHistogram, Stats, SubwindowStats
 from streamjoin.streams import Source
 
 __version__ = "0.1.0"
@@ -24,6 +24,7 @@ __all__ = [
     "Backpressure",
     "ClosedError",
     "IndexNotApplicableError",
+    "IndexStats",
     "InputError",
     "Join",
     "JoinSpec",
@@ -35,6 +36,7 @@ __all__ = [
     "Stats",
     "StreamJoinError",
     "StreamJoinWarning",
+    "SubwindowStats",
     "TimeWindow",
     "WindowError",
     "explain",
