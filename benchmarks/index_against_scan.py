@@ -16,10 +16,10 @@ from benchmarks.full_windows import WINDOW_SECONDS, FullWindows, sustained
 PREDICATE = "left.x = right.a"
 RATES = {
     "scan": (2000, 4000, 8000),
-    "hash": (20_000, 60_000, 110_000),
-    "bisort": (10_000, 40_000, 100_000),
-    "raptable": (10_000, 30_000, 90_000),
-    "wibtree": (10_000, 30_000, 90_000),
+    "hash": (20_000, 60_000),
+    "bisort": (10_000, 40_000),
+    "raptable": (10_000, 30_000),
+    "wibtree": (10_000, 30_000),
 }
 SECONDS = 0.5  # of a run
 WORKERS = 2
