@@ -63,7 +63,9 @@ class Paced:
             for out in self.join.poll():
                 later = np.maximum(*(out[name].cast("int64").to_numpy() for name in ("ts", "ts_right")))
                 polled = time.perf_counter()
-                since_push = polled - np.array(pushed)[(later * self.rate // 1_000_000 + 1) // self.batch]
+                since_push = (
+                    polled - np.array(pushed)[(later * self.rate + 999_999) // 1_000_000 // self.batch]
+                )
                 when = np.full(len(later), polled - begin)
                 seen.append(np.column_stack([when, polled - begin - later / 1e6, since_push]))
         return np.concatenate(seen) if seen else np.zeros((0, 3))
