@@ -179,7 +179,9 @@ def _check(what: str, given: object, allowed: tuple[str, ...]) -> None:
 
 
 def _topology_reason(spec: JoinSpec, chosen: str, asked: str, workers: int | None, order: str) -> str:
-    why = "as asked" if asked != "auto" else "it has the least latency, and results are there when push returns"
+    why = (
+        "as asked" if asked != "auto" else "it has the least latency, and results are there when push returns"
+    )
     used = min(workers or _cores(), TOPOLOGIES[chosen].most_workers)
     threads = f"{used} thread{'s' if used > 1 else ''} of its own"
     who = f"{threads}, which work on between calls; their results come with a later poll"
