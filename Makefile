@@ -24,11 +24,11 @@ demo: $(RUN_OK) ## set up, then join the papers' 2-D band benchmark on a local S
 
 test: $(DEV_OK) ## set up, then run the tests (ARGS="-k name" to choose)
 	@echo "==> tests, on $(WORKERS) workers"
-	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-slow: $(DEV_OK) ## run only the tests marked slow
 	@echo "==> slow tests"
-	@$(PY) -m pytest -m slow $(ARGS)
+	@$(PY) -m pytest -m slow -n $(WORKERS) --dist loadgroup $(ARGS)
 
 lint: $(DEV_OK) ## ruff (rules and layout) and mypy
 	@echo "==> ruff check" && $(PY) -m ruff check .

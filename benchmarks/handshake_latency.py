@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from benchmarks.three_step import LEFT, PREDICATE, RIGHT
 
 import streamjoin as sj
-from three_step import LEFT, PREDICATE, RIGHT
 
 SEED = 20140906
 WINDOWS = ((4.0, 4.0), (2.0, 4.0))  # seconds, left and right

@@ -13,9 +13,9 @@ import time
 from typing import Any
 
 import numpy as np
+from benchmarks.three_step import LEFT, PREDICATE, RIGHT, WINDOW_SECONDS, Engine, Kernel
 
 import streamjoin as sj
-from three_step import LEFT, PREDICATE, RIGHT, WINDOW_SECONDS, Engine, Kernel
 
 SEED = 20140905
 WORKERS = (1, 2, 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # Kernels compiled by one run serve the next, without touching the user's own cache.
@@ -15,3 +16,10 @@ settings.register_profile("explore", deadline=None, print_blob=True)
 # A check of a change must not fail for an example that has nothing to do with it.
 settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "explore"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share the Spark session stay in one worker, so that only one Spark is started."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from handshake_runs import (  # type: ignore[import-not-found]
+from handshake_runs import (
     SCHEMA,
     check_interleaving,
     numbers,

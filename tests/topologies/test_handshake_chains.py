@@ -19,7 +19,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import streamjoin as sj
-from handshake_runs import (  # type: ignore[import-not-found]
+from handshake_runs import (
     EQUAL,
     ORDERS,
     TOPOLOGIES,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from handshake_runs import (  # type: ignore[import-not-found]
+from handshake_runs import (
     SCHEMA,
     check,
     check_interleaving,
