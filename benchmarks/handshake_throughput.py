@@ -18,7 +18,7 @@ from benchmarks.three_step import LEFT, PREDICATE, RIGHT, WINDOW_SECONDS, Engine
 import streamjoin as sj
 
 SEED = 20140905
-WORKERS = (1, 2, 4)
+WORKERS = (1, 2)
 BATCHES = (64, 256)
 RUNS = 5
 TARGET = 0.85
@@ -62,15 +62,15 @@ class Chain(Engine):
 
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per workers, batch and variant. Summary: shares of the ceiling, and what punctuations cost."""
-    rate = 60 if quick else 400
+    rate = 60 if quick else 300
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     window = rate * WINDOW_SECONDS
     rows: list[dict[str, Any]] = []
     kernel = Kernel(window)
-    for workers in WORKERS[:2] if quick else WORKERS:
+    for workers in WORKERS:
         chains = {variant: Chain(*variant, workers, rate) for variant in VARIANTS}
         for batch in BATCHES:
-            count = max(2, round((1e9 if quick else 6e9) / (2 * batch * window)))
+            count = max(2, round((1e9 if quick else 4e9) / (2 * batch * window)))
             bare = min(kernel.measure(count, batch) for _ in range(RUNS))
             ceiling = 2 * count * batch * window / bare * min(workers, cores)
             rates: dict[tuple[str, str], float] = dict.fromkeys(VARIANTS, 0.0)
