@@ -217,3 +217,12 @@ def test_memory_and_tuples_are_let_go(small_windows: Any) -> None:
     assert len(window) == 0
     push(window, [(300, 7, 0)], 201)
     assert found(window, [(0, 7, 0)], 0, 400) == [(0, 201)]
+
+
+def test_nothing_inserted_into_an_empty_window_changes_nothing():
+    window = make_window()
+    push(window, [(1, 1, 1)], 0)
+    window.clear()
+    for _ in range(100):  # long enough for it to think about its ways
+        window.insert(prepared("left", []), TWO_SOURCES)
+    assert len(window) == 0 and kind(window) is ScanWindow

@@ -47,6 +47,10 @@ def workers_of(join: sj.Join) -> list[Worker]:
     return join._topology.nodes
 
 
+def raising(*_: object) -> Any:
+    raise ZeroDivisionError("in the worker")
+
+
 def spec_of(window: Any, on: str = "left.x BETWEEN right.x - 1 AND right.x + 1") -> sj.JoinSpec:
     return sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts")
 
@@ -194,12 +198,8 @@ def test_a_worker_without_opposite_subwindows_is_not_asked_to_probe(monkeypatch)
 
 def test_an_error_in_a_worker_surfaces_and_stops_the_join(monkeypatch):
     with sj.open_join(spec_of(sj.TimeWindow(10)), "panjoin", "scan", workers=2) as join:
-
-        def broken(*_: object) -> Any:
-            raise ZeroDivisionError("in the worker")
-
         for node in workers_of(join):
-            monkeypatch.setattr(node, "_execute", broken)
+            monkeypatch.setattr(node, "_execute", raising)
 
         def use() -> None:
             join.push("left", rows([1], [1]))
@@ -210,6 +210,19 @@ def test_an_error_in_a_worker_surfaces_and_stops_the_join(monkeypatch):
         assert any("worker" in line for line in caught.value.__notes__)
         with pytest.raises(sj.StreamJoinError, match="in the worker"):
             join.push("left", rows([2], [1]))
+
+
+def test_an_error_is_told_by_a_poll_when_nothing_more_is_pushed(monkeypatch):
+    topology, simulator = simulated(from_seed(1))
+    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    with sj.open_join(spec_of(sj.TimeWindow(10)), "panjoin", "scan", workers=2) as join:
+        join.push("left", rows([1], [1]))
+        for node in workers_of(join):
+            monkeypatch.setattr(node, "_execute", raising)
+        with pytest.raises(ZeroDivisionError):
+            simulator.run(10)
+        with pytest.raises(ZeroDivisionError, match="in the worker"):
+            join.poll()
 
 
 def test_closing_ends_the_threads():

@@ -60,6 +60,8 @@ class AdaptiveWindow:
         return self.window.nbytes
 
     def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
+        if not len(tuples):
+            return
         self.window.insert(tuples, rank)
         self._left -= PUSH + len(tuples.ts)
         if self._left < 0:

@@ -233,9 +233,14 @@ class PanJoin:
 
     @property
     def idle(self) -> bool:
-        if self._stamps.ready or self._collector.ready or any(node.outbox.rows for node in self.nodes):
+        if (
+            self._executor.failed
+            or self._stamps.ready
+            or self._collector.ready
+            or any(map(self._is_due, SIDES))
+        ):
             return False
-        if any(map(self._is_due, SIDES)):
+        if any(node.outbox.rows for node in self.nodes):
             return False
         return not self._sent if self._ended else not self._news
 

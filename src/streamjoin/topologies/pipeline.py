@@ -131,7 +131,12 @@ class Pipeline(Generic[AnyNode]):
     @property
     def idle(self) -> bool:
         """Whether the chain has all that is known, and what has come of it so far is handed out."""
-        if self._collector.ready or self._stamps.ready or any(map(self._owes, SIDES)):
+        if (
+            self._executor.failed
+            or self._collector.ready
+            or self._stamps.ready
+            or any(map(self._owes, SIDES))
+        ):
             return False
         if self._stamps.ended and any(self._sent.values()):
             return False
