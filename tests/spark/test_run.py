@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from rich.console import Console
@@ -333,23 +332,6 @@ def test_explain_tells_sources_workers_and_windows(tmp_path):
         "10,000,000 us; index bisort",
     ):
         assert words in told
-
-
-def test_a_malformed_record_stops_the_query_and_is_told(spark, tmp_path):
-    def json_left(text: str) -> str:
-        schema = 'path = "json", format = "json", schema = "ts TIMESTAMP, x INT"'
-        text = text.replace('kind = "files"\npath = "out"', 'kind = "noop"')
-        return text.replace('path = "left"', schema).replace('checkpoint = "checkpoint"', "")
-
-    (tmp_path / "json").mkdir()
-    (tmp_path / "json" / "0.json").write_text('{"ts": "2026-01-01T00:00:00Z", "x": 1}\n{"x": [}\n')
-    query = Job.read(write_job(tmp_path, 1, json_left)).start(spark)
-    with pytest.raises(StreamingQueryException) as failed:
-        query.awaitTermination()
-    told = failure(str(failed.value))
-    assert "MALFORMED_RECORD_IN_PARSING" in told
-    assert len(told.splitlines()) <= 4
-    assert "\tat " not in told
 
 
 def test_a_failure_is_told_by_its_last_cause():
