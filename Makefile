@@ -43,6 +43,7 @@ bench: $(DEV_OK) ## run every benchmark, or one: make bench NAME=three_step (ARG
 
 plots: $(DEV_OK) ## draw the stored results and copy their numbers into the README
 	@$(PY) benchmarks/plot.py $(NAME)
+	@$(PY) benchmarks/plots/hardware.py
 
 lock: $(DEV_OK) ## pin the newest versions that pyproject.toml allows
 	@scripts/lock.sh $(PY)

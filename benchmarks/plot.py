@@ -200,6 +200,41 @@ FIGURES = {
         log=True,
         diagonal="what comes",
     ),
+    "scalejoin_throughput": Figure(
+        "workers",
+        {
+            "comparisons_per_s": "ScaleJoin",
+            "celljoin_comparisons_per_s": "CellJoin",
+            "kernel_comparisons_per_s": "bare kernel on as many cores",
+        },
+        "workers, on two cores; full windows of 15 minutes",
+        "G comparisons/s",
+        1e9,
+        where={"minutes": 15},
+    ),
+    "scalejoin_gate": Figure(
+        "sources",
+        {"tuples_per_s": "readers"},
+        "sources",
+        "M tuples/s through ScaleGate",
+        1e6,
+        by="readers",
+    ),
+    "scalejoin_skew": Figure(
+        "second",
+        {"deviation_percent": ""},
+        "seconds",
+        "deviation of comparisons per worker, %",
+        by="case",
+    ),
+    "handshake_latency": Figure(
+        "second",
+        {"mean_ms": ""},
+        "seconds",
+        "mean latency, ms",
+        by="join",
+        log=True,
+    ),
 }
 
 
