@@ -11,6 +11,8 @@ RUN_OK  := $(VENV)/.installed-$(HERE)
 DEV_OK  := $(VENV)/.installed-dev-$(HERE)
 # Numba compiles in every test worker: more workers than cores only wait for each other.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n > 8 ? 8 : n)))
+# Spark runs on Java: the script finds or installs it, or says how.
+WITH_JAVA = home=$$(scripts/java.sh) || exit 1; export JAVA_HOME=$$home
 NAME    ?=
 ARGS    ?=
 
@@ -20,15 +22,15 @@ help: ## list the targets
 	@echo "  PYTHON=/path/to/python3.x chooses the interpreter (3.11 or newer) for .venv"
 
 demo: $(RUN_OK) ## set up, then join the papers' 2-D band benchmark on a local Spark (ARGS="--embedded": without)
-	@$(PY) -m streamjoin.cli demo $(ARGS)
+	@case " $(ARGS) " in *" --embedded "*) ;; *) $(WITH_JAVA) ;; esac; $(PY) -m streamjoin.cli demo $(ARGS)
 
 test: $(DEV_OK) ## set up, then run the tests (ARGS="-k name" to choose)
 	@echo "==> tests, on $(WORKERS) workers"
-	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	@$(WITH_JAVA); $(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-slow: $(DEV_OK) ## run only the tests marked slow
 	@echo "==> slow tests"
-	@$(PY) -m pytest -m slow -n $(WORKERS) --dist loadgroup $(ARGS)
+	@$(WITH_JAVA); $(PY) -m pytest -m slow -n $(WORKERS) --dist loadgroup $(ARGS)
 
 lint: $(DEV_OK) ## ruff (rules and layout) and mypy
 	@echo "==> ruff check" && $(PY) -m ruff check .
