@@ -41,7 +41,7 @@ def test_the_job_of_the_demo_is_readable_and_means_its_spec(tmp_path):
 def test_the_demo_finds_what_the_oracle_finds(spark, tmp_path):
     left, right = generate(6_000, rate=50, seed=1)
     Job.read(write_job(tmp_path, left, right, SPEC)).start(spark).awaitTermination()
-    results = read_results(tmp_path)
+    results = read_results(tmp_path, SPEC.schema)
     assert sorted(results.to_pylist(), key=repr) == sorted(
         sj.join_tables(left, right, SPEC).to_pylist(), key=repr
     )
@@ -53,7 +53,7 @@ def test_the_demo_finds_what_the_oracle_finds(spark, tmp_path):
     # Nothing that Spark has not committed counts.
     stray = pa.concat_tables([results.slice(0, 1)])
     pq.write_table(stray, tmp_path / "out" / "part-stray.parquet")
-    assert read_results(tmp_path).num_rows == results.num_rows
+    assert read_results(tmp_path, SPEC.schema).num_rows == results.num_rows
 
 
 @pytest.mark.slow

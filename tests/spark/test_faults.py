@@ -118,6 +118,7 @@ class Dying(JoinProcessor):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_python_workers_die_in_every_micro_batch_and_the_cache_vanishes(spark, tmp_path):
     tables = write_input(tmp_path, seed=1)
     (tmp_path / "markers").mkdir()

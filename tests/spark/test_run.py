@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from rich.console import Console
@@ -167,6 +168,7 @@ def test_a_new_checkpoint_with_an_old_sink_is_refused(spark, tmp_path):
     assert not (tmp_path / "checkpoint").exists()
 
 
+@pytest.mark.slow
 def test_one_ctrl_c_stops_cleanly_and_the_next_run_goes_on(spark, tmp_path):
     path = write_job(tmp_path, files=3, change=lambda text: text.replace('"available-now"', '"asap"'))
     command = [sys.executable, "-m", "streamjoin.cli", "run", str(path)]
@@ -332,6 +334,23 @@ def test_explain_tells_sources_workers_and_windows(tmp_path):
         "10,000,000 us; index bisort",
     ):
         assert words in told
+
+
+def test_a_malformed_record_stops_the_query_and_is_told(spark, tmp_path):
+    def json_left(text: str) -> str:
+        schema = 'path = "json", format = "json", schema = "ts TIMESTAMP, x INT"'
+        text = text.replace('kind = "files"\npath = "out"', 'kind = "noop"')
+        return text.replace('path = "left"', schema).replace('checkpoint = "checkpoint"', "")
+
+    (tmp_path / "json").mkdir()
+    (tmp_path / "json" / "0.json").write_text('{"ts": "2026-01-01T00:00:00Z", "x": 1}\n{"x": [}\n')
+    query = Job.read(write_job(tmp_path, 1, json_left)).start(spark)
+    with pytest.raises(StreamingQueryException) as failed:
+        query.awaitTermination()
+    told = failure(str(failed.value))
+    assert told.startswith("the query failed: [FAILED_READ_FILE")
+    assert "0.json" in told
+    assert len(told.splitlines()) == 1
 
 
 def test_a_failure_is_told_by_its_last_cause():

@@ -215,6 +215,7 @@ def test_an_aggregation_and_another_join_follow_the_result(streams):
     assert {row[0].start: row[1] for row in found if row[0].start < at(9_000)} == expected
 
 
+@pytest.mark.slow
 def test_a_second_join_takes_the_first_ones_result(streams):
     options: dict[str, Any] = {"left_time": "ts", "right_time": "ts", "workers": 2, "window": MINUTE}
     frames = {side: streams.frame(side) for side in ("left", "right")}

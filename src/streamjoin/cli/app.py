@@ -89,7 +89,7 @@ def demo(
         return
     left, right = read_stream(folder, "left"), read_stream(folder, "right")
     sample = Sample(left.num_rows)
-    results = read_results(folder)
+    results = read_results(folder, spec.schema)
     sample.keep(results)
     say(f"{results.num_rows:,} pairs in {folder / 'out'}")
     report(sample.check(left, right, read.spec))

@@ -240,11 +240,12 @@ def read_stream(folder: Path, side: str) -> pa.Table:
     return ds.dataset(folder / side).to_table()
 
 
-def read_results(folder: Path) -> pa.Table:
-    """What the job has written: the files that Spark's log of the sink names, no half-written one."""
+def read_results(folder: Path, schema: pa.Schema) -> pa.Table:
+    """What the job has written: the files that Spark's log of the sink names, no half-written one. Spark may write
+    times in another unit than `schema` has."""
     committed: dict[str, None] = {}
     log = folder / "out" / "_spark_metadata"
     for entry in log.glob("[0-9]*"):
         for line in entry.read_text().splitlines()[1:]:  # the first line is the version
             committed[json.loads(line)["path"].removeprefix("file://")] = None
-    return ds.dataset(list(committed)).to_table()
+    return ds.dataset(list(committed)).to_table().cast(schema) if committed else schema.empty_table()

@@ -137,6 +137,11 @@ def failure(text: str) -> str:
     )
     if causes:
         return f"the query failed: {causes[-1].strip()}"
+    told = re.match(
+        r"\[STREAM_FAILED\].*? terminated with exception: (.+)", text
+    )  # what follows is Spark's plan
+    if told:
+        return f"the query failed: {told[1].strip()}"
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     return "\n".join(["the query failed: " + lines[0], *lines[1:4]])
 

@@ -12,6 +12,7 @@ from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.windows import nanoseconds
 from streamjoin.spark.sources import Input
 from streamjoin.spark.tables import TomlTable
+from streamjoin.spark.window_join import quoted
 
 TIMESTAMPS = (types.TimestampType, types.TimestampNTZType)
 
@@ -59,7 +60,7 @@ class Side:
             delay = (
                 -(-nanoseconds(f"{lateness} ms" if lateness == 0 else str(lateness), "lateness") // 10**6) + 1
             )
-            frames = [frame.withWatermark(self.time, f"{delay} milliseconds") for frame in frames]
+            frames = [frame.withWatermark(quoted(self.time), f"{delay} milliseconds") for frame in frames]
         return reduce(DataFrame.unionByName, frames)
 
 

@@ -237,8 +237,8 @@ def _watermarked(frame: DataFrame, spec: JoinSpec, side: str, mark: Mark) -> Dat
         return frame
     name = spec.side_time(side)
     if spec.time_unit is None:
-        frame, name = frame.withColumn(EVENT_TIME, F.timestamp_millis(F.col(_quoted(name)))), EVENT_TIME
-    return frame.withWatermark(name, f"{mark.delay_ms} milliseconds")
+        frame, name = frame.withColumn(EVENT_TIME, F.timestamp_millis(F.col(quoted(name)))), EVENT_TIME
+    return frame.withWatermark(quoted(name), f"{mark.delay_ms} milliseconds")
 
 
 # The plan
@@ -247,7 +247,7 @@ def _watermarked(frame: DataFrame, spec: JoinSpec, side: str, mark: Mark) -> Dat
 def _packed(frame: DataFrame, task: JoinTask, side: str) -> DataFrame:
     """One side's rows as parcels for the workers."""
     names = task.spec.side_schema(side).names
-    columns = [F.col(_quoted(name)) for name in names]
+    columns = [F.col(quoted(name)) for name in names]
     if task.routing.kind != "hash" or task.settles:
         columns.append(_tie(frame.select(*columns)).alias(TIE))
     return frame.select(*columns).mapInArrow(packer(task, side), PARCEL_DDL)
@@ -256,7 +256,7 @@ def _packed(frame: DataFrame, task: JoinTask, side: str) -> DataFrame:
 def _tie(frame: DataFrame) -> Column:
     """A hash of a row, which decides where it goes and how rows of equal time are ordered: content, never chance.
     Spark can not hash maps and variants."""
-    hashable = [F.col(_quoted(field.name)) for field in frame.schema if _is_hashable(field.dataType)]
+    hashable = [F.col(quoted(field.name)) for field in frame.schema if _is_hashable(field.dataType)]
     return F.xxhash64(*hashable)
 
 
@@ -314,7 +314,7 @@ def _with_event_time(rows: DataFrame, task: JoinTask) -> DataFrame:
     places = [task.spec.left.names.index(task.spec.left_time)]
     if task.how not in ("semi", "anti"):
         places.append(left_columns + task.spec.right.names.index(task.spec.right_time))
-    columns = [F.col(_quoted(name)) for name in rows.columns]
+    columns = [F.col(quoted(name)) for name in rows.columns]
     for place in places:
         columns[place] = columns[place].alias(rows.columns[place], metadata={DELAY: 0, RESULT: True})
     return rows.select(*columns)
@@ -331,13 +331,14 @@ def in_time_order(
     """
 
     def sort_and_write(batch: DataFrame, batch_id: int) -> None:
-        left, right = F.col(_quoted(left_time)), F.col(_quoted(right_time))
-        ties = [F.col(_quoted(f.name)) for f in batch.schema if _is_hashable(f.dataType)]
+        left, right = F.col(quoted(left_time)), F.col(quoted(right_time))
+        ties = [F.col(quoted(f.name)) for f in batch.schema if _is_hashable(f.dataType)]
         ordered = batch.orderBy(F.greatest(left, right), left <= right, F.least(left, right), *ties)
         write(ordered, batch_id)
 
     return sort_and_write
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column name as Spark parses it, whatever it contains."""
     return "`" + name.replace("`", "``") + "`"
