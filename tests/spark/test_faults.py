@@ -133,6 +133,7 @@ def test_python_workers_die_in_every_micro_batch_and_the_cache_vanishes(spark, t
     assert written(spark, tmp_path) == expected(tables)
 
 
+@pytest.mark.slow
 def test_the_last_commit_is_lost(spark, tmp_path):
     tables = write_input(tmp_path, seed=2)
     later = {}

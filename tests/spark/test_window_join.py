@@ -199,6 +199,7 @@ def test_names_types_and_nullability_of_the_result(spark):
     assert [name for name, _, _ in schema_of(suffix="2")][3:] == ["ts2", "c", "same2"]
 
 
+@pytest.mark.slow
 def test_an_aggregation_and_another_join_follow_the_result(streams):
     """The time columns of the result carry a watermark that no result row is behind, unmatched rows included."""
     left = streams.frame("left")
