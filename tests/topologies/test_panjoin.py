@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from strategies import arrivals, numbered, pairs_of, push_all, specs
-from streamjoin import planner
+from streamjoin import engine, planner
 from streamjoin.runtime.simulator import Choose, Simulator, from_bytes, from_seed
 from streamjoin.topologies.panjoin import PanJoin, Worker
 
@@ -28,6 +29,14 @@ PREDICATES = [
     "left.x BETWEEN right.x - 1 AND right.x + 1",
     "left.x <> right.x AND left.x % 3 = right.x % 2",
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def payload_goes_at_once() -> Iterator[None]:
+    """Rows are let go as soon as nobody says that they are needed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "SLACK_ROWS", 1)
+        yield
 
 
 def simulated(choose: Choose, **options: Any) -> tuple[type[PanJoin], Simulator]:

@@ -20,7 +20,7 @@ from streamjoin.runtime.node import Bell, Channel, Executor, Outbox
 from streamjoin.runtime.threads import Threads
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.matching import Collector, Found, Matcher
-from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals
+from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals, must_settle
 from streamjoin.topologies.stamps import ArrivalStamps, OrderStamps
 
 BATCH = 4_096  # tuples that are joined at a time
@@ -164,7 +164,7 @@ class CellJoin:
         executor: Executor | None = None,
         batch: int = BATCH,
     ):
-        self.settles = order == "timestamp" or spec.left_window.rows or spec.right_window.rows
+        self.settles = must_settle(spec, order)
         self._batch = batch
         self._stamps = OrderStamps(spec) if self.settles else ArrivalStamps(spec)
         self._cores = Cores(workers, executor or Threads())

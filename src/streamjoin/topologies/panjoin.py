@@ -32,7 +32,16 @@ from streamjoin.runtime.node import Bell, Channel, Executor, Outbox
 from streamjoin.runtime.threads import Threads
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.matching import Collector, Found, Matcher
-from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals
+from streamjoin.topologies.protocol import (
+    OTHER,
+    Fetch,
+    Frontier,
+    MakeWindow,
+    Matches,
+    Residuals,
+    Spread,
+    must_settle,
+)
 from streamjoin.topologies.stamps import ArrivalStamps, OrderStamps
 
 BATCH = 16_384  # tuples of a command, at most
@@ -181,7 +190,7 @@ class PanJoin:
         credit: int = CREDIT,
         smallest: int = SMALLEST,
     ):
-        self.settles = order == "timestamp" or spec.left_window.rows or spec.right_window.rows
+        self.settles = must_settle(spec, order)
         self._stamps = OrderStamps(spec) if self.settles else ArrivalStamps(spec)
         self._batch, self._smallest = batch, smallest
         self._bell, self._collector = Bell(), Collector(order)
@@ -190,7 +199,6 @@ class PanJoin:
             Worker(number, make_window, filters, fetch, self._bell, credit) for number in range(workers)
         ]
         self._executor, self._started = executor or Threads(), False
-        self._ended = False
         self._numbers = {"command": 0, "subwindow": 0}  # of the last one; of subwindows over both sides
         self._dealt: dict[str, deque[Dealt]] = {side: deque() for side in SIDES}  # live subwindows
         self._sent: deque[Sent] = deque()
@@ -214,6 +222,8 @@ class PanJoin:
         return self._counts[side]
 
     def oldest_id(self, side: str) -> int | None:
+        """Pairs that wait to be sorted need no more: a subwindow goes with a command after the last that reaches it,
+        and once that is done nothing is left to come before those pairs."""
         ids = [int(tuples.id.min()) for tuples in self._stamps.held(side)]
         ids += [dealt.least_id for dealt in self._dealt[side]]
         ids += [dealt.least_id for sent in self._sent for dealt in sent.gone[side]]
@@ -222,14 +232,9 @@ class PanJoin:
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
         self._counts[side] += len(tuples)
         self._stamps.push(side, tuples, ranks, frontier)
-        self._note_end(frontier)
 
     def advance(self, frontier: Frontier) -> None:
         self._stamps.advance(frontier)
-        self._note_end(frontier)
-
-    def _note_end(self, frontier: Frontier) -> None:
-        self._ended = all(low == math.inf for low in frontier.low.values())
 
     @property
     def idle(self) -> bool:
@@ -242,7 +247,7 @@ class PanJoin:
             return False
         if any(node.outbox.rows for node in self.nodes):
             return False
-        return not self._sent if self._ended else not self._news
+        return not self._sent if self._stamps.ended else not self._news
 
     @property
     def _news(self) -> bool:
@@ -371,17 +376,3 @@ class PanJoin:
             for side, gone in self._sent.popleft().gone.items():
                 self._counts[side] -= sum(dealt.count for dealt in gone)
         self._collector.release(min([self._stamps.place, *(sent.first_place for sent in self._sent)]))
-
-
-class Spread:
-    """The subwindows of a side, on all workers."""
-
-    def __init__(self, parts: Sequence[WindowIndex]):
-        self._parts = parts
-
-    def __len__(self) -> int:
-        return sum(map(len, self._parts))
-
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part in self._parts)

@@ -22,13 +22,22 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from streamjoin.codegen.evaluate import Filter
-from streamjoin.index.protocol import Tuples, WindowIndex
+from streamjoin.index.protocol import Tuples
 from streamjoin.runtime.node import Bell, Channel, Executor
 from streamjoin.runtime.threads import Threads
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.chain_node import Arrival, ChainNode, Marks, Message, Progress, Shared
 from streamjoin.topologies.matching import Collector
-from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals
+from streamjoin.topologies.protocol import (
+    OTHER,
+    Fetch,
+    Frontier,
+    MakeWindow,
+    Matches,
+    Residuals,
+    Spread,
+    must_settle,
+)
 from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, ArrivalStamps, OrderStamps
 
 BATCH = 256  # tuples of a message, at most
@@ -85,7 +94,7 @@ class Pipeline(Generic[AnyNode]):
         self._collector = Collector(order)
 
     def must_settle(self, spec: JoinSpec, order: str) -> bool:
-        return order == "timestamp" or spec.left_window.rows or spec.right_window.rows
+        return must_settle(spec, order)
 
     def make_node(self, number: int, shared: Shared) -> AnyNode:
         raise NotImplementedError
@@ -228,20 +237,6 @@ class Pipeline(Generic[AnyNode]):
     def forget(self, side: str, sent: Sent) -> None:
         """All nodes are done with an arrival."""
         self._counts[side] -= sent.count
-
-
-class Spread:
-    """A window whose parts lie on all nodes."""
-
-    def __init__(self, parts: Sequence[WindowIndex]):
-        self._parts = parts
-
-    def __len__(self) -> int:
-        return sum(map(len, self._parts))
-
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part in self._parts)
 
 
 def connect(nodes: Sequence[ChainNode], driver: Bell, capacity: int) -> list[Channel[Any]]:

@@ -6,7 +6,7 @@ the windows and decides who compares what, and when; it never sees payload, sour
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,6 +54,25 @@ class WindowSize(Protocol):
 
     @property
     def nbytes(self) -> int: ...
+
+
+class Spread:
+    """A window whose parts lie on several workers."""
+
+    def __init__(self, parts: Sequence[WindowIndex]):
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self._parts)
+
+
+def must_settle(spec: JoinSpec, order: str) -> bool:
+    """Whether tuples have to wait for their place in the total order: row windows and sorted output need it."""
+    return order == "timestamp" or spec.left_window.rows or spec.right_window.rows
 
 
 class Topology(Protocol):

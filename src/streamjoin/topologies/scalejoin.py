@@ -38,7 +38,7 @@ from streamjoin.runtime.node import Bell, Executor
 from streamjoin.runtime.threads import Threads
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.matching import Collector, Found
-from streamjoin.topologies.protocol import Fetch, Frontier, MakeWindow, Matches, Residuals
+from streamjoin.topologies.protocol import Fetch, Frontier, MakeWindow, Matches, Residuals, must_settle
 from streamjoin.topologies.scalejoin_worker import Board, News, Progress, Shared, SharedRows, Worker
 
 CAPACITY = 4_096  # nodes of the gate in at first, and of each worker in the gate out
@@ -87,7 +87,7 @@ class ScaleJoin:
         capacity: int = CAPACITY,
         waiting: int = WAITING,
     ):
-        self.settles = order == "timestamp" or spec.left_window.rows or spec.right_window.rows
+        self.settles = must_settle(spec, order)
         self._waiting, self._bell = waiting, Bell()
         self._gate = Gate(1, workers + 1, capacity)  # the driver reads too, to know how many are ready
         # One node more: the last one that was read stays in its place.

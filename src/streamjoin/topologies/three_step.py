@@ -29,7 +29,7 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.runtime.team import Team
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals
+from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals, must_settle
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 LARGEST_STEP = 16_384  # probes in one step
@@ -51,7 +51,7 @@ class ThreeStep:
         workers: int = 1,
     ):
         self.spec, self.order, self._fetch = spec, order, fetch
-        self.settles = order == "timestamp" or spec.left_window.rows or spec.right_window.rows
+        self.settles = must_settle(spec, order)
         self.windows = {side: make_window(side) for side in SIDES}
         self._residuals = {side: None if e is None else Filter(e) for side, e in residuals.items()}
         self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
