@@ -51,11 +51,13 @@ class Filled(Engine):
         self.pushed += left.num_rows + right.num_rows
 
     def wait(self) -> None:
-        """Until every worker has joined everything."""
-        workers = getattr(self.join._topology, "workers", None)
-        while workers is not None and min(worker.progress.done for worker in workers) < self.pushed:
+        """Until every worker has joined everything; polls when one of them has told something."""
+        topology: Any = self.join._topology
+        workers = getattr(topology, "workers", [])
+        while any(worker.progress.done < self.pushed for worker in workers):
+            seen = topology._bell.read()
             self.join.poll()
-            time.sleep(0.0002)
+            topology._bell.wait(seen)
 
     def measure(self, count: int, batch: int) -> float:
         made = self.batches(count, batch)

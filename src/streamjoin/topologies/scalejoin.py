@@ -150,8 +150,8 @@ class ScaleJoin:
             elif ts > 0:
                 self._gate.close(0)
         else:
-            self._board.post(News(self._added, dict(frontier.low)))
             self._gate.promise(0, self._added, LEAST)
+            self._board.post(News(self._added, dict(frontier.low)))
         while count := self._gate.next_ready(len(self.workers), self._scrap, self._scrap):
             self._ready += count
         self._ring()
@@ -234,7 +234,8 @@ class ScaleJoin:
     def _forget(self) -> None:
         """Let go of what all workers are done with, and of what is in no pair to come."""
         reached = min(p.reached for p in self._known)
-        self._board.drop(min(p.done for p in self._known))
+        if not self.settles:
+            self._board.drop(min(p.done for p in self._known))
         for side in SIDES:
             unread, arrivals = self._unread[side], self._arrivals[side]
             while unread and unread[0].last_key < reached:

@@ -55,25 +55,41 @@ class News:
 
 
 class Board:
-    """Numbered news, pinned up by the driver, read by every worker at its own pace."""
+    """Numbered news, pinned up by the driver, read by every worker at its own pace; and where pieces of arrivals end, on
+    which workers agree here: whoever comes first decides."""
 
     def __init__(self) -> None:
         self._news: dict[int, News] = {}
         self._first = self._next = 0
+        self._ends: dict[int, int] = {}  # of pieces, by their begin
+        self._oldest = 0  # begin of a piece
 
     def __getitem__(self, number: int) -> News | None:
         """None if it is not there yet."""
         return self._news.get(number)
 
     def post(self, news: News) -> None:
+        """Arrivals that are told of must be ready."""
         self._news[self._next] = news
         self._next += 1
 
+    def end_of_piece(self, begin: int, most: int) -> int:
+        """Where the piece of arrivals from `begin` on ends, for all workers; `begin` if nothing has come. If nobody has
+        decided yet, it takes what has come, `most` at most."""
+        end = self._ends.get(begin)
+        if end is None and self._next:
+            arrived = self._news[self._next - 1].arrived
+            if arrived > begin:
+                end = self._ends.setdefault(begin, min(arrived, begin + most))  # atomic: one of us wins
+        return begin if end is None else end
+
     def drop(self, done: int) -> None:
-        """Take down the news that came with arrivals that everybody is done with; the last one stays."""
+        """Take down the news and pieces of arrivals that everybody is done with; the last news stay."""
         while self._first < self._next - 1 and self._news[self._first].arrived < done:
             del self._news[self._first]
             self._first += 1
+        while self._oldest < done:
+            self._oldest = self._ends.pop(self._oldest)
 
 
 class SharedRows:
@@ -175,6 +191,8 @@ class Worker:
     def step(self, most: int) -> bool:
         if self._work is None:
             size = min(most, self._piece)
+            if not self._shared.settled:
+                size = self._shared.board.end_of_piece(self._done, size) - self._done
             count = self._shared.gate.next_ready(self.number, self._positions[:size], self._sides[:size])
             if not count:
                 return not self._shared.settled and self._read_news()
@@ -204,10 +222,12 @@ class Worker:
     # At once
 
     def _join_arrivals(self, positions: np.ndarray, sides: np.ndarray) -> Iterator[None]:
-        """Runs of one side, in the order of arrival: each probes, then enters its window. Pieces are cut differently on
-        each worker, so runs must not be joined: that would change which worker finds a pair."""
-        for run in np.split(np.arange(len(sides)), np.flatnonzero(np.diff(sides)) + 1):
-            side, rows = SIDES[sides[run[0]]], positions[run]
+        """The left tuples of a piece probe, then enter their window; then the right ones. A pair within the piece is
+        found by its right tuple, whichever came first: all workers have the same pieces."""
+        for number, side in enumerate(SIDES):
+            rows = positions[sides == number]
+            if not len(rows):
+                continue
             tuples = self._shared.rows[side].pick(rows)
             if (tuples.ts[1:] < tuples.ts[:-1]).any():  # those of several sources, or late ones
                 order = np.argsort(tuples.ts, kind="stable")
