@@ -281,7 +281,8 @@ class Join:
             self._discard()
             return True
         self._release()
-        self._results.punctuation = max(self._results.punctuation, self._topology.least_result_time)
+        if self.plan.order == "punctuated":
+            self._results.punctuation = max(self._results.punctuation, self._topology.least_result_time)
         return True
 
     def _measure(self, matches: Matches) -> None:
@@ -326,6 +327,8 @@ class Join:
         return batches
 
     def _drain(self) -> list[pa.RecordBatch]:
+        if not self._results.rows and self.plan.order != "punctuated":
+            return []
         ids, views, news = self._results.drain()
         promise = news if self.plan.order == "punctuated" else None
         batches: list[pa.RecordBatch] = []

@@ -113,19 +113,22 @@ def pause(typing_context):
     return types.none(), generate
 
 
-@jit
+# For Python, they keep the GIL: giving it up for a nanosecond lets every thread that waits for it in between.
+
+
+@jit(nogil=False)
 def read(words, index):
     """`load`, for Python."""
     return load(words, index)
 
 
-@jit
+@jit(nogil=False)
 def write(words, index, value):
     """`store`, for Python."""
     store(words, index, value)
 
 
-@jit
+@jit(nogil=False)
 def increment(words, index):
     """Add one; for Python."""
     fetch_add(words, index, 1)

@@ -173,6 +173,10 @@ class Handshake(Pipeline[HandshakeNode]):
     def must_settle(self, spec: JoinSpec, order: str) -> bool:
         return True
 
+    def needs_marks(self, order: str) -> bool:
+        """Only these messages tell what has expired, and so what moves."""
+        return True
+
     def make_node(self, number: int, shared: Shared) -> HandshakeNode:
         return HandshakeNode(number, shared)
 

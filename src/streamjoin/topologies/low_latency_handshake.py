@@ -158,12 +158,16 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode]):
     """The topology. Home nodes come in turns, so that all nodes hold and compare the same."""
 
     def __init__(self, *given: Any, credit: int = CREDIT, **options: Any):
-        super().__init__(*given, **options)
         self._credit = credit
+        super().__init__(*given, **options)
         self._first_home = dict.fromkeys(SIDES, 0)
         self._stored: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # done, but for expiry
         # Number and `expired` of the messages that are on their way.
         self._bounds: dict[str, deque[tuple[int, int]]] = {side: deque() for side in SIDES}
+
+    def needs_marks(self, order: str) -> bool:
+        """An arrival marks those before it as done, so that with a credit of one it would wait for itself."""
+        return super().needs_marks(order) or self._credit < 2
 
     def make_node(self, number: int, shared: Shared) -> LowLatencyNode:
         return LowLatencyNode(number, shared)

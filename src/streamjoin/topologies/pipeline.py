@@ -42,6 +42,7 @@ from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, ArrivalStamps, Or
 
 BATCH = 256  # tuples of a message, at most
 CAPACITY = 64  # messages of a channel
+UNHEARD = 1024  # tuples that enter on one side, before the other one's way needs a message to let them expire
 
 AnyNode = TypeVar("AnyNode", bound=ChainNode)
 
@@ -87,14 +88,21 @@ class Pipeline(Generic[AnyNode]):
         self._entries = {"left": self.nodes[0].inlets["left"], "right": self.nodes[-1].inlets["right"]}
         self._executor, self._started = executor or Threads(), False
         self._numbers = dict.fromkeys(SIDES, 0)  # of the last message sent
+        self._prompt = self.needs_marks(order)
         self._told = dict.fromkeys(SIDES, INT64_MIN)  # what was said to be expired, on the way of a side
         self._owing = dict.fromkeys(SIDES, False)  # the last message was an arrival
+        self._unheard = dict.fromkeys(SIDES, 0)  # tuples of the other side since the last message
         self._sent: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # arrivals not marked as done
         self._counts = dict.fromkeys(SIDES, 0)  # tuples held
         self._collector = Collector(order)
 
     def must_settle(self, spec: JoinSpec, order: str) -> bool:
         return must_settle(spec, order)
+
+    def needs_marks(self, order: str) -> bool:
+        """Whether a message without tuples follows at once when there are none, so that marks reach the last arrival.
+        Without it the next arrival brings them, and each push costs every node a message less."""
+        return order != "any"
 
     def make_node(self, number: int, shared: Shared) -> AnyNode:
         raise NotImplementedError
@@ -136,22 +144,20 @@ class Pipeline(Generic[AnyNode]):
 
     def advance(self, frontier: Frontier) -> None:
         self._stamps.advance(frontier)
+        self._unheard = dict.fromkeys(SIDES, UNHEARD)  # there may be no arrival for long to tell it
 
     @property
     def idle(self) -> bool:
         """Whether the chain has all that is known, and what has come of it so far is handed out."""
-        if (
-            self._executor.failed
-            or self._collector.ready
-            or self._stamps.ready
-            or any(map(self._owes, SIDES))
-        ):
+        if self._executor.failed or self._collector.ready or self._stamps.ready:
+            return False
+        if self._owes("left") or self._owes("right"):
             return False
         if self._stamps.ended and any(self._sent.values()):
             return False
-        return not any(node.outbox.rows for node in self.nodes) and not any(
-            map(self._has_come_through, SIDES)
-        )
+        if self._prompt and (self._has_come_through("left") or self._has_come_through("right")):
+            return False
+        return not any([node.outbox.rows for node in self.nodes])
 
     def _has_come_through(self, side: str) -> bool:
         """Whether the oldest message of a side that is held for being in the chain no longer is."""
@@ -203,11 +209,14 @@ class Pipeline(Generic[AnyNode]):
         return self._entries[side].room > 0
 
     def _owes(self, side: str) -> bool:
-        """Whether the nodes have not been told all that is known on the way of `side`."""
+        """Whether the nodes are to be told now what is known on the way of `side`."""
+        if not (self._prompt or self._unheard[side] >= UNHEARD or self._stamps.ended):
+            return False
         return self._owing[side] or self._stamps.expired(OTHER[side]) > self._told[side]
 
     def _send_arrival(self, side: str, tuples: Tuples, time: int) -> None:
         number, expired = self._numbers[side] + 1, self._stamps.expired(OTHER[side])
+        self._unheard[OTHER[side]] += len(tuples)
         places = int(tuples.ts[0]), int(tuples.ts[-1])
         self._sent[side].append(Sent(number, len(tuples), int(tuples.id.min()), *places, time))
         self.send(self.make_arrival(side, number, expired, tuples))
@@ -218,6 +227,7 @@ class Pipeline(Generic[AnyNode]):
         self._entries[side].put(message)
         self._numbers[side], self._told[side] = message.number, message.expired
         self._owing[side] = isinstance(message, Arrival)
+        self._unheard[side] = 0
 
     # The collector
 

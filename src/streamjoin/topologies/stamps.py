@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -49,6 +48,7 @@ class ArrivalStamps:
         self._sizes = {side: spec.side_window(side).size for side in SIDES}
         self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
         self._arrived: deque[tuple[str, Tuples]] = deque()
+        self.ended = False  # nothing can still come
 
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
         if len(tuples):
@@ -56,11 +56,14 @@ class ArrivalStamps:
             until = saturated_sum(tuples.ts, self._sizes[side])
             reach = {"since": since, "until": until}
             one = np.zeros(len(tuples), np.int32)  # among equal event times the order does not matter
-            self._arrived.append((side, replace(tuples, source=one, probing=tuples.probing | reach)))
+            probing = tuples.probing | reach
+            stamped = Tuples(tuples.ts, tuples.id, one, tuples.stored, probing, tuples.nulls)
+            self._arrived.append((side, stamped))
         self._frontier = frontier
 
     def advance(self, frontier: Frontier) -> None:
         self._frontier = frontier
+        self.ended = min(frontier.low.values()) == math.inf
 
     def held(self, side: str) -> list[Tuples]:
         """Those of a side that are still to be taken."""
@@ -80,15 +83,12 @@ class ArrivalStamps:
 
     def expired(self, side: str) -> int:
         """No tuple of the other side that is still to be taken reaches a place of `side` below this."""
-        low = min([self._frontier.low[OTHER[side]], *(int(t.ts[0]) for t in self.held(OTHER[side]))])
+        low = self._frontier.low[OTHER[side]]
+        if self._arrived:
+            low = min([low, *(int(tuples.ts[0]) for tuples in self.held(OTHER[side]))])
         if not math.isfinite(low):
             return INT64_MAX if low > 0 else INT64_MIN
         return max(int(low) - self._sizes[side], INT64_MIN)
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing can still come."""
-        return min(self._frontier.low.values()) == math.inf
 
     @property
     def place(self) -> int:
@@ -122,6 +122,7 @@ class OrderStamps:
         for taken in self._taken.values():
             taken.append({"ts": np.empty(0, np.int64), "place": np.empty(0, np.int64)})
         self._stamped: deque[tuple[str, Tuples, int]] = deque()
+        self.ended = False  # nothing can still come
 
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
         self._ranks = ranks
@@ -130,6 +131,7 @@ class OrderStamps:
 
     def advance(self, frontier: Frontier) -> None:
         self._frontier = frontier
+        self.ended = min(frontier.low.values()) == math.inf
         self._settled = {side: self._settled_count(side) for side in SIDES}
 
     def _settled_count(self, side: str) -> int:
@@ -246,11 +248,6 @@ class OrderStamps:
         return int(held[max(ahead, 0)]) if ahead < len(held) else self._next
 
     @property
-    def ended(self) -> bool:
-        """Whether nothing can still come."""
-        return min(self._frontier.low.values()) == math.inf
-
-    @property
     def place(self) -> int:
         """Every tuple still to be taken has at least this place."""
         return min([self._next, *(int(tuples.ts[0]) for _, tuples, _ in self._stamped)])
@@ -277,7 +274,9 @@ def _placed(tuples: Tuples, places: np.ndarray, since: np.ndarray) -> Tuples:
 
 
 def saturated_sum(ts: np.ndarray, size: int) -> np.ndarray:
-    """ts + size, stopping at the ends of 64 bits."""
+    """ts + size of rising ts, stopping at the ends of 64 bits."""
+    if len(ts) and INT64_MIN <= int(ts[0]) + size and int(ts[-1]) + size <= INT64_MAX:
+        return ts + size
     if size < 0:
         return np.where(ts < INT64_MIN - size, INT64_MIN, ts + size)
     return np.where(ts > INT64_MAX - size, INT64_MAX, ts + size)
