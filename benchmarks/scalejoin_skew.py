@@ -3,8 +3,8 @@
 The papers' 2-D band. Three cases: one and four sources at constant, distinct rates; three and two whose rates swing
 like sines of distinct periods; four and two with sudden peaks. Each second of stream time every source pushes as many
 tuples as its rate says. Per second: comparisons of each worker, their mean and their standard deviation in
-percent of it. Rates are a tenth of the paper's and windows a minute, so that ten and more workers on few cores end
-soon.
+percent of it. Rates are of the size of the paper's; windows are a minute, so that ten and more workers on few cores
+end soon.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def peaks(rate: float, peak: float, every: int) -> Rate:
 
 
 CASES: dict[str, tuple[int, list[Rate], list[Rate]]] = {
-    "constant": (10, [constant(120)], [constant(rate) for rate in (30, 25, 20, 15)]),
+    "constant": (10, [constant(1200)], [constant(rate) for rate in (300, 250, 200, 150)]),
     "sinusoidal": (
         12,
-        [sine(40, 20, 40), sine(30, 15, 25), sine(20, 10, 60)],
-        [sine(50, 25, 30), sine(40, 30, 50)],
+        [sine(400, 200, 40), sine(300, 150, 25), sine(200, 100, 60)],
+        [sine(500, 250, 30), sine(400, 300, 50)],
     ),
-    "bursty": (14, [peaks(25, 150, 13), *[constant(20)] * 3], [peaks(40, 250, 17), constant(30)]),
+    "bursty": (14, [peaks(250, 1500, 13), *[constant(200)] * 3], [peaks(400, 2500, 17), constant(300)]),
 }
 
 

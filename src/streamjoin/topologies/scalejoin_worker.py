@@ -55,8 +55,8 @@ class News:
 
 
 class Board:
-    """Numbered news, pinned up by the driver, read by every worker at its own pace; and where pieces of arrivals end, on
-    which workers agree here: whoever comes first decides."""
+    """Numbered news, pinned up by the driver, read by every worker at its own pace; and where pieces of arrivals end,
+    on which the workers agree: whoever comes first decides."""
 
     def __init__(self) -> None:
         self._news: dict[int, News] = {}
