@@ -156,12 +156,13 @@ def test_windows_in_a_file(tmp_path, written, meant):
 @pytest.mark.parametrize(
     ("written", "key", "says"),
     [
-        ('"15 minuts"', "join.window", "not a duration"),
+        ('"15 minuts"', "join.window", "is '15 minuts', which is not a duration"),
         ('"-1 s"', "join.window", "can not be negative"),
         ("15", "join.window", "plain number 15, but the time columns are timestamps"),
         ("true", "join.window", "is true: give a duration"),
         ("{ row = 9 }", "join.window", "{ rows = 1000 }"),
         ("{ rows = -1 }", "join.window", "can not be negative"),
+        ("{ rows = '7' }", "join.window", "is '7': give a whole number of rows"),
         ("{ left = '1 s', right = 'soon' }", "join.window.right", "not a duration"),
     ],
 )
@@ -181,6 +182,7 @@ def test_windows_that_are_none(tmp_path, written, key, says):
         ("[join]", "[join]\npartitioning = 'hash'", "join", "the predicate has no equality"),
         ("[join]", "[join]\nworkers = 0", "join.workers", "is 0; allowed: 1 to"),
         ("[join]", "[join]\nworkers = true", "join.workers", "is true: give"),
+        ("[join]", "[join]\nworkers = 1.5", "join.workers", "is 1.5: give a whole number"),
         ("[join]", "[join]\nworkers = '2'", "join.workers", "is '2': give"),
         ('"5 seconds"', "'-1 s'", "join.lateness", "negative"),
         ('"5 seconds"', "'late'", "join.lateness", "not a duration"),
@@ -190,6 +192,7 @@ def test_windows_that_are_none(tmp_path, written, key, says):
         ("abs(left.x - right.a) <= 10", " ", "join.on", "is blank"),
         ("[left]", "[left]\ntime = 'tx'", "left.time", "allowed: ts, x, y, z"),
         ("[left]", "[left]\ntime = 'z'", "left.time", "of type STRING; allowed: TIMESTAMP"),
+        ("[left]", "[left]\ntime = 'x'", "join", "left.time is int32 and right.time is timestamp"),
         ("[left]\nsource", "[left]\nsources", "left.source", "is missing: give at least one table [[left.source]]"),
         ('"generator" }\n[right]', '"kafak" }\n[right]', "left.source.kind", "did you mean kafka?"),
         ('"generator" }\n[right]', '"generator", seed = -1 }\n[right]', "left.source.seed", "is -1; allowed: 0 to"),
@@ -206,6 +209,8 @@ def test_windows_that_are_none(tmp_path, written, key, says):
         (SINK, SINK + "[run]\ntrigger = '0 s'", "run.trigger", "allowed: asap, available-now"),
         ('"noop"', '"console"\n[run]\ncheckpoint = "c"', "run.checkpoint", "leave it out"),
         (SINK, SINK + "[run]\ncheckpoint = 7", "run.checkpoint", "is 7: give a folder"),
+        (SINK, SINK + "[spark]\nmaster = 'locl[2]'", "spark.master", "allowed: local, local[4]"),
+        (SINK, SINK + "[spark]\nmaster = 'local[0]'", "spark.master", "allowed: local, local[4]"),
         (SINK, SINK + "[spark]\npackages = ['kafka']", "spark.packages", "group:artifact:version"),
         (SINK, SINK + "[spark.settings]\nmaster = 'x'", "spark.settings.master", "begin with 'spark.'"),
         (SINK, SINK + "[spark.settings]\nspark.master = 'x'", "spark.settings.spark.master", "use spark.master"),
@@ -239,6 +244,25 @@ def test_a_mistake_in_a_source_is_told_with_its_key(tmp_path, source, key, says)
     assert says in mistakes(tmp_path, text)[f"left.source[0].{key}"]
 
 
+def test_a_missing_folder_is_one_mistake(tmp_path):
+    text = MINIMAL.replace('"generator" }\n[right]', '"files", path = "nowhere" }\n[right]')
+    assert set(mistakes(tmp_path, text)) == {"left.source.path"}
+
+
+@pytest.mark.parametrize("sink", ["in", "in/out", "./in/../in/out"])
+def test_results_and_state_are_not_written_where_a_source_reads(tmp_path, sink):
+    (tmp_path / "in" / "day").mkdir(parents=True)
+    source = '"files", path = "{}", schema = "ts TIMESTAMP, x INT" }}\n[right]'
+    text = MINIMAL.replace('"generator" }\n[right]', source.format("in"))
+    files = f'"files"\npath = "{sink}"\n[run]\ncheckpoint = "{sink}"'
+    told = mistakes(tmp_path, text.replace('"noop"', files))
+    assert set(told) == {"sink.path", "run.checkpoint"}
+    assert "is read by the source" in told["sink.path"]
+    # A pattern reads what lies in the folders that it matches.
+    other = MINIMAL.replace('"generator" }\n[right]', source.format("in/d*"))
+    assert read(tmp_path, other.replace('"noop"', files)).sink.kind == "files"
+
+
 def test_every_mistake_is_told_at_once(tmp_path):
     text = '[join]\nwindow = "x"\nhow = "outer"\n[left]\n[right]\nsource = {}\n[sink]\nkind = "files"\nformat = "orc"\n'
     assert set(mistakes(tmp_path, text)) == {
@@ -262,6 +286,7 @@ def test_a_file_that_is_missing_or_no_toml(tmp_path):
     with pytest.raises(JobError, match="no such file"):
         Job.read(tmp_path / "nothing.toml")
     assert "is no TOML" in mistakes(tmp_path, "[join\n")[""]
+    assert read(tmp_path, "\ufeff" + MINIMAL).join.how == "inner", "a byte order mark is no mistake"
     with pytest.raises(JobError, match="can not be read"):
         Job.read(tmp_path)
 

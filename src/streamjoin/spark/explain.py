@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamjoin.semantics.analysis import describe
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.job import Job
-from streamjoin.spark.session import DEFAULT_MASTER, cores, packages_of
+from streamjoin.spark.session import DEFAULT_MASTER, check_master, cores, packages_of
 from streamjoin.spark.task import JoinTask
 
 ROUTES = {
@@ -18,7 +18,8 @@ ROUTES = {
 def explain(job: Job, master: str | None) -> str:
     """The plan of a job as text; no Spark is started."""
     chosen = master or job.spark.master or DEFAULT_MASTER
-    workers = job.join.workers or (cores(chosen) if chosen.startswith("local") else None)
+    check_master(chosen)
+    workers = job.join.workers or cores(chosen)
     lines = [f"job          {job.run.name}, on {chosen}, {job.run.trigger}"]
     for side in SIDES:
         inputs = getattr(job, side).inputs

@@ -6,10 +6,13 @@ A file has the tables `[join]`, `[left]` and `[right]` with their `[[left.source
 
 from __future__ import annotations
 
+import os
+import re
 import tomllib
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from fractions import Fraction
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
@@ -21,9 +24,10 @@ from streamjoin.planner import INDEXES
 from streamjoin.semantics.errors import IndexNotApplicableError, PredicateError, SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import RowWindow, TimeWindow, Window, nanoseconds
+from streamjoin.spark.session import check_master
 from streamjoin.spark.sides import Side
-from streamjoin.spark.sinks import Sink, read_sink
-from streamjoin.spark.sources import local_path
+from streamjoin.spark.sinks import FilesSink, Sink, read_sink
+from streamjoin.spark.sources import FilesSource, local_path
 from streamjoin.spark.tables import JobError, TomlTable, shown
 from streamjoin.spark.task import HOW, ORDERS, JoinTask
 from streamjoin.spark.window_join import PARTITIONING, make_task, window_join
@@ -138,6 +142,8 @@ class SparkTable:
             elif name in ELSEWHERE:
                 table.complain(f"settings.{name}", f"has a key of its own: use {ELSEWHERE[name]}")
         master = table.text("master", "a Spark master, such as 'local[4]' or 'spark://host:7077'", None)
+        if master is not None:
+            table.checked("master", lambda: check_master(master), None)
         return cls(master, packages, settings)
 
 
@@ -169,6 +175,7 @@ class Job:
             table.close()
         if not any(key.split(".")[0] in ("join", *SIDES) for key, _ in problems):
             job.check_task(sections["join"], sections["sink"])
+        job.check_places(sections["sink"], sections["run"])
         if problems:
             raise JobError(str(path), problems)
         return job
@@ -209,11 +216,25 @@ class Job:
         except PredicateError as error:
             table.complain("on", str(error).replace("\n", "\n    "))
         except WindowError as error:
-            table.complain("lateness" if str(error).startswith("lateness") else "window", str(error))
+            table.complain(
+                "lateness" if str(error).startswith("lateness") else "window", window_mistake(error)
+            )
         except IndexNotApplicableError as error:
             table.complain("index", str(error))
         except SpecError as error:
-            table.complain("", str(error))
+            table.complain("", re.sub(r"\b(left|right)_time\b", r"\1.time", str(error)))
+
+    def check_places(self, sink: TomlTable, run: TomlTable) -> None:
+        """Complain if a source would read what the query writes."""
+        written = [("checkpoint", run, self.run.checkpoint)]
+        if isinstance(self.sink, FilesSink):
+            written.append(("path", sink, self.sink.path))
+        sources = [each.source for side in SIDES for each in getattr(self, side).inputs]
+        for key, table, place in written:
+            for source in sources:
+                if place and isinstance(source, FilesSource) and source.path and lies_in(place, source.path):
+                    told = f"is {place!r}, which is read by the source {source.path!r}: give another folder"
+                    table.complain(key, told)
 
     def loaded(self, side: str, spark: SparkSession) -> DataFrame:
         """A side's stream; what only Spark could find wrong with it is told like the rest of the file's mistakes."""
@@ -258,7 +279,7 @@ class Job:
 def parse_file(path: Path) -> dict[str, Any]:
     """The TOML in a file; one that is missing or no TOML is a `JobError`."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors put a mark in front
     except FileNotFoundError:
         problem = "there is no such file"
     except (OSError, UnicodeDecodeError) as error:
@@ -266,6 +287,12 @@ def parse_file(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         problem = f"it is no TOML: {error}"
     raise JobError(str(path), [("", problem)])
+
+
+def lies_in(place: str, pattern: str) -> bool:
+    """Whether a place is a folder that the pattern matches, or lies in one."""
+    inner, outer = (PurePath(os.path.normpath(path)).parts for path in (place, pattern))
+    return len(inner) >= len(outer) and all(map(fnmatch, inner, outer))
 
 
 def duration(table: TomlTable, name: str, text: str) -> Fraction:
@@ -293,4 +320,13 @@ def one_window(table: TomlTable, name: str, value: object) -> Window:
             return TimeWindow(value)
         raise WindowError(f"is {shown(value)}: give {_WINDOW}")
 
-    return table.checked(name, make, SOME_WINDOW)
+    try:
+        return make()
+    except WindowError as error:
+        table.complain(name, window_mistake(error))
+        return SOME_WINDOW
+
+
+def window_mistake(error: WindowError) -> str:
+    """What is wrong, without the name that a window has in Python."""
+    return re.sub(r"^(?:Time|Row)Window (?:left )?", "", str(error))

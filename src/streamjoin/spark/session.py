@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyspark
 from pyspark import SparkConf, SparkContext
@@ -17,7 +18,9 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from streamjoin.semantics.errors import SpecError, StreamJoinError
-from streamjoin.spark.job import Job
+
+if TYPE_CHECKING:
+    from streamjoin.spark.job import Job
 
 JAVA_VERSION = 17  # the oldest that Spark 4 runs on
 # As in scripts/java.sh, which installs one where none is found.
@@ -33,7 +36,8 @@ JAVA_FOLDERS = (
 KAFKA_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PARTITIONS = "spark.sql.shuffle.partitions"
-LOCAL = r"local(?:\[(\*|\d+)(?:,\d+)?\])?|local-cluster\[(\d+),(\d+),\d+\]"
+LOCAL = r"local(?:\[(\*|[1-9]\d*)(?:,\d+)?\])?|local-cluster\[(\d+),(\d+),\d+\]"
+CLUSTER = r"yarn|(?:spark|k8s)://.+"
 DEFAULT_MASTER = "local[*]"
 
 
@@ -79,14 +83,20 @@ def packages_of(job: Job) -> tuple[str, ...]:
     return (KAFKA_CONNECTOR, *job.spark.packages)
 
 
-def cores(master: str) -> int:
-    """The cores of a local master; a `SpecError` if it is none."""
-    match = re.fullmatch(LOCAL, master)
-    if match is None:
+def check_master(master: str) -> None:
+    """Raise unless Spark could know such a master; it would tell so with a stack trace."""
+    if not re.fullmatch(f"{LOCAL}|{CLUSTER}", master):
         raise SpecError(
             f"master is {master!r}; allowed: local, local[4], local[*], local-cluster[2,1,1024] (workers, cores and "
-            "MiB of each), or a cluster's, such as spark://host:7077 or yarn"
+            "MiB of each), or a cluster's: spark://host:7077, yarn, k8s://https://host:6443"
         )
+
+
+def cores(master: str) -> int | None:
+    """The cores of a local master; None of a cluster, which has as many as it happens to have."""
+    match = re.fullmatch(LOCAL, master)
+    if match is None:
+        return None
     threads, workers, each = match.groups()
     if workers is not None:
         return int(workers) * int(each)
@@ -99,9 +109,9 @@ def open_session(job: Job, master: str | None) -> SparkSession:
     Spark's log and that of its workers go to the job's log file.
     """
     chosen = master or job.spark.master or DEFAULT_MASTER
+    check_master(chosen)
     os.environ["JAVA_HOME"] = str(find_java())
     if chosen.startswith("local"):
-        cores(chosen)  # refuses what is no master, which Spark would do with a stack trace
         # Spark warns about a host name that resolves to loopback; loopback is what we want here.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # The workers need what is installed here; the first python3 on the PATH may be another.

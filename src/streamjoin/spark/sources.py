@@ -65,10 +65,11 @@ class FilesSource:
         path = local_path(table.text("path", "a folder or a pattern, such as 'in/trades'"), folder)
         form = table.choice("format", FILE_FORMATS, "parquet")
         text = table.text("schema", _SCHEMA, schema)
+        columns = types.StructType()
         if path is not None and not is_remote(path) and not glob.glob(path):
             table.complain("path", f"is {path!r}, where nothing is yet: make the folder, even if it is empty")
-        if text is None and form == "parquet" and path is not None:
-            columns = table.checked("schema", lambda: parquet_columns(path), types.StructType())
+        elif path is not None and text is None and form == "parquet":
+            columns = table.checked("schema", lambda: parquet_columns(path), columns)
         else:
             columns = read_columns(table, text, form)
         return cls(
@@ -241,7 +242,7 @@ class GeneratorSource:
             side,
             table.whole("rows_per_second", "rows each second of stream time", 1000),
             table.whole("rows_per_batch", "rows each micro-batch, whatever the real time", None),
-            table.whole("seed", "a whole number", 1, least=0),
+            table.whole("seed", "the same one gives the same rows", 1, least=0),
         )
 
     @property

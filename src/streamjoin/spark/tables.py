@@ -75,7 +75,7 @@ class TomlTable:
         self, name: str, wanted: str, default: int | None = REQUIRED, least: int = 1, most: int = 2**31 - 1
     ) -> Any:
         """A whole number from `least` to `most`."""
-        value = self.take(name, int, wanted, default)
+        value = self.take(name, int, f"a whole number: {wanted}", default)
         if isinstance(value, int) and not least <= value <= most:
             self.complain(name, f"is {value}; allowed: {least} to {most}")
             return None if default is REQUIRED else default
@@ -91,7 +91,7 @@ class TomlTable:
         if not all(isinstance(item, str) and item.strip() for item in values):
             self.complain(name, f"is {shown(value)}: give {wanted}")
             return ()
-        if not values and name in self.values and value is not None:
+        if not values and self.values.get(name) == []:
             self.complain(name, f"is empty: give {wanted}")
         return tuple(values)
 
