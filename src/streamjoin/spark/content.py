@@ -7,26 +7,23 @@ All of it can be made again from the rows, so it may be dropped at any time; wha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin.codegen.columns import ColumnData, to_column_data
-from streamjoin.index.adaptive import AdaptiveWindow
-from streamjoin.index.chain import ChainWindow
-from streamjoin.index.protocol import Reach, Tuples, WindowIndex
+from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.payload import Held, Rows
-from streamjoin.planner import make_window
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.run_index import Questions, RunIndex, ScannedRun
 from streamjoin.spark.task import BEGIN, END, OTHER, TIE, JoinTask
 
-ONE_SOURCE = np.zeros(1, np.int32)  # the ranks of a single source
-PROBES = 1 << 16  # that probe at a time
+PROBES = 1 << 17  # that probe at a time
 MANY_PAIRS = 1 << 20  # of one round, after which the next takes fewer probes
-INDEXED_ROWS, INDEXED_PROBES = 4_096, 256  # fewer are scanned sooner than indexed
 FAR_MORE = 16  # times as many probes as an index was made for: it is made again
 
 
@@ -37,7 +34,7 @@ class Content:
         self.task, self.side, self.batch = task, side, batch
         self.ts = task.times(batch, side)
         self.held = Held.of(batch)
-        self._window: WindowIndex | None = None
+        self._index: RunIndex | ScannedRun | None = None
         self._made_for = 0
 
     def __len__(self) -> int:
@@ -50,30 +47,34 @@ class Content:
 
     @property
     def nbytes(self) -> int:
-        """Memory held, an estimate: rows, prepared arrays and index."""
-        return int(self.batch.nbytes) + (0 if self._window is None else 2 * self._window.nbytes)
+        """Memory held, an estimate: rows, and where there is an index that and what it was made from."""
+        held = int(self.batch.nbytes)
+        if self._index is not None:
+            held += self._index.nbytes + sum(array.nbytes for array in self.stored.stored.values())
+        return held
 
     @cached_property
-    def tuples(self) -> Tuples:
+    def stored(self) -> Tuples:
+        """The rows for the kernels, to be probed; their ids are their places."""
         return self.task.prepare(self.batch, self.side, self.ts)
+
+    @property
+    def tuples(self) -> Tuples:
+        """The same rows, to probe with as well."""
+        probing = self.task.prepare_probing(self.batch, self.side)
+        return replace(self.stored, probing=probing)
 
     def expect(self, probes: Tuples) -> None:
         """Make an index over all rows for probes like these, unless there is one for about as many."""
-        if self._window is not None and len(probes) <= FAR_MORE * self._made_for:
-            return
-        window, self._made_for = make_window(self.task.plan(), self.side), max(1, len(probes))
-        if isinstance(window, AdaptiveWindow) and len(self) >= INDEXED_ROWS and len(probes) >= INDEXED_PROBES:
-            # Such a window begins as a scan and learns; here everything is known: the rows, and what they are asked.
-            window.workload.observe(probes)
-            window = ChainWindow(window.choose, len(window.program.keys.keys), window.workload)
-        window.insert(self.tuples, ONE_SOURCE)
-        self._window = window
+        if self._index is None or len(probes) > FAR_MORE * self._made_for:
+            self._index = self.task.compiled.indexers[self.side].index(self.stored, probes)
+            self._made_for = max(1, len(probes))
 
     @property
-    def window(self) -> WindowIndex:
+    def index(self) -> RunIndex | ScannedRun:
         """The index; `expect` comes first."""
-        assert self._window is not None
-        return self._window
+        assert self._index is not None
+        return self._index
 
 
 def in_order(
@@ -155,6 +156,9 @@ class Prober:
     ) -> Iterator[dict[str, np.ndarray]]:
         """Ids by side of the pairs that match, some probes at a time. `stored` are contents with the ids of their
         rows, or the first one."""
+        ok = probes.probing["probe_ok"]
+        if not ok.all():
+            probes = probes.pick(np.flatnonzero(ok))  # a NULL matches nothing
         if not len(probes):
             return
         everything = self._reach(OTHER[probing], probes.ts)
@@ -167,7 +171,8 @@ class Prober:
         while at < len(probes) and met:
             some = probes.pick(slice(at, at + size))
             reach = self._reach(OTHER[probing], some.ts)
-            found = [self._probe(probing, some, reach, content, ids) for content, ids in met]
+            questions: Questions = {}
+            found = [self._probe(probing, some, reach, questions, content, ids) for content, ids in met]
             pairs = {side: np.concatenate([part[side] for part in found]) for side in SIDES}
             yield pairs
             at += size
@@ -185,30 +190,33 @@ class Prober:
         return Reach(low, plus(ts, self.task.spec.side_window(OTHER[stored]).size))
 
     def _probe(
-        self, probing: str, probes: Tuples, reach: Reach, content: Content, ids: np.ndarray | int
+        self,
+        probing: str,
+        probes: Tuples,
+        reach: Reach,
+        questions: Questions,
+        content: Content,
+        ids: np.ndarray | int,
     ) -> dict[str, np.ndarray]:
         buffer, stored = self._buffer, content.side
         buffer.count = 0
         if not reach.misses(*content.span):
-            window = content.window
-            compared = window.comparisons
-            for before in window.probe(probes, reach, buffer):
-                self._check(probing, probes, window["id"], ids, before)
-            self.candidates += window.comparisons - compared
-        probe, pos = buffer.take()
-        place = content.window["id"][pos] if len(pos) else pos
+            index = content.index
+            compared = index.comparisons
+            for before in index.probe(probes, reach, buffer, questions):
+                self._check(probing, probes, ids, before)
+            self.candidates += index.comparisons - compared
+        probe, place = buffer.take()  # positions are places in the run: its rows are in the total order
         return {probing: probes.id[probe], stored: ids[place] if isinstance(ids, np.ndarray) else ids + place}
 
-    def _check(
-        self, probing: str, probes: Tuples, places: np.ndarray, ids: np.ndarray | int, before: int
-    ) -> None:
+    def _check(self, probing: str, probes: Tuples, ids: np.ndarray | int, before: int) -> None:
         """Keep the fresh pairs for which the part of the predicate holds that the window left open."""
         stored, buffer = OTHER[probing], self._buffer
         residual = self.task.compiled.residuals[stored]
         if residual is None or buffer.count == before:
             return
         fresh = slice(before, buffer.count)
-        place = places[buffer.pos[fresh]]
+        place = buffer.pos[fresh]
         rows = {
             probing: probes.id[buffer.probe[fresh]],
             stored: ids[place] if isinstance(ids, np.ndarray) else ids + place,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.protocol import Tuples
@@ -24,6 +24,7 @@ from streamjoin.planner import Plan, make_plan
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.spark.routing import ONE_WORKER, Routing
+from streamjoin.spark.run_index import RunIndexer
 from streamjoin.streams import event_times
 
 OTHER = {"left": "right", "right": "left"}
@@ -45,6 +46,7 @@ class Compiled:
             side: None if program.residual is None else Filter(program.residual)
             for side, program in self.plan.programs.items()
         }
+        self.indexers = {side: RunIndexer(self.plan, side) for side in SIDES}
 
 
 _COMPILED: dict[str, Compiled] = {}  # of this process, by digest: tasks arrive pickled, once a micro-batch
@@ -132,26 +134,23 @@ class JoinTask:
     def times(self, batch: pa.RecordBatch, side: str) -> np.ndarray:
         return event_times(batch, self.spec, side)
 
-    def read_columns(self, side: str) -> tuple[Column, ...]:
-        """The columns of a side that its window, or a probe into the other one, reads."""
-        programs = self.plan().programs
-        return tuple(dict.fromkeys([*programs[side].stored_columns, *programs[OTHER[side]].probe_columns]))
-
     def prepare(self, batch: pa.RecordBatch, side: str, ts: np.ndarray) -> Tuples:
-        """Rows for the kernels, in both roles; their ids are their places in the batch."""
-        programs, count = self.plan().programs, batch.num_rows
-        data = {
-            column: to_column_data(batch.column(column.name), column.type)
-            for column in self.read_columns(side)
-        }
-        return Tuples(
-            ts,
-            np.arange(count),
-            np.zeros(count, np.int32),
-            programs[side].prepare_stored(data, count),
-            programs[OTHER[side]].prepare_probe(data, count),
-            any(column.valid is not None for column in data.values()),
-        )
+        """Rows for the kernels, to be stored; their ids are their places in the batch."""
+        program, count = self.plan().programs[side], batch.num_rows
+        data = column_data(batch, program.stored_columns)
+        stored = program.prepare_stored(data, count)
+        columns = [*program.stored_columns, *self.plan().programs[OTHER[side]].probe_columns]
+        nulls = any(batch.column(column.name).null_count for column in columns)
+        return Tuples(ts, np.arange(count), np.zeros(count, np.int32), stored, {}, nulls)
+
+    def prepare_probing(self, batch: pa.RecordBatch, side: str) -> dict[str, np.ndarray]:
+        """The same rows as the other side's window is probed with them."""
+        program = self.plan().programs[OTHER[side]]
+        return program.prepare_probe(column_data(batch, program.probe_columns), batch.num_rows)
+
+
+def column_data(batch: pa.RecordBatch, columns: Iterable[Column]) -> dict[Column, ColumnData]:
+    return {column: to_column_data(batch.column(column.name), column.type) for column in columns}
 
 
 def differences(stored: Mapping[str, str], given: Mapping[str, str]) -> list[str]:

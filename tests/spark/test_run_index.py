@@ -1,0 +1,139 @@
+"""The index over one run finds what comparing all rows finds, for every structure it may choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streamjoin as sj
+
+pytest.importorskip("pyspark")
+
+from streamjoin.index.access import BandAccess
+from streamjoin.index.bisort import BISortSubwindow
+from streamjoin.index.chooser import Choice
+from streamjoin.index.protocol import Reach
+from streamjoin.index.strips import MOST_STRIPS, StripAccess, strip_widths
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.spark.content import Content
+from streamjoin.spark.run_index import RunIndex, ScannedRun
+from streamjoin.spark.task import JoinTask
+
+POINTS = pa.schema({"ts": pa.int64(), "x": pa.float64(), "y": pa.int64(), "reach": pa.float64()})
+NEAR = "abs(left.x - right.x) <= right.reach AND left.y BETWEEN right.y - 2 AND right.y + 2"
+EQUAL = "left.y = right.y"
+
+
+def points(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(zip(POINTS.names, row, strict=True)) for row in rows], POINTS)
+
+
+def pairs_of(index: RunIndex | ScannedRun, probes: Any, reach: Reach) -> set[tuple[int, int]]:
+    buffer = PairBuffer(64)
+    for _ in index.probe(probes, reach, buffer, {}):
+        pass
+    probe, place = buffer.take()
+    found = list(zip(probe.tolist(), place.tolist(), strict=True))
+    assert len(found) == len(set(found)), "a pair came twice"
+    return set(found)
+
+
+def contents(on: str, left: list[Any], right: list[Any], index: str = "auto") -> tuple[Content, Content]:
+    task = JoinTask(sj.JoinSpec(POINTS, POINTS, on, sj.TimeWindow(10), "ts", "ts"), "inner", "any", index)
+    return Content(task, "left", points(left)), Content(task, "right", points(right))
+
+
+def test_a_probe_finds_what_lies_in_its_rectangle_across_the_edge_of_a_strip():
+    stored, probing = contents(
+        NEAR,
+        [(0, 7.9, 5, 0.0), (1, 8.1, 5, 0.0), (2, 8.1, 9, 0.0), (3, None, 5, 0.0), (4, -0.1, 5, 0.0)],
+        [(5, 8.0, 5, 0.5), (5, 0.0, 6, 0.1), (5, 8.0, 5, None)],
+    )
+    program = stored.task.plan().programs["left"]
+    access = StripAccess(program, (0, 1), (8.0, 1.0))
+    index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
+    probes = probing.tuples.pick(np.array([0, 1]))
+    reach = Reach(np.full(2, -5), np.full(2, 15))
+    assert pairs_of(index, probes, reach) == {(0, 0), (0, 1), (1, 4)}
+    assert pairs_of(index, probes, Reach(np.full(2, 1), np.full(2, 3))) == {(0, 1)}, "of the time it reaches"
+
+
+def test_a_run_with_two_bands_is_cut_into_strips_and_one_with_few_rows_is_scanned():
+    rng = np.random.default_rng(1)
+    rows = [(i, float(x), int(y), 3.0) for i, (x, y) in enumerate(rng.integers(0, 500, (5_000, 2)))]
+    stored, probing = contents(NEAR, rows, rows[:300])
+    indexer = stored.task.compiled.indexers["left"]
+    made = indexer.index(stored.stored, probing.tuples)
+    assert isinstance(made, RunIndex) and isinstance(made.access, StripAccess)
+    again = indexer.index(stored.stored, probing.tuples)
+    assert isinstance(again, RunIndex) and again.access is made.access, "runs share what probes ask"
+    few = indexer.index(stored.stored.pick(slice(0, 100)), probing.tuples)
+    assert isinstance(few, ScannedRun)
+    reach = Reach(np.full(300, 0), np.full(300, 4_000))
+    scanned = ScannedRun(stored.task.plan(), "left", stored.stored)
+    assert pairs_of(made, probing.tuples, reach) == pairs_of(scanned, probing.tuples, reach)
+    assert made.comparisons < scanned.comparisons / 100
+
+
+def test_strips_are_wider_the_less_is_found_and_their_widths_are_powers_of_two():
+    assert strip_widths((16.0, 64.0), 1.0) == (16.0, 1.0)
+    assert strip_widths((16.0, 64.0), 0.06) == (64.0, 1.0)
+    assert strip_widths((16.0, 64.0), 0.0) == (256.0, 1.0)
+
+
+coordinates = st.one_of(
+    st.floats(-40, 40),
+    st.sampled_from([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e300]),
+    st.none(),
+)
+numbers = st.one_of(st.integers(-20, 20), st.sampled_from([2**63 - 1, -(2**63) + 3]), st.none())
+reaches = st.one_of(st.floats(0, 9), st.sampled_from([0.0, 1e9, float("inf"), float("nan")]), st.none())
+rows_of = st.lists(st.tuples(st.integers(0, 9), coordinates, numbers, reaches), min_size=1, max_size=40)
+
+
+@settings(max_examples=60)
+@given(
+    rows_of,
+    rows_of,
+    st.sampled_from([(0.5, 0.25), (4.0, 1.0), (64.0, 8.0)]),
+    st.integers(-3, 12),
+    st.integers(0, 6),
+)
+def test_strips_find_what_a_scan_finds(left, right, widths, low, length):
+    stored, probing = contents(NEAR, sorted(left, key=lambda r: r[0]), right)
+    scanned = ScannedRun(stored.task.plan(), "left", stored.stored)
+    access = StripAccess(stored.task.plan().programs["left"], (0, 1), widths)
+    index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
+    probes = probing.tuples
+    probes = probes.pick(np.flatnonzero(probes.probing["probe_ok"]))
+    if len(probes):
+        reach = Reach(np.full(len(probes), low), np.full(len(probes), low + length))
+        assert pairs_of(index, probes, reach) == pairs_of(scanned, probes, reach)
+
+
+@pytest.mark.parametrize("index", ["auto", "hash", "bisort"])
+def test_equal_keys_are_found_by_hash_and_sorted(index):
+    rng = np.random.default_rng(2)
+    rows = [
+        (i // 10, 0.0, None if y == 7 else int(y), 0.0) for i, y in enumerate(rng.integers(0, 900, 5_000))
+    ]
+    stored, probing = contents(EQUAL, rows, rows[:400], index)
+    made = stored.task.compiled.indexers["left"].index(stored.stored, probing.tuples)
+    assert isinstance(made, RunIndex) and isinstance(made.access, BandAccess)
+    probes = probing.tuples.pick(np.flatnonzero(probing.tuples.probing["probe_ok"]))
+    reach = Reach(np.full(len(probes), 50), np.full(len(probes), 300))
+    scanned = ScannedRun(stored.task.plan(), "left", stored.stored)
+    assert pairs_of(made, probes, reach) == pairs_of(scanned, probes, reach) != set()
+
+
+def test_a_probe_of_too_many_strips_meets_all_rows():
+    stored, probing = contents(NEAR, [(0, float(x), 0, 0.0) for x in range(200)], [(0, 100.0, 1, 1e6)])
+    access = StripAccess(stored.task.plan().programs["left"], (0, 1), (1.0, 1.0))
+    assert MOST_STRIPS < 200 and len(access.questions(probing.tuples.probing).wide) == 1
+    index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
+    assert len(pairs_of(index, probing.tuples, Reach(np.zeros(1), np.zeros(1)))) == 200
