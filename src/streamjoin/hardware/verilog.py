@@ -53,10 +53,14 @@ def share_modules(text: str) -> str:
     return "".join(reversed(out))
 
 
-def to_verilog(design: Any) -> str:
-    """The design as Verilog 2005, hierarchy and names kept. Seconds for 64 cores."""
+def to_verilog(design: Any, flat: bool = False) -> str:
+    """The design as Verilog 2005, hierarchy and names kept; seconds for 64 cores.
+
+    `flat` makes it one module in which every net has one name.
+    """
+    clean = "flatten; opt_clean -purge" if flat else "opt_clean"
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "design.il").write_text(to_rtlil(design))
-        yosys(["read_rtlil design.il", "proc", "opt_clean", "write_verilog -noattr design.v"], folder)
+        yosys(["read_rtlil design.il", "proc", clean, "write_verilog -noattr design.v"], folder)
         return (folder / "design.v").read_text()

@@ -1,10 +1,14 @@
-"""The partitioner: in which partition of the sorted array a bound lies, by binary search in the index array."""
+"""The partitioner (PanJoin, section IV): in which partition of the sorted array a bound lies.
+
+Bounds of a batch rise, so each search begins where the last one ended and doubles its step until it has gone too far,
+then halves what is left: the rebounding binary search of section III-E.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Module, Signal
+from amaranth import Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,8 +21,11 @@ def located(parameters: BiSortParameters) -> data.StructLayout:
 
 
 class Partitioner(wiring.Component):
-    """Bounds in, located bounds out, in their order; two cycles for each halving of the partitions.
+    """Rising bounds in, located bounds out, in their order.
 
+    A bound in the partition of the last one takes a cycle; one d partitions further about 4 log2(d) of them.
+
+    restart                   bounds may begin anew
     partitions                how many the index holds
     index_at, index_key       a port of the index array, which answers in the next cycle
     """
@@ -27,6 +34,7 @@ class Partitioner(wiring.Component):
         self.parameters = parameters
         super().__init__(
             {
+                "restart": In(1),
                 "bounds": In(stream.Signature(parameters.bound)),
                 "output": Out(stream.Signature(located(parameters))),
                 "partitions": In(range(parameters.partitions + 1)),
@@ -37,30 +45,49 @@ class Partitioner(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        numbers = range(self.parameters.partitions + 1)
+        numbers = range(2 * self.parameters.partitions + 1)
         # Partitions below `lo` begin below the bound, those from `hi` on do not.
-        lo, hi, middle = Signal(numbers), Signal(numbers), Signal(numbers)
-        bound = self.output.payload.bound
-        m.d.comb += [middle.eq((lo + hi) >> 1), self.index_at.eq(middle)]
-        with m.If(lo != 0):
-            m.d.comb += self.output.payload.partition.eq(lo - 1)
+        lo, hi, step, wanted, shown = (
+            Signal(numbers, name=n) for n in ("lo", "hi", "step", "wanted", "shown")
+        )
+        bound, below, known, here = self.bounds.payload, Signal(), Signal(), Signal()
+        m.d.sync += shown.eq(wanted)
+        m.d.comb += [
+            self.index_at.eq(wanted),
+            known.eq((shown == wanted) & self.bounds.valid),
+            below.eq(self.index_key < bound),
+            here.eq(self.bounds.valid & ((lo == self.partitions) | (known & ~below))),
+            self.output.payload.bound.eq(bound),
+            self.output.payload.partition.eq(Mux(lo == 0, 0, lo - 1)),
+        ]
         with m.FSM():
-            with m.State("TAKE"):
-                m.d.comb += self.bounds.ready.eq(1)
-                m.d.sync += [bound.eq(self.bounds.payload), lo.eq(0), hi.eq(self.partitions)]
-                with m.If(self.bounds.valid):
-                    m.next = "READ"
-            with m.State("READ"):
-                with m.If(lo == hi):
-                    m.d.comb += self.output.valid.eq(1)
-                    with m.If(self.output.ready):
-                        m.next = "TAKE"
-                with m.Else():
+            with m.State("HERE"):
+                m.d.comb += [
+                    wanted.eq(lo),
+                    self.output.valid.eq(here),
+                    self.bounds.ready.eq(here & self.output.ready),
+                ]
+                with m.If(known & ~here):
+                    m.d.sync += [lo.eq(lo + 1), step.eq(1)]
+                    m.next = "DOUBLE"
+            with m.State("DOUBLE"):
+                m.d.comb += wanted.eq(lo + step)
+                with m.If(wanted >= self.partitions):
+                    m.d.sync += hi.eq(self.partitions)
+                    m.next = "HALVE"
+                with m.Elif(known & below):
+                    m.d.sync += [lo.eq(wanted + 1), step.eq(step << 1)]
+                with m.Elif(known):
+                    m.d.sync += hi.eq(wanted)
                     m.next = "HALVE"
             with m.State("HALVE"):
-                with m.If(self.index_key < bound):
-                    m.d.sync += lo.eq(middle + 1)
-                with m.Else():
-                    m.d.sync += hi.eq(middle)
-                m.next = "READ"
+                m.d.comb += wanted.eq((lo + hi) >> 1)
+                with m.If(lo == hi):
+                    m.next = "HERE"
+                with m.Elif(known & below):
+                    m.d.sync += lo.eq(wanted + 1)
+                with m.Elif(known):
+                    m.d.sync += hi.eq(wanted)
+        with m.If(self.restart):
+            m.d.sync += lo.eq(0)
         return m

@@ -9,14 +9,16 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from streamjoin.hardware.bisort.partitioner import located
+from streamjoin.hardware.bisort.reader import places
 from streamjoin.hardware.bisort.shapes import BiSortParameters
 
 
 class Prober(wiring.Component):
     """For each bound the number of items below it. Bounds must not fall within a batch.
 
-    It goes on where the last bound was found, or jumps to the bound's partition if that begins later; so a
-    bound costs at most a partition of items and one latency of the memory.
+    A cycle takes either an item or a bound. The prober goes on where the last bound was found, or jumps to the bound's
+    partition if that is further away than what is on its way from the memory, so that no jump is slower than
+    reading on.
 
     restart                   a new batch: bounds may begin anew
     bounds, positions         one position for each bound
@@ -40,27 +42,21 @@ class Prober(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m, p = Module(), self.parameters
-        at, running, bound = Signal(p.count), Signal(), Signal(p.bound)
-        start = Signal(p.count)
-        m.d.comb += [start.eq(self.bounds.payload.partition * p.partition), self.first.eq(start)]
-        with m.FSM():
-            with m.State("BOUND"):
-                m.d.comb += self.bounds.ready.eq(1)
-                m.d.sync += bound.eq(self.bounds.payload.bound)
-                with m.If(self.bounds.valid):
-                    with m.If(~running | (start > at)):
-                        m.d.comb += self.go.eq(1)
-                        m.d.sync += [at.eq(start), running.eq(1)]
-                    m.next = "SCAN"
-            with m.State("SCAN"):
-                m.d.comb += self.positions.payload.eq(at)
-                with m.If(self.items.valid & (self.items.payload.key < bound)):
-                    m.d.comb += self.items.ready.eq(1)
-                    m.d.sync += at.eq(at + 1)
-                with m.Elif(self.items.valid | self.done):
-                    m.d.comb += self.positions.valid.eq(1)
-                    with m.If(self.positions.ready):
-                        m.next = "BOUND"
+        at, running, below, beyond = Signal(p.count), Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.first.eq(self.bounds.payload.partition << p.partition_bits),
+            self.go.eq(self.bounds.valid & (~running | (self.first > at + places(p)))),
+            below.eq(self.items.valid & (self.items.payload.key < self.bounds.payload.bound)),
+            beyond.eq((self.items.valid & ~below) | self.done),
+            self.items.ready.eq(self.bounds.valid & below & ~self.go),
+            self.positions.valid.eq(self.bounds.valid & beyond & ~self.go),
+            self.positions.payload.eq(at),
+            self.bounds.ready.eq(self.positions.valid & self.positions.ready),
+        ]
+        with m.If(self.go):
+            m.d.sync += [at.eq(self.first), running.eq(1)]
+        with m.Elif(self.items.ready):
+            m.d.sync += at.eq(at + 1)
         with m.If(self.restart):
             m.d.sync += running.eq(0)
         return m

@@ -14,8 +14,8 @@ from streamjoin.hardware.parameters import EQUALITY, HardwareError, KeyPredicate
 class BiSortParameters:
     """`capacity` items of a signed key and an id; a partition of the index is `partition` items.
 
-    External memory answers a read `latency` cycles later and takes one read a port and one write every `interval`
-    cycles: its bandwidth is 1 / interval items a cycle and port.
+    `units` mergers and as many pairs of probers work side by side. External memory answers a read `latency` cycles
+    later; in every `interval` cycles it takes `bandwidth` items, read or written, by whatever port.
     """
 
     capacity: int = 1024
@@ -23,21 +23,19 @@ class BiSortParameters:
     key_width: int = 32
     id_width: int = 32
     predicate: KeyPredicate = EQUALITY
+    units: int = 1
     latency: int = 8
+    bandwidth: int = 2
     interval: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("capacity", 2),
-            ("partition", 1),
-            ("key_width", 2),
-            ("id_width", 1),
-            ("latency", 1),
-        ):
-            if getattr(self, name) < least:
-                raise HardwareError(f"{name} is {getattr(self, name)}: give at least {least}")
-        if self.interval < 1:
-            raise HardwareError(f"interval is {self.interval}: give at least 1")
+        least = {"capacity": 2, "partition": 1, "key_width": 2, "id_width": 1, "units": 1}
+        for name, lowest in {**least, "latency": 1, "bandwidth": 1, "interval": 1}.items():
+            if getattr(self, name) < lowest:
+                raise HardwareError(f"{name} is {getattr(self, name)}: give at least {lowest}")
+        for name in ("partition", "units"):
+            if getattr(self, name) & (getattr(self, name) - 1):
+                raise HardwareError(f"{name} is {getattr(self, name)}: give a power of two")
         if self.capacity % self.partition:
             raise HardwareError(
                 f"a capacity of {self.capacity} is no multiple of partitions of {self.partition}"
@@ -50,16 +48,47 @@ class BiSortParameters:
         return self.capacity // self.partition
 
     @property
+    def partition_bits(self) -> int:
+        return self.partition.bit_length() - 1
+
+    @property
+    def unit_bits(self) -> int:
+        return self.units.bit_length() - 1
+
+    @property
     def item(self) -> data.StructLayout:
         return data.StructLayout({"id": self.id_width, "key": signed(self.key_width)})
 
     @property
     def count(self) -> range:
-        """Numbers of items, and addresses one past the end."""
+        """Numbers of items, and places one past the end."""
         return range(self.capacity + 1)
+
+    @property
+    def address(self) -> range:
+        """Places in external memory, and the one past its end: both halves of the array, then the batch."""
+        return range(3 * self.capacity + 1)
+
+    @property
+    def batch_base(self) -> int:
+        return 2 * self.capacity
 
     @property
     def bound(self) -> object:
         """A key moved by the predicate's constants, without wrapping."""
         constants = [abs(end) for end in (self.predicate.lo, self.predicate.hi) if end is not None]
         return signed(max(self.key_width, *(end.bit_length() + 1 for end in constants)) + 2)
+
+    @property
+    def record(self) -> data.StructLayout:
+        """A result: the places start .. end - 1 of the array join with the probe of that number."""
+        return data.StructLayout({"number": self.count, "start": self.count, "end": self.count})
+
+    @property
+    def write(self) -> data.StructLayout:
+        return data.StructLayout({"address": self.address, "item": self.item})
+
+    @property
+    def note(self) -> data.StructLayout:
+        """An entry of the index array: the first key of a partition."""
+        return data.StructLayout({"partition": range(self.partitions), "key": self.item["key"].shape})
