@@ -157,7 +157,11 @@ def insert(nodes, table, source, firsts, seconds, values, extras, begin):
     return done
 
 
-@jit
+# Adding and reclaiming give up the GIL, for a whole batch at a time. What follows takes microseconds, and keeps it:
+# giving it up lets every thread that waits for it in between.
+
+
+@jit(nogil=False)
 def promise(table, source, first, second):
     """Raise a source's mark to a key: what it adds from now on has no smaller one. Smaller marks are ignored."""
     line = source_line(table, source)
@@ -174,7 +178,7 @@ def promise(table, source, first, second):
     )  # release, all three: whoever sees them sees the nodes added before
 
 
-@jit
+@jit(nogil=False)
 def next_ready(nodes, version, table, reader, values, extras):
     """Move the next ready tuples, as many as fit, into `values` and `extras`; how many. STALE: `nodes` were replaced
     meanwhile, get the new ones and call again."""
@@ -369,6 +373,6 @@ class Gate:
         relabel(self.current[0], offset, changes)
 
 
-@jit
+@jit(nogil=False)
 def _publish_version(table, version):
     store(table, VERSION, version)  # release: the new arrays are filled

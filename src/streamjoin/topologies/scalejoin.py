@@ -89,7 +89,8 @@ class ScaleJoin:
     ):
         self.settles = must_settle(spec, order)
         self._waiting, self._bell = waiting, Bell()
-        self._gate = Gate(1, workers + 1, capacity)  # the driver reads too, to know how many are ready
+        # Where tuples settle, the driver reads too, to know how many are ready.
+        self._gate = Gate(1, workers + self.settles, capacity)
         # One node more: the last one that was read stays in its place.
         self._out = Gate(workers, 1, capacity + 1) if order == "timestamp" else None
         self._rows = {side: SharedRows() for side in SIDES}
@@ -149,11 +150,12 @@ class ScaleJoin:
                 self._gate.promise(0, int(ts), (side << SIDE_BITS) + rank)
             elif ts > 0:
                 self._gate.close(0)
+            while count := self._gate.next_ready(len(self.workers), self._scrap, self._scrap):
+                self._ready += count
         else:
             self._gate.promise(0, self._added, LEAST)
             self._board.post(News(self._added, dict(frontier.low)))
-        while count := self._gate.next_ready(len(self.workers), self._scrap, self._scrap):
-            self._ready += count
+            self._ready = self._added
         self._ring()
 
     def _start(self) -> None:
