@@ -54,7 +54,7 @@ class FullWindows:
         self.random = np.random.default_rng(SEED)
         window = sj.TimeWindow(f"{WINDOW_SECONDS} seconds")
         spec = sj.JoinSpec(LEFT, RIGHT, predicate, window, left_time="ts", right_time="ts")
-        self.join = sj.open_join(spec, index=index, workers=workers, max_results=MOST_RESULTS)
+        self.join = sj.open_join(spec, "three_step", index, workers, max_results=MOST_RESULTS)
         started = time.perf_counter()
         with few_probes(self.join, FEW if index == "auto" else FEW_UNSEEN):
             while self.at < WINDOW_SECONDS * rate:
