@@ -60,7 +60,7 @@ def test_state_stays_within_a_share_of_the_window(own_cache):
 
 
 def test_a_merged_run_replaces_those_it_was_made_of(own_cache):
-    task, store = make_task(), MemoryStore()
+    task, store = make_task(sj.TimeWindow(400 * state.SHARE)), MemoryStore()
     sizes = []
     for at in range(0, 400, 100):
         step(task, store, at, 100, -1)
