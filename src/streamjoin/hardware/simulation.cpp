@@ -1,43 +1,8 @@
 // Drives a verilated join circuit: offers tuples, takes results, and notes what happened in which cycle.
-// LANES is given by the build; TRACE adds SAIF toggle counts.
-#include <cstdint>
-#include <memory>
-
-#include "Vtop.h"
-#include "verilated.h"
+// TRACE adds SAIF toggle counts.
 #ifdef TRACE
 #include "verilated_saif_c.h"
 #endif
-
-// Verilator spells Amaranth's `stream__field` like this.
-#define PORT(stream, field) top->stream##___05F##field
-
-namespace {
-
-template <class T>
-void put(T& port, const uint64_t* words) {
-    port = static_cast<T>(words[0]);
-}
-
-template <std::size_t N>
-void put(VlWide<N>& port, const uint64_t* words) {
-    for (std::size_t i = 0; i < N; i++) port[i] = static_cast<uint32_t>(words[i / 2] >> (32 * (i % 2)));
-}
-
-template <class T>
-void get(const T& port, uint64_t* words) {
-    words[0] = port;
-}
-
-template <std::size_t N>
-void get(const VlWide<N>& port, uint64_t* words) {
-    for (std::size_t i = 0; i < N; i++) {
-        const uint64_t half = static_cast<uint64_t>(port[i]) << (32 * (i % 2));
-        words[i / 2] = i % 2 ? words[i / 2] | half : half;
-    }
-}
-
-}  // namespace
 
 extern "C" {
 
@@ -87,7 +52,7 @@ void run_join(Run* run) {
     for (int i = 0; i < 2; i++) half(0), half(1);
     top->rst = 0;
 
-    const int every_lane = (1 << LANES) - 1;
+    const int every_lane = (1 << OUTPUTS) - 1;
     int64_t next[2] = {0, 0};
     int64_t silent = 0;
     uint32_t refused[2] = {0, 0};

@@ -1,0 +1,116 @@
+"""The BI-Sort engine in Verilator: batches in, records and cycles out."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from streamjoin.hardware.bisort.engine import BiSortSystem
+from streamjoin.hardware.bisort.shapes import BiSortParameters
+from streamjoin.hardware.parameters import HardwareError
+from streamjoin.hardware.verilate import verilated
+
+DRIVER = Path(__file__).with_name("simulation.cpp")
+Item = tuple[int, int]
+"""Key and id."""
+Record = tuple[int, int, int]
+"""Number of the probe, first position, the position past the last."""
+
+
+class _Batch(ctypes.Structure):
+    """`struct Batch` of simulation.cpp."""
+
+    _fields_ = [
+        ("items", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+        ("insert", ctypes.c_int64),
+        ("base", ctypes.c_int64),
+        ("most_cycles", ctypes.c_int64),
+        ("records", ctypes.c_void_p),
+        ("record_count", ctypes.c_int64),
+        ("cycles", ctypes.c_int64),
+    ]
+
+
+class BiSortSimulator:
+    """An engine that keeps its window from batch to batch. Items and records of up to 64 bits."""
+
+    def __init__(self, parameters: BiSortParameters):
+        self.parameters = p = parameters
+        self.number_bits = p.capacity.bit_length()
+        if p.key_width + p.id_width > 64 or 3 * self.number_bits > 64:
+            raise HardwareError(
+                f"{p.key_width + p.id_width} bits an item and {3 * self.number_bits} a record: "
+                "the simulator takes up to 64"
+            )
+        self.library = verilated(BiSortSystem(p), DRIVER, "records", p.units)
+        self.library.open_engine.restype = ctypes.c_void_p
+        self.library.read_window.restype = ctypes.c_int64
+        self.engine = ctypes.c_void_p(self.library.open_engine())
+        self.count = 0
+
+    def __enter__(self) -> BiSortSimulator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.library.close_engine(self.engine)
+
+    def insert(self, items: Sequence[Item]) -> int:
+        """Merge a batch, sorted by key, into the window; the cycles it took."""
+        if self.count + len(items) > self.parameters.capacity:
+            raise HardwareError(
+                f"{self.count} items are in the window and {len(items)} come: "
+                f"it holds {self.parameters.capacity}"
+            )
+        self.count += len(items)
+        return self._run(items, insert=True)[1]
+
+    def probe(self, items: Sequence[Item]) -> tuple[list[Record], int]:
+        """The records of a batch, sorted by key, in its order; the cycles it took."""
+        if len(items) > self.parameters.capacity:
+            raise HardwareError(
+                f"a batch of {len(items)}: there is room for {self.parameters.capacity} in the memory"
+            )
+        return self._run(items, insert=False)
+
+    def window(self) -> list[Item]:
+        """The sorted array as it lies in the memory."""
+        words = np.zeros(self.parameters.capacity, np.uint64)
+        place = words.ctypes.data_as(ctypes.c_void_p)
+        count = self.library.read_window(self.engine, ctypes.c_int64(self.parameters.capacity), place)
+        return [self._item(int(word)) for word in words[:count]]
+
+    def _run(self, items: Sequence[Item], insert: bool) -> tuple[list[Record], int]:
+        p = self.parameters
+        keys, ids = (1 << p.key_width) - 1, (1 << p.id_width) - 1
+        words = np.array([(key & keys) << p.id_width | number & ids for key, number in items], np.uint64)
+        records = np.zeros(max(1, len(items)), np.uint64)
+        batch = _Batch(
+            items=words.ctypes.data,
+            count=len(items),
+            insert=insert,
+            base=p.batch_base,
+            most_cycles=1000 * p.interval * (p.latency + p.capacity),
+            records=records.ctypes.data,
+        )
+        self.library.run_batch(self.engine, ctypes.byref(batch))
+        if batch.cycles == batch.most_cycles or batch.record_count != (0 if insert else len(items)):
+            raise HardwareError(
+                f"the engine did not finish: {batch.record_count} records after {batch.cycles} cycles"
+            )
+        return sorted(self._record(int(word)) for word in records[: batch.record_count]), batch.cycles
+
+    def _item(self, word: int) -> Item:
+        p = self.parameters
+        key = word >> p.id_width
+        return key - (key >> p.key_width - 1 << p.key_width), word & (1 << p.id_width) - 1
+
+    def _record(self, word: int) -> Record:
+        bits, mask = self.number_bits, (1 << self.number_bits) - 1
+        return word & mask, word >> bits & mask, word >> 2 * bits & mask
