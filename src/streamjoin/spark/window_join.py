@@ -124,9 +124,9 @@ def spec_of(
     right_time: str,
     suffix: str = "_right",
 ) -> JoinSpec:
-    """What is to be joined, with the columns of the DataFrames as Arrow knows them."""
-    zone = left.sparkSession.conf.get("spark.sql.session.timeZone")
-    schemas = [to_arrow_schema(frame.schema, timezone=zone) for frame in (left, right)]
+    """What is to be joined, with the columns of the DataFrames as Arrow knows them; instants are UTC, whatever time
+    zone the session shows them in."""
+    schemas = [to_arrow_schema(frame.schema, timezone="UTC") for frame in (left, right)]
     if not isinstance(window, (TimeWindow, RowWindow, tuple)):
         window = TimeWindow(window)
     return JoinSpec(schemas[0], schemas[1], on, window, left_time, right_time, suffix=suffix)

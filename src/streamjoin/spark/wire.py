@@ -46,7 +46,7 @@ def packer(task: JoinTask, side: str) -> PackBatches:
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number, ids = SIDES.index(side), worker_ids(task.routing.workers)
         for batch in gathered(batches, PARCEL_ROWS, PARCEL_BYTES):
-            parcels = divided(task, side, batch)
+            parcels = divided(task, side, in_utc(batch))
             chosen = [k for k, parcel in enumerate(parcels) if parcel.num_rows or k == 0]
             yield pa.record_batch(
                 {
@@ -58,6 +58,32 @@ def packer(task: JoinTask, side: str) -> PackBatches:
             )
 
     return pack
+
+
+def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same instants, labelled UTC. Spark labels them with the session's time zone, which means nothing to a join
+    and may be another one after a restart; rows of both must go together."""
+    fields = [field.with_type(utc_type(field.type)) for field in batch.schema]
+    if all(field.type == old for field, old in zip(fields, batch.schema.types, strict=True)):
+        return batch
+    columns = [column.cast(field.type) for column, field in zip(batch.columns, fields, strict=True)]
+    return pa.record_batch(columns, schema=pa.schema(fields))
+
+
+def utc_type(kind: pa.DataType) -> pa.DataType:
+    """The type with UTC in place of any time zone, inside nested types as well."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(utc_type(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(utc_type(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(utc_type(kind.key_type)),
+            kind.item_field.with_type(utc_type(kind.item_type)),
+        )
+    return kind
 
 
 def divided(task: JoinTask, side: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
