@@ -25,12 +25,12 @@ from rich.console import Console
 import streamjoin as sj
 from streamjoin.cli.run import failure, progress_line, progress_table, size_text
 from streamjoin.spark import session as sessions
-from streamjoin.spark.checkpoint import RECORD, CheckpointError, claim, identity
+from streamjoin.spark.checkpoint import RECORD, CheckpointError, claim, identity, mend
 from streamjoin.spark.ddl import ATOMIC, parse_ddl
 from streamjoin.spark.explain import explain
 from streamjoin.spark.job import Job
 from streamjoin.spark.listener import Progress, ProgressListener, rows_behind
-from streamjoin.spark.session import KAFKA_CONNECTOR, cores, find_java, packages_of, settings_of
+from streamjoin.spark.session import KAFKA_CONNECTOR, check_master, cores, find_java, packages_of, settings_of
 from streamjoin.spark.sources import GeneratorSource, parse_records
 from streamjoin.spark.tables import JobError
 
@@ -105,6 +105,7 @@ def written(spark: SparkSession, folder: Path) -> Counter[tuple[Any, ...]]:
 def run_to_the_end(spark: SparkSession, path: Path) -> tuple[bool, Job]:
     job = Job.read(path)
     going_on = claim(spark, job)
+    mend(spark, job)
     job.start(spark).awaitTermination()
     return going_on, job
 
@@ -117,6 +118,9 @@ def test_a_job_writes_the_oracles_rows_and_goes_on_from_its_checkpoint(spark, tm
         going_on, _ = run_to_the_end(spark, path)
         assert not going_on
         assert written(spark, tmp_path) == truth(files=2)
+        torn = last_entry(tmp_path / "checkpoint" / "commits")
+        tear(torn)
+        assert mend(spark, Job.read(path)) == int(torn.name)
         add_files(tmp_path, 2)
         going_on, job = run_to_the_end(spark, path)
         assert going_on
@@ -131,6 +135,47 @@ def test_a_job_writes_the_oracles_rows_and_goes_on_from_its_checkpoint(spark, tm
     assert progress.watermark is not None
     assert f"{progress.rows:,} rows" in progress_line(progress)
     check_changes_are_refused(spark, path, job)
+
+
+def last_entry(log: Path) -> Path:
+    return max(log.glob("[0-9]*"), key=lambda path: int(path.name.removesuffix(".compact")))
+
+
+def tear(entry: Path) -> None:
+    """What a machine that loses power leaves of a file that it was writing."""
+    entry.write_bytes(entry.read_bytes()[: entry.stat().st_size // 2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("commit", ["whole", "missing"])
+@pytest.mark.parametrize("log", ["checkpoint/offsets", "out/_spark_metadata"])
+def test_a_torn_entry_of_a_log_is_taken_back(spark, tmp_path, log, commit):
+    path = write_job(tmp_path, files=2)
+    run_to_the_end(spark, path)
+    tear(last_entry(tmp_path / log))
+    if commit == "missing":
+        last = last_entry(tmp_path / "checkpoint" / "commits")
+        last.unlink()
+        last.with_name(f".{last.name}.crc").unlink()
+    add_files(tmp_path, 2)
+    run_to_the_end(spark, path)
+    assert written(spark, tmp_path) == truth(files=3)
+
+
+def test_whole_logs_are_left_alone(spark, tmp_path):
+    """The last micro-batch may have begun, so that it has offsets alone."""
+    job = Job.read(write_job(tmp_path, files=1))
+    assert mend(spark, job) is None
+    offsets, commits = (tmp_path / "checkpoint" / log for log in ("offsets", "commits"))
+    for log in (offsets, commits):
+        log.mkdir(parents=True)
+    (commits / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    for number in (0, 1):
+        (offsets / f"{number}").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":1}\n-')
+    assert mend(spark, job) is None
+    (offsets / "1").write_text("v1")
+    assert mend(spark, job) == 1
+    assert [path.name for path in (*offsets.iterdir(), *commits.iterdir())] == ["0", "0"]
 
 
 def check_changes_are_refused(spark: SparkSession, path: Path, job: Job) -> None:
@@ -275,12 +320,10 @@ def test_settings_follow_the_master_and_the_file_wins(tmp_path):
     assert local["spark.ui.enabled"] == "true"
     cluster = settings_of(job, "spark://host:7077")
     assert "spark.driver.bindAddress" not in cluster
-    assert [cores(master) for master in ("local", "local[3]", "local[3,2]", "local-cluster[2,3,1024]")] == [
-        1,
-        3,
-        3,
-        6,
-    ]
+    masters = {"local": 1, "local[3]": 3, "local[3,2]": 3, "local-cluster[2,3,1024]": 6, "yarn": None}
+    assert {master: cores(master) for master in masters} == masters
+    with pytest.raises(sj.SpecError, match="master is 'sprak://host'; allowed: local"):
+        check_master("sprak://host")
 
 
 def test_the_kafka_connector_is_fetched_when_it_is_needed(tmp_path):
@@ -410,7 +453,8 @@ def test_progress_adds_up_and_knows_how_far_it_is_behind():
     printed.print(progress_table(progress, seconds=60.0))
     text = printed.export_text()
     for words in (
-        "10  10/s, 10/s in all",
+        "10  10/s; 10/s on average",
+        "2  0.50 s; 0.50 s on average, running for 60 s",
         "newest row 1.5 s ago",
         "20  rows wait in Kafka",
     ):

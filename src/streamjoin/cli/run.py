@@ -25,6 +25,7 @@ from rich.table import Table
 import streamjoin as sj
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from streamjoin.spark.job import Job
@@ -51,49 +52,59 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
     """Run the job until it ends, fails or is told to stop."""
     from pyspark.errors import PySparkException
 
-    from streamjoin.spark.checkpoint import claim
     from streamjoin.spark.listener import ProgressListener
     from streamjoin.spark.session import open_session
 
-    with console.status(f"starting Spark ({master or job.spark.master or 'local'})"):
-        spark = open_session(job, master)
-    listener = ProgressListener()
-    try:
-        spark.streams.addListener(listener)
-        going_on = claim(spark, job)
-        with stopping(console) as stop:
-            query = job.start(spark)
-            began = "goes on from its checkpoint" if going_on else "started"
-            text = f"{job.run.name} {began}; Ctrl-C stops it, Spark's log is {job.run.log}"
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
-            watch(query, listener, stop, console, live=job.sink.kind != "console")
-    except PySparkException as error:
-        raise RunFailed(f"{failure(str(error))}\nSpark's log: {job.run.log}") from None
-    finally:
-        spark.stop()  # which delivers the last progress
+    stop, listener = threading.Event(), ProgressListener()
+    with stopping(stop, console, "when Spark has started"):
+        with console.status(f"starting Spark ({master or job.spark.master or 'local'})"):
+            spark = open_session(job, master)
+        try:
+            # Once more, because Spark has put a handler of its own there.
+            with stopping(stop, console, "after this micro-batch"):
+                spark.streams.addListener(listener)
+                if not stop.is_set():
+                    query = begin(spark, job, console)
+                    watch(query, listener, stop, console, live=job.sink.kind != "console")
+        except PySparkException as error:
+            raise RunFailed(f"{failure(str(error))}\nSpark's log: {job.run.log}") from None
+        finally:
+            spark.stop()  # which delivers the last progress
     return Run(listener.progress, stop.is_set())
 
 
-@contextmanager
-def stopping(console: Console) -> Iterator[threading.Event]:
-    """An event that the first SIGINT or SIGTERM sets; the second ends this process, and Spark with it.
+def begin(spark: SparkSession, job: Job, console: Console) -> StreamingQuery:
+    """Start the query, from its checkpoint if there is one, and say which."""
+    from streamjoin.spark.checkpoint import claim, mend
 
-    Spark's own handler would cancel the jobs of the micro-batch that is running.
+    with console.status("starting the query"):
+        began = "goes on from its checkpoint" if claim(spark, job) else "started"
+        if (torn := mend(spark, job)) is not None:
+            began += f", whose micro-batch {torn} was not written to its end and is done again"
+        query = job.start(spark)
+    text = f"{job.run.name} {began}; Ctrl-C stops it, Spark's log is {job.run.log}"
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    return query
+
+
+@contextmanager
+def stopping(stop: threading.Event, console: Console, when: str) -> Iterator[None]:
+    """The first SIGINT or SIGTERM sets `stop`; the second ends this process, and Spark with it.
+
+    An exception would leave a Java process behind while Spark starts, and Spark's own handler would cancel the jobs of
+    the micro-batch that is running.
     """
-    stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             os._exit(128 + number)  # Spark's JVM ends when the pipe to us breaks
         stop.set()
-        console.print(
-            "stopping after this micro-batch; once more stops at once, and loses nothing either",
-            soft_wrap=True,
-        )
+        text = f"stopping {when}; once more stops at once, and loses nothing either"
+        console.print(text, highlight=False, soft_wrap=True)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield stop
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -159,7 +170,7 @@ def progress_table(progress: Progress, seconds: float) -> Table:
     table.add_row(
         "rows",
         f"{progress.rows:,}",
-        f"{progress.rows_per_second:,.0f}/s, {progress.rows / busy:,.0f}/s in all",
+        f"{progress.rows_per_second:,.0f}/s; {progress.rows / busy:,.0f}/s on average",
     )
     table.add_row("matches", f"{progress.matches:,}", f"{progress.matches / busy:,.0f}/s")
     table.add_row("watermark", watermark_text(progress), lag_text(progress))
@@ -169,7 +180,9 @@ def progress_table(progress: Progress, seconds: float) -> Table:
     if progress.late:
         table.add_row("late", f"{progress.late:,}", "rows came after the lateness and were dropped")
     table.add_row(
-        "batches", f"{progress.batches:,}", f"{busy / progress.batches:.2f} s each, {seconds:.0f} s in all"
+        "batches",
+        f"{progress.batches:,}",
+        f"{progress.batch_seconds:.2f} s; {busy / progress.batches:.2f} s on average, running for {seconds:,.0f} s",
     )
     return table
 

@@ -3,14 +3,19 @@
 A checkpoint holds windows and positions in sources. They mean nothing to a job with another predicate, other
 columns or another sink, and Spark alone would fail somewhere in the middle, or go on with a result that is
 neither the old job's nor the new one's.
+
+A machine that loses power can leave the last entry of a log half written. Spark then refuses the checkpoint; `mend`
+takes the entry away, so that its micro-batch is done again.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, fields
 from typing import Any, cast
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from streamjoin.semantics.errors import StreamJoinError
@@ -123,6 +128,47 @@ def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> Non
     )
 
 
+def mend(spark: SparkSession, job: Job) -> int | None:
+    """Take back the last micro-batch if one of its log entries is torn; its number, None if all are whole.
+
+    Spark notes a micro-batch in `offsets` before it runs, in the log of a files sink when its rows are there, and in
+    `commits` at the end. Without the last note it runs again, on the state before it. Without the first it is planned
+    again, and what the sink holds of it may not count. The order of removal leaves each step a state to mend from.
+    """
+    if job.run.checkpoint is None:
+        return None
+    offsets, commits = (Folder(spark, f"{job.run.checkpoint}/{log}") for log in ("offsets", "commits"))
+    sink = [Folder(spark, f"{job.sink.path}/{SINK_LOG}")] if isinstance(job.sink, FilesSink) else []
+    numbers = [int(name) for name in offsets.names() if name.isdecimal()]
+    if not numbers:
+        return None
+    entries = [(log, f"{max(numbers)}{end}") for log in (commits, *sink, offsets) for end in ("", ".compact")]
+    entries = [(log, name) for log, name in entries if log.has(name)]
+    torn = [log for log, name in entries if is_torn(log, name)]
+    if not torn:
+        return None
+    for log, name in entries:
+        if log is commits or log in torn or offsets in torn:
+            log.remove(name)
+    return max(numbers)
+
+
+def is_torn(log: Folder, name: str) -> bool:
+    """Whether an entry breaks off: a version, then objects of JSON, numbers or dashes, a line each."""
+    try:
+        version, *lines = log.read(name).splitlines() or [""]
+        for line in lines:
+            if line != "-":
+                json.loads(line)
+    except ValueError:
+        return True
+    except Py4JJavaError as error:
+        if "ChecksumException" in str(error.java_exception):
+            return True
+        raise
+    return re.fullmatch(r"v\d+", version) is None or not (lines or SINK_LOG in str(log.path))
+
+
 class Folder:
     """A folder anywhere Spark can write, reached through Hadoop's file systems."""
 
@@ -136,6 +182,15 @@ class Folder:
 
     def has(self, name: str) -> bool:
         return bool(self.files.exists(self.of(name)))
+
+    def names(self) -> list[str]:
+        """What lies in it; nothing if there is no such folder."""
+        if not self.files.exists(self.path):
+            return []
+        return [each.getPath().getName() for each in self.files.listStatus(self.path)]
+
+    def remove(self, name: str) -> None:
+        self.files.delete(self.of(name), False)
 
     def read(self, name: str) -> str:
         stream = self.files.open(self.of(name))

@@ -29,6 +29,7 @@ class Progress:
     matches: int = 0
     late: int = 0
     busy_seconds: float = 0.0  # spent in micro-batches
+    batch_seconds: float = 0.0  # spent in the last one
     rows_per_second: float = 0.0  # of the last micro-batch that had rows
     watermark: datetime | None = None
     newest: datetime | None = None  # the greatest event time seen
@@ -56,6 +57,7 @@ class Progress:
             matches=self.matches + sum(join["matches"] for join in ran),
             late=self.late + sum(join["late"] for join in ran),
             busy_seconds=self.busy_seconds + event.batchDuration / 1000,
+            batch_seconds=event.batchDuration / 1000,
             rows_per_second=event.processedRowsPerSecond if event.numInputRows else self.rows_per_second,
             watermark=times.get("watermark", self.watermark),
             newest=max(filter(None, (self.newest, times.get("max"))), default=None),
