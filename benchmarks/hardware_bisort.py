@@ -1,10 +1,10 @@
 """Cycles of the BI-Sort engine over batch and subwindow size (PanJoin, section V-B and Figure 14), in exact cycles.
 
 The memory is that of the paper's board: two channels of DDR3-1066 move 17.1 GB/s, which at the paper's clock of
-252.7 MHz is 8.4 items of 8 bytes a cycle; 8 are taken, read or written. A read is answered after 32 cycles, our choice.
-Partitions have 128 items, as 8M items in 64K partitions do. An insertion completes the subwindow; probes are an equi-join in which a probe has
-one partner on average. Subwindows are smaller than the paper's 8M: what counts is their ratio to the batch.
-Records leave by ports of their own.
+252.7 MHz is 8.4 items of 8 bytes a cycle; 8 are taken, read or written. A read is answered after 32 cycles, our
+choice. Partitions have 128 items, as 8M items in 64K partitions do. An insertion completes the subwindow; probes are an
+equi-join in which a probe has one partner on average. Subwindows are smaller than the paper's 8M: what counts is
+their ratio to the batch. Records leave by ports of their own.
 """
 
 from __future__ import annotations

@@ -115,6 +115,26 @@ def test_a_tool_that_fails_shows_its_last_words(tmp_path):
         call([sys.executable, "-c", "print('no such net'); raise SystemExit(3)"], "the tool", tmp_path)
 
 
+def test_a_tool_is_heard_line_by_line_and_ended_if_the_listener_gives_up(tmp_path):
+    """The tool would print for ever."""
+    heard = []
+
+    def listen(line):
+        heard.append(line)
+        if len(heard) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        call(
+            [sys.executable, "-u", "-c", "while True: print('Info: on it')"],
+            "the tool",
+            tmp_path,
+            None,
+            listen,
+        )
+    assert heard == ["Info: on it"] * 3
+
+
 def test_what_was_not_finished_is_not_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("STREAMJOIN_CACHE_DIR", str(tmp_path))
 
@@ -199,6 +219,41 @@ def test_hw_verilog_writes_a_file_from_a_spec(tmp_path):
     result = CliRunner().invoke(app, ["hw", "verilog", "-o", str(path), *options])
     assert result.exit_code == 0, result.output
     assert "module top(" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "command", ["simulate", "verilog -o join.v", "synth", "route", "report"], ids=lambda text: text.split()[0]
+)
+def test_without_amaranth_every_command_says_what_to_install(command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "amaranth", None)
+    for name in list(sys.modules):
+        if name.startswith("streamjoin.hardware.") and not name.endswith((".tools", ".parameters")):
+            monkeypatch.delitem(sys.modules, name)
+    result = CliRunner().invoke(app, ["hw", *command.split()])
+    assert isinstance(result.exception, ToolError)
+    assert "the package 'amaranth'" in str(result.exception)
+    assert "pip install 'streamjoin[hardware]'" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--on", "left.x = right.a"], "--on needs the columns of both sides and the windows"),
+        (["--rows", "8"], "the join of --on, which is not given"),
+        (["--cores", "0"], "cores is 0: give a whole number from 1 to 1024"),
+    ],
+)
+def test_hw_says_which_options_are_missing_or_wrong(options, message):
+    result = CliRunner().invoke(app, ["hw", "verilog", "-o", "join.v", *options])
+    assert isinstance(result.exception, sj.StreamJoinError)
+    assert message in str(result.exception)
+
+
+def test_a_segment_that_two_comparators_do_not_divide_gets_one():
+    assert DESIGNS["low-latency"].parameters(left_segment=7).comparators == 1
+    assert DESIGNS["low-latency"].parameters(left_segment=6).comparators == 2
+    with pytest.raises(HardwareError, match="2 comparators do not divide a segment of 7"):
+        DESIGNS["low-latency"].parameters(left_segment=7, comparators=2)
 
 
 def test_hw_refuses_with_a_reason():

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import streamjoin as sj
 from streamjoin.cli.app import app
 from streamjoin.cli.schema import parse_schema, parse_window, with_time
 from streamjoin.hardware.parameters import Parameters
-from streamjoin.hardware.tools import need
+from streamjoin.hardware.tools import Heard, need
 
 if TYPE_CHECKING:
     from streamjoin.hardware.designs import Design
@@ -48,8 +52,15 @@ def chosen(
     design: str, cores: int, segment: int, on: str | None, left: str, right: str, rows: str | None,
     lanes: int | None, discard: bool,
 ) -> tuple[Design, Parameters]:  # fmt: skip
-    """The design and parameters the options ask for."""
+    """The design and parameters the options ask for. Comes before all that needs Amaranth."""
     need("amaranth", "a circuit")
+    if on is None and (left or right or rows):
+        raise sj.StreamJoinError("--left, --right and --rows describe the join of --on, which is not given")
+    if on is not None and not (left and right and rows):
+        raise sj.StreamJoinError(
+            "--on needs the columns of both sides and the windows, such as "
+            "--left 'x int' --right 'a int' --rows 512"
+        )
     from streamjoin.hardware.designs import design_named
     from streamjoin.hardware.from_spec import circuit_for
 
@@ -62,6 +73,20 @@ def chosen(
     )
     spec = sj.JoinSpec(left_schema, right_schema, on, parse_window(None, rows), left_time, right_time)
     return found, circuit_for(spec, found, cores, **settings).parameters
+
+
+@contextmanager
+def working(text: str) -> Iterator[Heard]:
+    """A spinner that says what a tool is at, in the tool's own words: Yosys' passes, nextpnr's notes."""
+    with progress.status(text) as status:
+
+        def heard(line: str) -> None:
+            note = re.match(r"(?:Info: +|[\d.]+ Executing )(\S.*)", line)
+            if note:
+                room = max(20, progress.width - len(text) - 8)
+                status.update(f"{text}: {escape(note[1][:room])}")
+
+        yield heard
 
 
 def show(title: str, facts: dict[str, Any], as_json: bool) -> None:
@@ -87,9 +112,9 @@ def simulate(
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Run random streams through the circuit in Verilator, check every result, print the rates."""
+    found, p = chosen(design, cores, segment, on, left, right, rows, lanes, discard)
     from streamjoin.hardware.simulate import Simulator, Stream
 
-    found, p = chosen(design, cores, segment, on, left, right, rows, lanes, discard)
     with progress.status(f"building a simulator of {p.cores} cores; it is kept for the next time"):
         simulator = Simulator(found.build(p))
     dice = random.Random(seed)
@@ -123,9 +148,9 @@ def verilog(
     discard: DiscardOption = False,
 ) -> None:  # fmt: skip
     """Write the circuit as Verilog."""
+    found, p = chosen(design, cores, segment, on, left, right, rows, lanes, discard)
     from streamjoin.hardware.verilog import to_verilog
 
-    found, p = chosen(design, cores, segment, on, left, right, rows, lanes, discard)
     text = to_verilog(found.build(p))
     try:
         output.write_text(text)
@@ -145,11 +170,11 @@ def synth(
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Map the circuit to the cells of an FPGA and count them."""
+    found, p = chosen(design, cores, segment, on, left, right, rows, lanes, discard)
     from streamjoin.hardware.implementation import synthesise
 
-    found, p = chosen(design, cores, segment, on, left, right, rows, lanes, discard)
-    with progress.status(f"Yosys maps {p.cores} cores to {target}"):
-        resources = synthesise(found.build(p), target)
+    with working(f"Yosys maps {p.cores} cores to {target}") as heard:
+        resources = synthesise(found.build(p), target, heard)
     facts = asdict(resources)
     cells = facts.pop("cells")
     show(f"{design}, {p.cores} cores on {target}", {**facts, **(cells if as_json else {})}, as_json)
@@ -164,22 +189,25 @@ def route(
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Place and route the circuit on a Lattice ECP5-85F; the clock it reaches and what bounds it."""
+    found, p = chosen(design, cores, segment, on, left, right, rows, lanes, discard)
     from streamjoin.hardware.implementation import route as place_and_route
 
-    found, p = chosen(design, cores, segment, on, left, right, rows, lanes, discard)
     routed = []
     for seed in range(1, seeds + 1):
-        with progress.status(f"nextpnr places and routes {p.cores} cores, seed {seed} of {seeds}"):
-            routed.append(place_and_route(found.build(p), seed))
+        with working(f"placing and routing {p.cores} cores, seed {seed} of {seeds}") as heard:
+            routed.append(place_and_route(found.build(p), seed, heard=heard))
     best = max(routed, key=lambda result: result.mhz)
+    if as_json:
+        console.print_json(json.dumps({"best": asdict(best), "seeds": [asdict(result) for result in routed]}))
+        return
     facts: dict[str, Any] = {
         "mhz": round(best.mhz, 1),
         "mhz_of_each_seed": ", ".join(f"{result.mhz:.1f}" for result in routed),
         **{f"used_{name}": f"{used} of {there}" for name, (used, there) in best.used.items()},
         "longest_path": f"{best.path_from} to {best.path_to}",
-        "logic_and_routing_ns": f"{best.path_logic_ns}, {best.path_routing_ns}",
+        "logic_and_wires_ns": f"{best.path_logic_ns}, {best.path_routing_ns}",
     }
-    show(f"{design}, {p.cores} cores on ECP5-85F", facts, as_json)
+    show(f"{design}, {p.cores} cores on ECP5-85F", facts, as_json=False)
 
 
 @hw.command()
@@ -189,6 +217,7 @@ def report(
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Both designs side by side: windows, results, and cells on both targets."""
+    need("amaranth", "a circuit")
     from streamjoin.hardware.designs import DESIGNS
     from streamjoin.hardware.implementation import SYNTHESIS, synthesise
 
@@ -201,8 +230,8 @@ def report(
             "lanes": p.lanes,
         }
         for target in SYNTHESIS:
-            with progress.status(f"Yosys maps {name} with {p.cores} cores to {target}"):
-                used = synthesise(found.build(p), target)
+            with working(f"Yosys maps {name} with {p.cores} cores to {target}") as heard:
+                used = synthesise(found.build(p), target, heard)
             table[name] |= {f"{target}_luts": used.luts, f"{target}_flip_flops": used.flip_flops}
             table[name][f"{target}_block_rams"] = used.block_rams
     if as_json:

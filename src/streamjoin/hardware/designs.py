@@ -27,9 +27,14 @@ class Design:
     settings: dict[str, int]
 
     def parameters(self, **given: Any) -> Parameters:
-        """The design's own settings, changed by what is given."""
-        cores = given.get("cores", Parameters.cores)
-        settings = {**self.settings, "lanes": min(self.settings["lanes"], cores)}
+        """The design's own settings, changed by what is given; one comparator where more do not divide a segment."""
+        settings = {
+            **self.settings,
+            "lanes": min(self.settings["lanes"], given.get("cores", Parameters.cores)),
+        }
+        segments = (given.get(f"{side}_segment", Parameters.left_segment) for side in ("left", "right"))
+        if any(segment % self.settings["comparators"] for segment in segments):
+            settings["comparators"] = 1
         return Parameters(**{**settings, **given})
 
 

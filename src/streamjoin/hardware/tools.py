@@ -9,11 +9,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from streamjoin.hardware.parameters import HardwareError
 
+Heard = Callable[[str], None]
+"""Is told each line a tool prints, as it comes."""
 EXTRA = "pip install 'streamjoin[hardware]'"
 
 
@@ -61,27 +64,42 @@ def cached(name: str, contents: Sequence[str], build: Callable[[Path], None]) ->
     return folder
 
 
-def call(command: Sequence[str | Path], what: str, folder: Path, env: dict[str, str] | None = None) -> str:
-    """Run a tool in `folder`; what it printed. A failure shows the last lines."""
-    done = subprocess.run(
+def call(
+    command: Sequence[str | Path],
+    what: str,
+    folder: Path,
+    env: dict[str, str] | None = None,
+    heard: Heard | None = None,
+) -> None:
+    """Run a tool in `folder`; `heard` is told each line it prints. A failure shows the last lines."""
+    last: deque[str] = deque(maxlen=12)
+    with subprocess.Popen(
         [str(part) for part in command],
         cwd=folder,
         env={**os.environ, **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    if done.returncode:
-        tail = "\n".join(done.stdout.splitlines()[-12:])
-        raise ToolError(f"{what} failed with exit code {done.returncode}:\n{tail}")
-    return done.stdout
+        errors="replace",
+    ) as tool:
+        assert tool.stdout is not None
+        try:
+            for line in tool.stdout:
+                last.append(line.rstrip())
+                if heard is not None:
+                    heard(last[-1])
+        except BaseException:
+            tool.kill()  # who is interrupted must not wait for hours of routing
+            raise
+    if tool.returncode:
+        raise ToolError("\n".join([f"{what} failed with exit code {tool.returncode}:", *last]))
 
 
-def yosys(passes: Sequence[str], folder: Path) -> str:
+def yosys(passes: Sequence[str], folder: Path, heard: Heard | None = None) -> None:
     """Run Yosys passes over one design, in a process of its own: Yosys ends the process on errors."""
-    need("pyosys", "synthesis and Verilog")
+    need("pyosys", "writing Verilog")
     program = (
         "import sys\nfrom pyosys import libyosys\ndesign = libyosys.Design()\n"
         "for line in sys.argv[1:]: libyosys.run_pass(line, design)"
     )
-    return call([sys.executable, "-c", program, *passes], "Yosys", folder)
+    call([sys.executable, "-u", "-c", program, *passes], "Yosys", folder, heard=heard)
