@@ -1,0 +1,145 @@
+"""Every topology over predicate, window, batch, output order and number of workers: where does which one win?
+
+Three kinds of predicate over R(x int32, y float32) and S(a int32, b float32): an equality, which is hashed; a 2-D
+band, which is indexed or scanned, whichever pays; and a distance that no index serves, so that everything is compared.
+Windows hold `window` tuples a side and are filled as a stream would. A run pushes batches to either side in turns, polls
+after each, and ends when what was pushed has been joined. The clock is wall time, the best of three runs counts.
+
+`settled_ms` is how long after the last push of a run its last tuple is joined: what a tuple waits under full load.
+Handshake join is the exception: a pair is found when its tuples have met, seconds of stream time later, so
+its run ends when nothing is compared any more.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import streamjoin as sj
+from streamjoin.planner import TOPOLOGIES
+
+SEED = 20261115
+RUNS = 3
+LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.float32()})
+RIGHT = pa.schema({"ts": pa.int64(), "a": pa.int32(), "b": pa.float32()})
+PREDICATES = {
+    "equality": "left.x = right.a",
+    "band": "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10",
+    "distance": "ABS(left.x - right.a) + ABS(left.y - right.b) < 10",
+}
+DOMAIN = {"equality": 100_000, "band": 10_000, "distance": 10_000}
+QUIET_SECONDS = 0.02  # without a comparison, after which handshake join has compared all
+
+
+class Filled:
+    """A join with full windows. Event times are the numbers of tuples."""
+
+    def __init__(self, topology: str, kind: str, window: int, order: str, workers: int):
+        self.random, self.at, self.kind = np.random.default_rng(SEED), 0, kind
+        self.quiet = QUIET_SECONDS if topology == "handshake" else 0.0
+        spec = sj.JoinSpec(LEFT, RIGHT, PREDICATES[kind], sj.TimeWindow(window), "ts", "ts")
+        self.join = sj.open_join(spec, topology, workers=workers, order=order)
+        for _ in range(window // 1_000):
+            self.push(*self.batches(1, 1_000)[0])
+        self.settle()
+
+    def batches(self, count: int, rows: int) -> list[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        made = []
+        for _ in range(count):
+            ts = np.arange(self.at, self.at + rows)
+            self.at += rows
+            made.append((self._side(LEFT, ts), self._side(RIGHT, ts)))
+        return made
+
+    def _side(self, schema: pa.Schema, ts: np.ndarray[Any, Any]) -> pa.RecordBatch:
+        domain = DOMAIN[self.kind]
+        keys = self.random.integers(1, domain + 1, len(ts), dtype=np.int32)
+        values = self.random.uniform(1, domain, len(ts)).astype(np.float32)
+        return pa.record_batch([pa.array(ts), pa.array(keys), pa.array(values)], schema=schema)
+
+    def push(self, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
+        for side, batch in (("left", left), ("right", right)):
+            self.join.push(side, batch)
+            self.join.poll()
+
+    def settle(self) -> float:
+        """Wait until all that can be joined has been; seconds that were waited for nothing."""
+        topology, low = self.join._topology, min(self.join._sources.frontier().low.values())
+        compared, since = 0, time.perf_counter()
+        while True:
+            self.join.poll()
+            now, total = time.perf_counter(), sum(topology.comparisons)
+            if total > compared:
+                compared, since = total, now
+            if now - since >= self.quiet and (self.quiet or topology.least_result_time >= low):
+                return now - since if self.quiet else 0.0
+            time.sleep(0.0005)
+
+    def measure(self, count: int, rows: int) -> tuple[float, float]:
+        """Seconds for `count` batches a side, and those of them after the last push."""
+        made = self.batches(count, rows)
+        started = time.perf_counter()
+        for left, right in made:
+            self.push(left, right)
+        pushed = time.perf_counter()
+        idle = self.settle()
+        ended = time.perf_counter() - idle
+        return ended - started, max(0.0, ended - pushed)
+
+
+def cell(
+    topology: str, kind: str, window: int, order: str, workers: int, sizes: tuple[int, ...], seconds: float
+) -> list[dict[str, Any]]:
+    """One row for each size of batches."""
+    filled, rows = Filled(topology, kind, window, order, workers), []
+    for batch in sizes:
+        count, best, settled = 4, np.inf, 0.0
+        for number in range(RUNS + 1):
+            taken, after = filled.measure(count, batch)
+            if number and taken / count < best:
+                best, settled = taken / count, after
+            if not number:  # warms up
+                count = int(np.clip(seconds / (taken / count), 2, 200))
+        rows.append(
+            {
+                "predicate": kind,
+                "window": window,
+                "order": order,
+                "workers": workers,
+                "batch": batch,
+                "topology": topology,
+                "tuples_per_s": batch / best,
+                "settled_ms": 1e3 * settled,
+            }
+        )
+    filled.join.close()
+    return rows
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: one per cell and topology, tuples a second and side. Summary: wins, and how far three_step is behind."""
+    cores = len(os.sched_getaffinity(0))
+    windows, sizes = ((2_000, 20_000), (64, 1_024)) if quick else ((10_000, 100_000), (16, 256, 4_096))
+    rows = []
+    for kind in PREDICATES:
+        for window in windows:
+            for order, workers in (("any", cores), ("timestamp", cores), ("any", 1)):
+                for topology in TOPOLOGIES:
+                    rows += cell(topology, kind, window, order, workers, sizes, 0.03 if quick else 0.1)
+    cells: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in ("predicate", "window", "order", "workers", "batch"))
+        cells.setdefault(key, {})[row["topology"]] = row["tuples_per_s"]
+    wins = dict.fromkeys(TOPOLOGIES, 0)
+    for rates in cells.values():
+        wins[max(rates, key=rates.__getitem__)] += 1
+    behind = [max(rates.values()) / rates["three_step"] for rates in cells.values()]
+    summary = {f"{name}_wins": count for name, count in wins.items()}
+    return {
+        "rows": rows,
+        "summary": {**summary, "cells": len(cells), "most_ahead_of_three_step": max(behind)},
+    }
