@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from streamjoin.spark import routing
 from streamjoin.spark.task import JoinTask
+from streamjoin.spark.window_join import make_task
 from streamjoin.spark.wire import divided
 
 HASHES = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20)
@@ -107,3 +108,87 @@ def test_rows_that_can_not_match_are_left_out_unless_they_are_asked_for():
         task = JoinTask(spec, how, "any", "auto", routing.Routing("hash", 2))
         counts = [sum(part.num_rows for part in divided(task, side, batch)) for side in ("left", "right")]
         assert tuple(counts) == sides
+
+
+# Ranges
+
+POINTS = pa.schema({"ts": pa.int64(), "x": pa.float64(), "reach": pa.int32()})
+NEAR = "abs(left.x - right.x) <= 1"
+
+
+def ranged(on: str, how: str = "inner", workers: int = 3, asked: str = "auto") -> JoinTask:
+    spec = sj.JoinSpec(POINTS, POINTS, on, sj.TimeWindow(9), "ts", "ts")
+    return make_task(spec, how, "any", "auto", asked, workers)
+
+
+@pytest.mark.parametrize(
+    ("on", "how", "route"),
+    [
+        (NEAR, "inner", routing.Routing("range", 3, 1, "left", 8.0)),
+        (NEAR, "left", routing.Routing("range", 3, 1, "left", 8.0)),
+        (NEAR, "right", routing.Routing("range", 3, 1, "right", 8.0)),
+        (NEAR, "full", routing.Routing("matrix", 1, 1)),
+        (
+            "left.x BETWEEN right.x - right.reach AND right.x + right.reach",
+            "inner",
+            routing.Routing("matrix", 1, 3),
+        ),
+        ("left.x > right.x", "inner", routing.Routing("matrix", 1, 3)),
+        ("abs(left.x - right.x) <= 0", "inner", routing.Routing("matrix", 1, 3)),
+        ("left.x = right.x", "inner", routing.Routing("hash", 3)),
+        (f"{NEAR} AND left.reach < right.reach", "inner", routing.Routing("range", 3, 1, "left", 8.0)),
+    ],
+)
+def test_ranges_are_chosen_where_every_interval_is_equally_wide(on, how, route):
+    assert ranged(on, how).routing == route
+
+
+@pytest.mark.parametrize(
+    ("on", "how", "why"),
+    [(NEAR, "full", "a full join"), ("left.x > right.x", "inner", "no interval condition")],
+)
+def test_ranges_that_can_not_be_are_refused(on, how, why):
+    with pytest.raises(sj.StreamJoinError, match=why):
+        ranged(on, how, asked="range")
+
+
+VALUES = st.lists(
+    st.one_of(
+        st.floats(-30, 30), st.sampled_from([7.0, 8.0, 9.0, float("inf"), -1e300, float("nan")]), st.none()
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@given(VALUES, VALUES, st.integers(1, 5), st.sampled_from(["inner", "left", "right"]))
+def test_a_pair_within_the_interval_meets_at_one_worker(left, right, workers, how):
+    task = ranged(NEAR, how, workers, "range")
+    batches = {
+        side: pa.record_batch([list(range(len(xs))), xs, [0] * len(xs)], schema=POINTS)
+        for side, xs in (("left", left), ("right", right))
+    }
+    parts = {side: divided(task, side, batch) for side, batch in batches.items()}
+    assert all(len(part) == workers for part in parts.values())
+    met = [
+        (l, r)
+        for lefts, rights in zip(parts["left"], parts["right"], strict=True)
+        for l, r in itertools.product(lefts["ts"].to_pylist(), rights["ts"].to_pylist())
+    ]
+    for l, r in itertools.product(range(len(left)), range(len(right))):
+        near = left[l] is not None and right[r] is not None and abs(left[l] - right[r]) <= 1
+        assert met.count((l, r)) == 1 if near else met.count((l, r)) <= 1
+    once = task.routing.once
+    placed = sorted(ts for part in parts[once] for ts in part["ts"].to_pylist())
+    keys = {"left": left, "right": right}[once]
+    asked_for = [n for n, x in enumerate(keys) if how != "inner" or (x is not None and x == x)]
+    assert placed == asked_for, "each row of that side goes to one worker, if it can matter"
+
+
+def test_uniform_keys_are_spread_evenly_and_few_rows_are_sent_twice():
+    task = ranged(NEAR, workers=4)
+    xs = np.random.default_rng(1).random(40_000) * 3_000
+    batch = pa.record_batch([np.arange(40_000), xs, np.zeros(40_000, np.int32)], schema=POINTS)
+    lefts, rights = ([part.num_rows for part in divided(task, side, batch)] for side in ("left", "right"))
+    assert sum(lefts) == 40_000 and max(lefts) < 1.1 * min(lefts)
+    assert 1.2 * 40_000 < sum(rights) < 1.3 * 40_000

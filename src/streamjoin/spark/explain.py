@@ -10,6 +10,7 @@ from streamjoin.spark.task import JoinTask
 
 ROUTES = {
     "hash": "rows go where the hash of their equality keys sends them; none is replicated",
+    "range": "rows go where the range of their key sends them, and to the next one where its edge is near",
     "matrix": "left rows go to a row of workers and right rows to a column, so each pair meets once",
     "every": "row windows count all rows, so every worker sees them all and probes for its share",
 }

@@ -5,6 +5,10 @@
   pair meets in the one cell where they cross, and replication grows with the square root of the workers. An
   outer join must know at one place whether a row has partners, so its kept side is not replicated: the grid is
   a single column or row.
+- *range*: without an equality but with an interval of one width, such as `abs(left.x - right.a) <= 10`, the key's line
+  is cut into ranges of a few such widths, which go round the workers. A row of one side goes to the worker of its key's
+  range, one of the other to those of the ranges that its interval touches, most often one. Ranges need not be known
+  beforehand and follow no distribution, so none has to be sampled, and keys may drift.
 - *every*: row windows count all rows, so every worker gets all and each row is probed by one worker, its owner.
 
 A row's place follows from its content alone. Spark may run a task twice and use parts of both runs' output;
@@ -14,28 +18,39 @@ a place chosen at random, or by position, would then lose rows or repeat them.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+RANGE_INTERVALS = 4  # of a range: one row in so many has to go to a second worker
+NO_WIDTHS: Mapping[str, float] = {}
+
 
 @dataclass(frozen=True)
 class Routing:
-    """`rows` x `columns` workers; only a matrix has more than one column."""
+    """`rows` x `columns` workers; only a matrix has more than one column. With ranges, each `width` long, rows of the
+    side `once` go to one worker."""
 
     kind: str
     rows: int
     columns: int = 1
+    once: str = ""
+    width: float = 0.0
 
     @property
     def workers(self) -> int:
         return self.rows * self.columns
 
     def describe(self) -> str:
+        if self.kind == "range":
+            return f"ranges of {self.width:g}, {self.once} rows once"
         return f"matrix of {self.rows} x {self.columns}" if self.kind == "matrix" else self.kind
 
     def replicas(self, side: str) -> int:
-        """How many workers get a row of this side."""
+        """How many workers get a row of this side; of ranges, at most."""
+        if self.kind == "range":
+            return 1 if side == self.once else min(2, self.workers)
         return {"hash": 1, "every": self.workers}.get(
             self.kind, self.columns if side == "left" else self.rows
         )
@@ -51,6 +66,17 @@ class Routing:
         cells = [(row, column) for row in range(self.rows) for column in range(self.columns)]
         return [chosen[row if side == "left" else column] for row, column in cells]
 
+    def ranges(self, lows: np.ndarray, highs: np.ndarray) -> list[np.ndarray]:
+        """For each worker, which rows it gets, given the keys that each may meet, or its own key twice. An interval
+        that is empty or has a NaN goes nowhere. Right whatever the width: `range_of` never falls."""
+        there = np.flatnonzero(lows <= highs)
+        first, last = (range_of(ends[there], self.width) for ends in (lows, highs))
+        counts = np.minimum(last - first, self.workers - 1) + 1
+        rows = np.repeat(np.arange(len(there)), counts)
+        further = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        chosen = _grouped((first[rows] + further) % self.workers, self.workers)
+        return [there[rows[group]] for group in chosen]
+
 
 ONE_WORKER = Routing("matrix", 1, 1)
 
@@ -60,21 +86,37 @@ def share(hashes: np.ndarray, groups: int) -> np.ndarray:
     return ((hashes.view(np.uint64) >> np.uint64(32)) * np.uint64(groups)) >> np.uint64(32)
 
 
+def range_of(keys: np.ndarray, width: float) -> np.ndarray:
+    """The number of the range that each key lies in."""
+    return np.clip(np.floor(keys / width), -(2.0**61), 2.0**61).astype(np.int64)
+
+
 def _grouped(groups: np.ndarray, count: int) -> list[np.ndarray]:
     """The rows of each group, in order."""
     if count == 1:
         return [np.arange(len(groups))]
-    order = np.argsort(groups, kind="stable")
-    return np.split(order, np.searchsorted(groups[order], np.arange(1, count)))
+    small = groups.astype(np.uint16 if count <= 1 << 16 else np.uint32)  # which NumPy sorts by radix
+    order = np.argsort(small, kind="stable")
+    return np.split(order, np.searchsorted(small[order], np.arange(1, count)))
 
 
-def choose(asked: str, workers: int, has_equality: bool, rows: bool, kept: tuple[str, ...]) -> Routing:
+def choose(
+    asked: str,
+    workers: int,
+    has_equality: bool,
+    rows: bool,
+    kept: tuple[str, ...],
+    widths: Mapping[str, float] = NO_WIDTHS,
+) -> Routing:
     """The routing for a predicate with or without an equality, row windows or not, and the sides of which
-    unmatched rows are asked for."""
+    unmatched rows are asked for. `widths`: by side, of the intervals of its key that the other's rows meet, if equal."""
     if rows:
         return Routing("every", 1 if kept else workers)
     if asked == "hash" or (asked == "auto" and has_equality):
         return Routing("hash", workers)
+    once = kept[0] if kept else next(iter(widths), "")
+    if once in widths and len(kept) < 2 and (asked == "range" or (asked == "auto" and workers > 1)):
+        return Routing("range", workers, 1, once, RANGE_INTERVALS * widths[once])
     if len(kept) == 2:
         return Routing("matrix", 1, 1)
     if kept:

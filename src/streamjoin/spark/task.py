@@ -23,6 +23,7 @@ from streamjoin.index.protocol import Tuples
 from streamjoin.planner import Plan, make_plan
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.spark.ranges import KeyRange, key_ranges
 from streamjoin.spark.routing import ONE_WORKER, Routing
 from streamjoin.spark.run_index import RunIndexer
 from streamjoin.streams import event_times
@@ -47,6 +48,11 @@ class Compiled:
             for side, program in self.plan.programs.items()
         }
         self.indexers = {side: RunIndexer(self.plan, side) for side in SIDES}
+
+    @cached_property
+    def ranges(self) -> dict[str, KeyRange]:
+        """By side, the key whose ranges can spread rows, where there is one. Compiles the bounds of the predicate."""
+        return {} if self.plan.analysis is None else key_ranges(self.plan.spec, self.plan.analysis)
 
 
 _COMPILED: dict[str, Compiled] = {}  # of this process, by digest: tasks arrive pickled, once a micro-batch

@@ -43,7 +43,7 @@ from streamjoin.spark.processor import OUTPUT, JoinProcessor, join_group
 from streamjoin.spark.task import HOW, ORDERS, TIE, JoinTask
 from streamjoin.spark.wire import PARCEL_DDL, packer, unpack
 
-PARTITIONING = ("auto", "hash", "matrix")
+PARTITIONING = ("auto", "hash", "range", "matrix")
 DELAY = "spark.watermarkDelayMs"  # the key of a column's metadata by which Spark knows a watermark
 RESULT = "streamjoin.result"  # marks a column whose watermark comes from a join, which has no rows to spare
 EVENT_TIME = "streamjoin time"  # an integer time column as a timestamp, of which Spark can keep a watermark
@@ -151,7 +151,20 @@ def make_task(spec: JoinSpec, how: str, order: str, index: str, partitioning: st
     if partitioning == "hash" and (rows or not equality):
         why = "row windows are counted over all rows" if rows else "the predicate has no equality"
         raise SpecError(f"partitioning is 'hash', but {why}; allowed: auto, matrix")
-    return replace(task, routing=routing.choose(partitioning, workers, equality, rows, task.kept))
+    ranged = partitioning in ("auto", "range") and not (rows or (partitioning == "auto" and equality))
+    widths = {side: found.width for side, found in task.compiled.ranges.items()} if ranged else {}
+    chosen = routing.choose(partitioning, workers, equality, rows, task.kept, widths)
+    if partitioning == "range" and chosen.kind != "range":
+        raise SpecError(f"partitioning is 'range', but {_why_no_ranges(task, rows)}; allowed: auto, matrix")
+    return replace(task, routing=chosen)
+
+
+def _why_no_ranges(task: JoinTask, rows: bool) -> str:
+    if rows:
+        return "row windows are counted over all rows"
+    if len(task.kept) == 2:
+        return "a full join would need both sides in one place"
+    return "the predicate has no interval condition whose width is the same for all rows"
 
 
 # Watermarks
@@ -248,7 +261,7 @@ def _packed(frame: DataFrame, task: JoinTask, side: str) -> DataFrame:
     """One side's rows as parcels for the workers."""
     names = task.spec.side_schema(side).names
     columns = [F.col(quoted(name)) for name in names]
-    if task.routing.kind != "hash" or task.settles:
+    if task.routing.kind not in ("hash", "range") or task.settles:
         columns.append(_tie(frame.select(*columns)).alias(TIE))
     return frame.select(*columns).mapInArrow(packer(task, side), PARCEL_DDL)
 

@@ -88,6 +88,9 @@ def utc_type(kind: pa.DataType) -> pa.DataType:
 
 def divided(task: JoinTask, side: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     """The rows for each worker."""
+    if task.routing.kind == "range":
+        targets = task.routing.ranges(*reached_keys(task, side, batch))
+        return [batch.take(pa.array(rows)) for rows in targets]
     if task.routing.kind == "hash":
         hashes, ok = equality_hashes(task, side, batch)
         if not ok.all() and side not in task.kept:  # a NULL key matches nothing
@@ -117,6 +120,18 @@ def equality_hashes(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[n
         keys, ok = program.bounds_of_band(probing, band)[0], probing["probe_ok"]
     hashes = combined([keys])
     return (hashes if ok.all() else np.where(ok, hashes, combined([task.times(batch, side)]))), ok
+
+
+def reached_keys(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest key that each row may meet, NaN if none; of the side that goes to one worker, the key
+    of the row. Rows of that side that match nothing, but may be asked for, get some key by their time."""
+    ranged, once = task.compiled.ranges[task.routing.once], task.routing.once
+    if side != once:
+        return ranged.intervals(batch)
+    keys = ranged.keys(batch)
+    if once in task.kept:
+        keys = np.where(np.isnan(keys), task.times(batch, side).astype(np.float64), keys)
+    return keys, keys
 
 
 def gathered(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int) -> Iterator[pa.RecordBatch]:

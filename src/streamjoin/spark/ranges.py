@@ -1,0 +1,84 @@
+"""Which intervals of a predicate can spread rows by ranges of a key: those of one width, and how wide they are.
+
+`abs(left.x - right.a) <= 10` gives every right row an interval of 20 on left's key x, and every left row one of 20 on
+right's key a. An interval whose width depends on the row, or that has only one end, could touch any number of ranges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.programs import WindowProgram
+from streamjoin.semantics.analysis import Analysis
+from streamjoin.semantics.spec import SIDES, JoinSpec
+
+SAMPLE = (0, 1, 2, 5, 17, 40, 100)  # values that every column of the other side is given, in different orders
+SAME = 1e-3  # widths that differ by this part differ by rounding
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """A key of the side that `program` stores, and the interval of it that the other side's rows meet."""
+
+    program: WindowProgram
+    band: int
+    width: float
+
+    def keys(self, batch: pa.RecordBatch) -> np.ndarray:
+        """The key of every row, as a float that never falls where keys do not; NaN where it matches nothing."""
+        data = {c: to_column_data(batch.column(c.name), c.type) for c in self.program.stored_columns}
+        stored = self.program.prepare_stored(data, batch.num_rows)
+        keys = self.program.key_of_band(stored, self.band).astype(np.float64)
+        return np.where(stored["key_ok"], keys, np.nan)
+
+    def intervals(self, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the greatest key that every row of the other side meets; NaN where it matches nothing."""
+        return bounds_of(self.program, self.band, batch)
+
+
+def bounds_of(program: WindowProgram, band: int, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+    data = {c: to_column_data(batch.column(c.name), c.type) for c in program.probe_columns}
+    probing = program.prepare_probe(data, batch.num_rows)
+    lows, highs = (ends.astype(np.float64) for ends in program.bounds_of_band(probing, band))
+    return np.where(probing["probe_ok"], lows, np.nan), highs
+
+
+def key_ranges(spec: JoinSpec, analysis: Analysis) -> dict[str, KeyRange]:
+    """By side, the first key of it that the other side's rows meet in an interval of one width."""
+    found = {}
+    for side, other in zip(SIDES, reversed(SIDES), strict=True):
+        program = WindowProgram(spec.predicate, analysis.for_window(side), side, indexed=True)
+        for band in program.indexable(equality=False) if program.clauses else ():
+            width = width_of(program, band, spec.side_schema(other))
+            if width is not None:
+                found[side] = KeyRange(program, band, width)
+                break
+    return found
+
+
+def width_of(program: WindowProgram, band: int, schema: pa.Schema) -> float | None:
+    """How wide the intervals of a band are, judged by some rows; None unless all are equally wide. Being wrong costs
+    time and no result."""
+    if len(program.bands_beside(band)) > 1:
+        return None
+    try:
+        batch = sample_rows(schema, [column.name for column in program.probe_columns])
+    except pa.ArrowException:  # a type that small numbers can not be made into
+        return None
+    lows, highs = bounds_of(program, band, batch)
+    with np.errstate(invalid="ignore", over="ignore"):  # an interval without an end has no width
+        widths = highs - lows
+    even = np.isfinite(widths).all() and np.ptp(widths) <= SAME * widths.max()
+    return float(widths.max()) if even and widths.min() > 0 else None
+
+
+def sample_rows(schema: pa.Schema, names: list[str]) -> pa.RecordBatch:
+    """Some rows of these columns."""
+    random = np.random.default_rng(0)  # columns in different orders: their differences must not look constant
+    fields = [schema.field(name) for name in names]
+    columns = [pa.array(random.permutation(SAMPLE)).cast(field.type) for field in fields]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
