@@ -2,12 +2,12 @@
 
 Three kinds of predicate over R(x int32, y float32) and S(a int32, b float32): an equality, which is hashed; a 2-D
 band, which is indexed or scanned, whichever pays; and a distance that no index serves, so that everything is compared.
-Windows hold `window` tuples a side and are filled as a stream would. A run pushes batches to either side in turns, polls
-after each, and ends when what was pushed has been joined. The clock is wall time, the best of three runs counts.
+Windows hold `window` tuples a side and are filled as a stream would. A run pushes batches to either side in turns,
+polls after each, and ends when what was pushed has been joined. The clock is wall time, the best of three runs counts.
 
-`settled_ms` is how long after the last push of a run its last tuple is joined: what a tuple waits under full load.
-Handshake join is the exception: a pair is found when its tuples have met, seconds of stream time later, so
-its run ends when nothing is compared any more.
+`settled_ms` is how long after the last push of a run its last tuple is joined: what a tuple waits under full load. A
+chain of nodes does not tell that without being pushed to, so its runs end when nothing is compared any more; in
+handshake join, tuples that have come may be far from having met all their partners then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PREDICATES = {
     "distance": "ABS(left.x - right.a) + ABS(left.y - right.b) < 10",
 }
 DOMAIN = {"equality": 100_000, "band": 10_000, "distance": 10_000}
-QUIET_SECONDS = 0.02  # without a comparison, after which handshake join has compared all
+QUIET_SECONDS = 0.02  # without a comparison, after which a chain has compared what it can
 
 
 class Filled:
@@ -40,7 +40,7 @@ class Filled:
 
     def __init__(self, topology: str, kind: str, window: int, order: str, workers: int):
         self.random, self.at, self.kind = np.random.default_rng(SEED), 0, kind
-        self.quiet = QUIET_SECONDS if topology == "handshake" else 0.0
+        self.quiet = QUIET_SECONDS if "handshake" in topology else 0.0
         spec = sj.JoinSpec(LEFT, RIGHT, PREDICATES[kind], sj.TimeWindow(window), "ts", "ts")
         self.join = sj.open_join(spec, topology, workers=workers, order=order)
         for _ in range(window // 1_000):
