@@ -32,15 +32,15 @@ def batch(dice: random.Random, count: int, keys: int) -> list[Item]:
     return sorted((dice.randrange(keys), i) for i in range(count))
 
 
-def measure(units: int, capacity: int, subwindow: int, size: int) -> dict[str, Any]:
+def measure(engine: BiSortSimulator, subwindow: int, size: int) -> dict[str, Any]:
     """Fill the subwindow but for a batch, insert the batch, probe with another."""
     dice = random.Random(f"{SEED} {subwindow} {size}")
-    with BiSortSimulator(parameters(units, capacity)) as engine:
-        engine.insert(batch(dice, subwindow - size, subwindow))
-        inserting = engine.insert(batch(dice, size, subwindow))
-        records, probing = engine.probe(batch(dice, size, subwindow))
+    engine.clear()
+    engine.insert(batch(dice, subwindow - size, subwindow))
+    inserting = engine.insert(batch(dice, size, subwindow))
+    records, probing = engine.probe(batch(dice, size, subwindow))
     return {
-        "units": units,
+        "units": engine.parameters.units,
         "subwindow": subwindow,
         "batch": size,
         "insert_cycles": inserting,
@@ -55,13 +55,15 @@ def measure(units: int, capacity: int, subwindow: int, size: int) -> dict[str, A
 def run(quick: bool) -> dict[str, Any]:
     """Rows: units x subwindow x batch. Summary: what more units bring, and how much of the memory they use."""
     capacity = SUBWINDOWS[0] if quick else SUBWINDOWS[-1]
-    rows = [
-        measure(units, capacity, subwindow, size)
-        for units in (UNITS[:2] if quick else UNITS)
-        for subwindow in SUBWINDOWS
-        for size in BATCHES
-        if subwindow <= capacity and size <= subwindow // 2
-    ]
+    rows = []
+    for units in UNITS[:2] if quick else UNITS:
+        with BiSortSimulator(parameters(units, capacity)) as engine:
+            rows += [
+                measure(engine, subwindow, size)
+                for subwindow in SUBWINDOWS
+                for size in BATCHES
+                if subwindow <= capacity and size <= subwindow // 2
+            ]
     largest = {row["units"]: row for row in rows if row["subwindow"] == capacity}
     cells = {units: synthesise(BiSortEngine(parameters(units, capacity))) for units in largest}
     summary: dict[str, Any] = {"bandwidth_items_per_cycle": BANDWIDTH, "latency_cycles": LATENCY}

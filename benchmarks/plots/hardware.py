@@ -1,6 +1,6 @@
-"""Draw the stored results of the circuits, copy them into docs/hardware.md, and draw the waveform of one join step.
+"""Draw the stored results of the circuits and copy their numbers into docs/hardware.md.
 
-Reads benchmarks/results/hardware_*.json; only the waveform is made here, by running two tuples through two cores.
+Reads benchmarks/results/hardware_*.json; only the waveform is made anew.
 
     python benchmarks/plots/hardware.py
 """
@@ -8,21 +8,24 @@ Reads benchmarks/results/hardware_*.json; only the waveform is made here, by run
 from __future__ import annotations
 
 import json
-import re
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[2])
+)  # what benchmarks share is imported from `benchmarks`
+from benchmarks.plots.hardware_waveform import waveform
 from matplotlib import pyplot
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 DOCUMENT = RESULTS.parents[1] / "docs" / "hardware.md"
 START, END = "<!-- measured: written by benchmarks/plots/hardware.py -->\n", "<!-- end of measured -->"
+ECP5_CELLS = 83_640  # lookup tables, and as many flip-flops
 PAPER_MHZ = 150  # "nearly 150 MHz" for 2 to 64 cores on a Virtex-6 (Oge et al., section V-B)
 Row = dict[str, Any]
 
@@ -68,14 +71,15 @@ def clock(rows: list[Row], canvas: Any) -> None:
 
 
 def resources(rows: list[Row], canvas: Any) -> None:
-    for axes, column in zip(canvas.subplots(1, 2), ("luts", "flip_flops"), strict=True):
-        for target in ("xc6v", "ecp5"):
-            mapped = [
-                {**row, "what": f"{row['design']}, {target}"} for row in rows if row["target"] == target
-            ]
-            lines(axes, mapped, "what", "cores", column)
-        axes.set(xlabel="cores", ylabel=column.replace("_", " "), ylim=(0, None))
-    axes.legend()
+    panels = (("luts", "xc6v", "lookup tables, Virtex-6"), ("luts", "ecp5", "lookup tables, ECP5"),
+              ("flip_flops", "ecp5", "flip-flops, both"))  # fmt: skip
+    for axes, (column, target, label) in zip(canvas.subplots(1, 3), panels, strict=True):
+        lines(axes, [row for row in rows if row["target"] == target], "design", "cores", column)
+        axes.set(xlabel="cores", ylabel=label, ylim=(0, None))
+        if target == "ecp5":
+            axes.axhline(ECP5_CELLS, linestyle=":", color="grey", label="an ECP5-85F has")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")
+    canvas.axes[1].legend(loc="upper left")
 
 
 def latency(rows: list[Row], canvas: Any) -> None:
@@ -94,8 +98,26 @@ def power(rows: list[Row], canvas: Any) -> None:
         dynamic = [row["dynamic_units"] for row in own]
         axes.bar(cores, dynamic, label="dynamic: toggles")
         axes.bar(cores, [row["static_units"] for row in own], bottom=dynamic, label="static: area")
-        axes.set(title=name, xlabel="cores", ylabel="the paper's single core is 168")
-    panels[0].legend()
+        if "paper_total" in own[0]:
+            axes.plot(
+                cores, [row["paper_total"] for row in own], "k_", markersize=24, label="total of the paper"
+            )
+        axes.set(title=name, xlabel="cores", ylabel="units: the paper's single core has 168")
+    panels[1].legend()
+
+
+def bisort(rows: list[Row], canvas: Any) -> None:
+    largest = [row for row in rows if row["subwindow"] == max(row["subwindow"] for row in rows)]
+    named = [{**row, "what": f"{row['units']} unit{'s' * (row['units'] > 1)}"} for row in largest]
+    for axes, column in zip(canvas.subplots(1, 2), ("insert_mtps", "probe_mtps"), strict=True):
+        lines(axes, named, "what", "batch", column)
+        axes.set(xlabel=f"batch, items; subwindow of {largest[0]['subwindow']:,}", xscale="log", yscale="log")
+        axes.set(ylabel=f"{column.split('_')[0]}, M tuples/s at 252.7 MHz")
+        axes.set_xscale("log", base=2)
+    batches = sorted({row["batch"] for row in largest})
+    bound = [row["insert_mtps"] / row["insert_of_bandwidth"] for row in largest if row["units"] == 1]
+    canvas.axes[0].plot(batches, bound, ":", color="grey", label="all of the memory's bandwidth")
+    canvas.axes[0].legend()
 
 
 FIGURES: dict[str, Callable[[list[Row], Any], None]] = {
@@ -104,6 +126,7 @@ FIGURES: dict[str, Callable[[list[Row], Any], None]] = {
     "hardware_resources": resources,
     "hardware_latency": latency,
     "hardware_power": power,
+    "hardware_bisort": bisort,
 }
 
 
@@ -203,21 +226,42 @@ def power_tables(result: Row) -> str:
         "",
     ]
     columns = {
-        "design": "design", "cores": "cores", "clock_mhz": "MHz needed", "g_toggles_per_s": "G toggles/s",
-        "luts": "LUTs", "dynamic_units": "dynamic", "static_units": "static", "total_units": "total",
+        "design": "design", "cores": "cores", "clock_mhz": "MHz needed", "net_toggles_per_tuple": "net toggles a tuple",
+        "clock_toggles_per_tuple": "clock toggles a tuple", "luts": "LUTs", "flip_flops": "flip-flops",
+        "block_rams": "block RAMs", "dynamic_units": "dynamic", "static_units": "static", "total_units": "total",
+        "paper_total": "the paper's total",
     }  # fmt: skip
     out += [f"| {' | '.join(columns.values())} |", "|" + "---|" * len(columns)]
     for row in result["rows"]:
         out.append(f"| {' | '.join(cell(row[column]) for column in columns)} |")
-    return "\n".join(
-        [
-            *out,
-            "",
-            "Dynamic is proportional to counted toggles, static to lookup tables; the scale is that of the paper's "
-            "single core, 100 and 68 mW (its total for 1, 2, 5 and 10 cores: 168, 133, 150, 188).",
-            "",
-        ]
-    )
+    return "\n".join([*out, ""])
+
+
+def bisort_tables(result: Row) -> str:
+    largest = max(row["subwindow"] for row in result["rows"])
+    rows = [
+        {**row, "what": f"{row['units']} unit{'s' * (row['units'] > 1)}"}
+        for row in result["rows"]
+        if row["subwindow"] == largest
+    ]
+    out = [
+        table(
+            f"BI-Sort: insertion into {largest:,} items, cycles (Figure 14a)",
+            rows,
+            "batch",
+            "what",
+            "insert_cycles",
+        ),
+        table(
+            f"BI-Sort: probing {largest:,} items, cycles (Figure 14b)", rows, "batch", "what", "probe_cycles"
+        ),
+    ]
+    most = max(row["units"] for row in rows)
+    every = [row for row in result["rows"] if row["units"] == most]
+    for column in ("insert_mtps", "probe_mtps"):
+        title = f"BI-Sort: {column.split('_')[0]}, M tuples/s at 252.7 MHz with {most} units, by subwindow"
+        out.append(table(title, every, "batch", "subwindow", column))
+    return "\n".join(out)
 
 
 TABLES: dict[str, Callable[[Row], str]] = {
@@ -226,6 +270,7 @@ TABLES: dict[str, Callable[[Row], str]] = {
     "hardware_resources": resource_tables,
     "hardware_latency": latency_tables,
     "hardware_power": power_tables,
+    "hardware_bisort": bisort_tables,
 }
 
 
@@ -238,80 +283,6 @@ def write_tables(results: dict[str, Row]) -> None:
     ]
     text = "\n".join(parts) or "No results are stored yet.\n"
     DOCUMENT.write_text(before + START + text + END + rest.split(END)[1])
-
-
-# ---- the waveform of one join step
-
-SIGNALS = {
-    "left.valid": "bench.top.left__valid",
-    "left.ready": "bench.top.left__ready",
-    "right.valid": "bench.top.right__valid",
-    "right.ready": "bench.top.right__ready",
-    "core 0: tuple arrives": "bench.top.core_0.command__valid",
-    "core 0: handed on": "bench.top.core_0.forward__valid",
-    "core 0: keys are read": "bench.top.core_0.window.scan_row",
-    "core 0: stored": "bench.top.core_0.window.store",
-    "core 0: payload fetched": "bench.top.core_0.window.fetch",
-    "core 1: tuple arrives": "bench.top.core_1.command__valid",
-    "core 0: result written": "bench.top.core_0.fifo.write_valid",
-    "output.valid": "bench.top.output__0__valid",
-}
-PERIOD = 10_000_000  # femtoseconds of a cycle
-
-
-def read_vcd(text: str) -> dict[str, list[tuple[int, int]]]:
-    """Signals of a VCD file by their full name: (cycle, value) of each change."""
-    scope: list[str] = []
-    names: dict[str, list[str]] = {}
-    changes: dict[str, list[tuple[int, int]]] = {}
-    time = 0
-    for line in text.splitlines():
-        words = line.split()
-        if line.startswith("$scope"):
-            scope.append(words[2])
-        elif line.startswith("$upscope"):
-            scope.pop()
-        elif line.startswith("$var"):
-            names.setdefault(words[3], []).append(".".join([*scope, words[4]]))
-        elif line.startswith("#"):
-            time = int(line[1:])
-        elif change := re.fullmatch(r"b([01]+) (\S+)|([01])(\S+)", line):
-            value, key = (change[1], change[2]) if change[1] else (change[3], change[4])
-            for name in names.get(key, ()):
-                changes.setdefault(name, []).append((time, int(value, 2)))
-    return changes
-
-
-def sampled(changes: list[tuple[int, int]], first: int, cycles: int) -> Iterator[int]:
-    """The value at the end of each cycle."""
-    for cycle in range(first, first + cycles):
-        yield ([0] + [value for time, value in changes if time <= cycle * PERIOD + PERIOD // 2 - 1])[-1]
-
-
-def waveform(path: Path, first: int = 11, cycles: int = 15) -> None:
-    """A left tuple, then a right one with its key: from both edges to the result."""
-    from streamjoin.hardware.designs import DESIGNS
-    from streamjoin.hardware.interpret import Interpreter
-    from streamjoin.hardware.simulate import Stream
-
-    design = DESIGNS["low-latency"]
-    circuit = design.build(design.parameters(cores=2, lanes=1))
-    with tempfile.TemporaryDirectory() as scratch:
-        waves = Path(scratch) / "join.vcd"
-        Interpreter(circuit).run(Stream([7], [1], None, [12]), Stream([7], [2], None, [12]), waves=waves)
-        changes = read_vcd(waves.read_text())
-    canvas, axes = pyplot.subplots(figsize=(9, 4.5), layout="constrained")
-    for row, name in enumerate(SIGNALS.values()):
-        values = list(sampled(changes[name], first, cycles))
-        top = max([*values, 1])
-        axes.step(
-            range(cycles + 1), [-row + 0.7 * value / top for value in [*values, values[-1]]], where="post"
-        )
-    axes.set_yticks([-row + 0.3 for row in range(len(SIGNALS))], list(SIGNALS))
-    axes.set(xlabel="cycle", xlim=(0, cycles))
-    axes.grid(axis="x", alpha=0.3)
-    canvas.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(canvas)
 
 
 def main() -> int:

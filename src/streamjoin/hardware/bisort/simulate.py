@@ -53,6 +53,11 @@ class BiSortSimulator:
         self.engine = ctypes.c_void_p(self.library.open_engine())
         self.count = 0
 
+    def clear(self) -> None:
+        """Begin anew with an empty window."""
+        self.library.close_engine(self.engine)
+        self.engine, self.count = ctypes.c_void_p(self.library.open_engine()), 0
+
     def __enter__(self) -> BiSortSimulator:
         return self
 
