@@ -123,7 +123,7 @@ def cell(
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per cell and topology, tuples a second and side. Summary: wins, and how far three_step is behind."""
     cores = len(os.sched_getaffinity(0))
-    windows, sizes = ((2_000, 20_000), (64, 1_024)) if quick else ((10_000, 100_000), (16, 256, 4_096))
+    windows, sizes = ((2_000, 20_000), (64, 1_024)) if quick else ((5_000, 50_000), (16, 256, 4_096))
     rows = []
     for kind in PREDICATES:
         for window in windows:
