@@ -145,7 +145,7 @@ def test_run_explains_a_job(monkeypatch, capsys, tmp_path):
     assert call(monkeypatch, "run", str(path), "--explain", "--master", "local[6]") == 0
     printed = capsys.readouterr().out
     assert "on local[6]" in printed
-    assert "matrix of 2 x 3" in printed
+    assert "ranges of 80" in printed
     assert "abs(left.x - right.a) <= 10" in printed
 
 

@@ -122,7 +122,7 @@ class Query:
             ],
             schema=schema,
         )
-        if self.task.routing.kind == "hash" and not self.task.settles:
+        if not self.task.tied:
             return batch
         return batch.append_column(TIE, pa.array([tie(row) for row in rows], pa.int64()))
 

@@ -39,11 +39,13 @@ def make_task(
     order: str = "any",
     workers: int = 2,
     index: str = "auto",
+    partitioning: str = "auto",
 ) -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts")
     task = JoinTask(spec, how, order, index, routing.Routing("hash", 1))
     rows = any(spec.side_window(side).rows for side in SIDES)
-    return replace(task, routing=routing.choose("auto", workers, EQUAL in on, rows, task.kept))
+    widths = {side: found.width for side, found in task.compiled.ranges.items()}
+    return replace(task, routing=routing.choose(partitioning, workers, EQUAL in on, rows, task.kept, widths))
 
 
 # Literal cases
@@ -159,10 +161,13 @@ def run(query: Any, batches: list[Any]) -> list[Any]:
     st.sampled_from(HOW),
     st.sampled_from(ORDERS),
     st.integers(1, 4),
+    st.sampled_from(["auto", "matrix"]),
 )
-def test_oracle_any_cut_disorder_and_idle_side(start, oracle, history, on, window, how, order, workers):
+def test_oracle_any_cut_disorder_and_idle_side(
+    start, oracle, history, on, window, how, order, workers, partitioning
+):
     sides, batches = history
-    task = make_task(on, window, how, order, workers)
+    task = make_task(on, window, how, order, workers, partitioning=partitioning)
     assert run(start(task), batches) == oracle(task, *sides)
 
 

@@ -373,7 +373,7 @@ def test_explain_tells_sources_workers_and_windows(tmp_path):
     told = explain(Job.read(write_job(tmp_path, 1)), master="local[8]")
     for words in (
         f"files {tmp_path}/left (parquet)",
-        "2 of 2; matrix of 1 x 2",
+        "2 of 2; ranges of 8, left rows once",
         "10,000,000 us; index bisort",
     ):
         assert words in told

@@ -112,10 +112,11 @@ LAST = rows((10_000, 77, "last"))
     [
         ("left.x = right.x", MINUTE, "inner", "any"),
         (NEAR, sj.TimeWindow("1 minute", "10 seconds"), "full", "any"),
+        (NEAR, sj.TimeWindow("1 minute", "10 seconds"), "left", "any"),
         (NEAR, sj.RowWindow(2), "inner", "any"),
         ("left.x = right.x", (sj.TimeWindow("2 minutes"), sj.RowWindow(3)), "inner", "timestamp"),
     ],
-    ids=["hash", "matrix full", "rows", "mixed sorted"],
+    ids=["hash", "matrix full", "ranges left", "rows", "mixed sorted"],
 )
 def test_a_stream_gives_the_rows_of_the_oracle(streams, on, window, how, order):
     result = window_join(
@@ -290,7 +291,7 @@ def frames(spark: SparkSession, tmp_path: Path) -> tuple[DataFrame, DataFrame]:
     [
         ({"how": "outer"}, "how is 'outer'; allowed: inner, left, right, full, semi, anti"),
         ({"order": "punctuated"}, "order is 'punctuated'; allowed: any, timestamp"),
-        ({"partitioning": "round"}, "partitioning is 'round'; allowed: auto, hash, matrix"),
+        ({"partitioning": "round"}, "partitioning is 'round'; allowed: auto, hash, range, matrix"),
         ({"workers": 0}, "workers is 0; allowed: a whole number from 1 on"),
         ({"lateness": None}, r"left has no watermark on 'ts'.*lateness=.*withWatermark\('ts'"),
         ({"lateness": 5}, "lateness is 5, but the time columns are timestamps"),

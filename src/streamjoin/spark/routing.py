@@ -109,7 +109,7 @@ def choose(
     widths: Mapping[str, float] = NO_WIDTHS,
 ) -> Routing:
     """The routing for a predicate with or without an equality, row windows or not, and the sides of which
-    unmatched rows are asked for. `widths`: by side, of the intervals of its key that the other's rows meet, if equal."""
+    unmatched rows are asked for. `widths`: by side, of the intervals of its key that the other meets, if equal."""
     if rows:
         return Routing("every", 1 if kept else workers)
     if asked == "hash" or (asked == "auto" and has_equality):

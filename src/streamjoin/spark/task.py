@@ -81,6 +81,11 @@ class JoinTask:
         return self.order == "timestamp" or any(self.spec.side_window(side).rows for side in SIDES)
 
     @property
+    def tied(self) -> bool:
+        """Whether rows carry `TIE`: to be spread by it, or ordered."""
+        return self.settles or self.routing.kind in ("matrix", "every")
+
+    @property
     def kept(self) -> tuple[str, ...]:
         """The sides of which it must be known which rows found a partner."""
         return {"inner": (), "left": ("left",), "right": ("right",), "full": SIDES}.get(self.how, ("left",))

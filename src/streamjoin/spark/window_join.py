@@ -261,7 +261,7 @@ def _packed(frame: DataFrame, task: JoinTask, side: str) -> DataFrame:
     """One side's rows as parcels for the workers."""
     names = task.spec.side_schema(side).names
     columns = [F.col(quoted(name)) for name in names]
-    if task.routing.kind not in ("hash", "range") or task.settles:
+    if task.tied:
         columns.append(_tie(frame.select(*columns)).alias(TIE))
     return frame.select(*columns).mapInArrow(packer(task, side), PARCEL_DDL)
 

@@ -63,11 +63,16 @@ class Worker:
         rows = [batch for batch in batches if batch.num_rows]
         self.counts.rows_in += sum(batch.num_rows for batch in rows)
         if side in self.task.watermarked and BEGIN < watermark < END:
-            on_time = [pa.array(self.task.times(batch, side) > watermark) for batch in rows]
-            rows = [batch.filter(mask) for batch, mask in zip(rows, on_time, strict=True)]
-            self.counts.late += sum(len(mask) for mask in on_time) - sum(batch.num_rows for batch in rows)
+            rows = [self._on_time(side, batch, watermark) for batch in rows]
             rows = [batch for batch in rows if batch.num_rows]
         return [in_order(self.task, side, rows)[0]] if rows else []
+
+    def _on_time(self, side: str, batch: pa.RecordBatch, watermark: int) -> pa.RecordBatch:
+        on_time = self.task.times(batch, side) > watermark
+        if on_time.all():
+            return batch
+        self.counts.late += int(len(on_time) - np.count_nonzero(on_time))
+        return batch.filter(pa.array(on_time))
 
     def _matched(self, side: str) -> np.ndarray:
         """For every row of a side, by id, whether it has found a partner so far."""
