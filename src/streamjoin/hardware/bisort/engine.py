@@ -37,6 +37,7 @@ class BiSortEngine(wiring.Component):
 
     def __init__(self, parameters: BiSortParameters):
         self.parameters = p = parameters
+        self.indexer, self.inserting = Indexer(p), Signal(name="inserting")
         super().__init__(
             {
                 "insert": In(1),
@@ -56,7 +57,6 @@ class BiSortEngine(wiring.Component):
         m, p = Module(), self.parameters
         mergers = [InsertionUnit(p) for _ in range(p.units)]
         probers = [ProbingUnit(p) for _ in range(p.units)]
-        m.submodules.index = index = Memory(shape=p.item["key"].shape, depth=p.partitions, init=[])
         readers = [
             reader for pair in zip(mergers, probers, strict=True) for u in pair for reader in u.readers
         ]
@@ -68,23 +68,19 @@ class BiSortEngine(wiring.Component):
         size = Signal(p.count)  # of the batch that is worked on
         with m.If((self.insert | self.probe) & ~self.busy):
             m.d.sync += size.eq(self.batch)
-        self._insertion(m, mergers, index, size)
-        self._probing(m, probers, index)
+        self._insertion(m, mergers, size)
+        self._probing(m, probers)
         return m
 
-    def _insertion(self, m: Module, units: list[InsertionUnit], index: Memory, size: Any) -> None:
+    def _insertion(self, m: Module, units: list[InsertionUnit], size: Any) -> None:
         """All units search for their pieces, then merge them; the array changes halves when all are done."""
-        p, note = self.parameters, index.write_port()
-        m.submodules.indexer = indexer = Indexer(p)
-        began, inserting, total = Signal(), Signal(), Signal(p.count)
+        p, indexer = self.parameters, self.indexer
+        m.submodules.indexer = indexer
+        began, total = Signal(), Signal(p.count)
+        inserting = self.inserting
         found, done = (Cat(getattr(unit, name) for unit in units).all() for name in ("found", "done"))
         m.d.sync += began.eq(self.insert & ~self.busy)
-        m.d.comb += [
-            total.eq(self.count + size),
-            note.en.eq(indexer.write),
-            note.addr.eq(indexer.noted.partition),
-            note.data.eq(indexer.noted.key),
-        ]
+        m.d.comb += total.eq(self.count + size)
         for i, unit in enumerate(units):
             wiring.connect(m, unit.write, wiring.flipped(self.write[i]))
             wiring.connect(m, unit.note, indexer.notes[i])
@@ -103,9 +99,8 @@ class BiSortEngine(wiring.Component):
             m.d.sync += inserting.eq(1)
         with m.Elif(inserting & ~began & done & indexer.idle):
             m.d.sync += [inserting.eq(0), self.count.eq(total), self.half.eq(~self.half)]
-        self.inserting = inserting
 
-    def _probing(self, m: Module, units: list[ProbingUnit], index: Memory) -> None:
+    def _probing(self, m: Module, units: list[ProbingUnit]) -> None:
         """Each unit takes its share of the batch."""
         p = self.parameters
         begin = self.probe & ~self.insert & ~self.busy
@@ -120,8 +115,20 @@ class BiSortEngine(wiring.Component):
                 unit.end.eq((self.batch * (i + 1)) >> p.unit_bits),
             ]
             for way in range(2):
-                port = index.read_port()
-                m.d.comb += [port.addr.eq(unit.index_at[way]), unit.index_key[way].eq(port.data)]
+                self._index(m, f"index_{i}_{way}", unit.index_at[way], unit.index_key[way])
+
+    def _index(self, m: Module, name: str, at: Any, key: Any) -> None:
+        """A copy of the index array for each partitioner: RAM on a chip has two ports, and there are many readers."""
+        p, noted = self.parameters, self.indexer.noted
+        m.submodules[name] = index = Memory(shape=p.item["key"].shape, depth=p.partitions, init=[])
+        write, read = index.write_port(), index.read_port()
+        m.d.comb += [
+            write.en.eq(self.indexer.write),
+            write.addr.eq(noted.partition),
+            write.data.eq(noted.key),
+            read.addr.eq(at),
+            key.eq(read.data),
+        ]
 
 
 class BiSortSystem(wiring.Component):
