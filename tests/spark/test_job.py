@@ -263,6 +263,13 @@ def test_results_and_state_are_not_written_where_a_source_reads(tmp_path, sink):
     assert read(tmp_path, other.replace('"noop"', files)).sink.kind == "files"
 
 
+def test_a_file_is_no_place_for_results(tmp_path):
+    (tmp_path / "out").touch()
+    told = mistakes(tmp_path, MINIMAL.replace('"noop"', '"files"\npath = "out"\n[run]\ncheckpoint = "out"'))
+    assert set(told) == {"sink.path", "run.checkpoint"}
+    assert "which is a file: give a folder" in told["sink.path"]
+
+
 def test_every_mistake_is_told_at_once(tmp_path):
     text = '[join]\nwindow = "x"\nhow = "outer"\n[left]\n[right]\nsource = {}\n[sink]\nkind = "files"\nformat = "orc"\n'
     assert set(mistakes(tmp_path, text)) == {

@@ -272,6 +272,8 @@ def test_what_only_spark_knows_is_told_with_its_side(spark, tmp_path):
         Job.read(select("ts AS t", "x")).results(spark)
     with pytest.raises(JobError, match=r"left: .*PARSE_SYNTAX_ERROR"):
         Job.read(select("ts", "x +* 2")).results(spark)
+    with pytest.raises(JobError, match=r"job.toml has a mistake\n  join.on: unknown column 'x'"):
+        Job.read(select("ts", "name")).results(spark)
     results = Job.read(select("ts", "2 * x AS x")).results(spark)
     assert results.columns == ["ts", "x", "ts_right", "a"]
 
@@ -409,6 +411,12 @@ streamjoin.spark.state.StateError: the checkpoint was written by another join:
         "the query failed: the checkpoint was written by another join:\n  on was 'a' and is now 'b'"
     )
     assert failure("[PATH_NOT_FOUND] no such path\n\tat a.b.C").endswith("[PATH_NOT_FOUND] no such path")
+    java = "An error occurred while calling o1.create.\n: java.io.IOException: Mkdirs failed to create /c\n\tat a.B"
+    assert failure(java) == "the query failed: Mkdirs failed to create /c"
+    streaming = (
+        "[STREAM_FAILED] Query [id] terminated with exception: [X] No. SQLSTATE: 56038 SQLSTATE: X0KST\nplan"
+    )
+    assert failure(streaming) == "the query failed: [X] No."
 
 
 def event(latest: object, end: object) -> StreamingQueryProgress:

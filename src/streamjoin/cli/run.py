@@ -50,6 +50,7 @@ class Run:
 
 def run_job(job: Job, master: str | None, console: Console) -> Run:
     """Run the job until it ends, fails or is told to stop."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     from streamjoin.spark.listener import ProgressListener
@@ -66,7 +67,7 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
                 if not stop.is_set():
                     query = begin(spark, job, console)
                     watch(query, listener, stop, console, live=job.sink.kind != "console")
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             raise RunFailed(f"{failure(str(error))}\nSpark's log: {job.run.log}") from None
         finally:
             spark.stop()  # which delivers the last progress
@@ -97,6 +98,9 @@ def stopping(stop: threading.Event, console: Console, when: str) -> Iterator[Non
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
+            console.show_cursor()
+            console.file.write("\n")
+            console.file.flush()
             os._exit(128 + number)  # Spark's JVM ends when the pipe to us breaks
         stop.set()
         text = f"stopping {when}; once more stops at once, and loses nothing either"
@@ -142,19 +146,19 @@ def end_batch(query: StreamingQuery) -> None:
 
 def failure(text: str) -> str:
     """Why a query failed: of Spark's pages of stack traces the sentence that says it."""
-    # A Python worker's error is what follows its traceback, up to an empty line or the frames of Java.
+    # A worker's error is what follows its traceback, up to an empty line or the frames of Java.
     causes = re.findall(
-        r"^(?:\w+\.)*\w+(?:Error|Exception): (?!Traceback)(.+?)(?=\n\s*\n|\n\s*at |\Z)", text, re.M | re.S
+        r"^:? ?(?:\w+\.)*\w+(?:Error|Exception): (?!Traceback)(.+?)(?=\n\s*\n|\n\s*at |\Z)", text, re.M | re.S
     )
-    if causes:
-        return f"the query failed: {causes[-1].strip()}"
     told = re.match(
         r"\[STREAM_FAILED\].*? terminated with exception: (.+)", text
     )  # what follows is Spark's plan
-    if told:
-        return f"the query failed: {told[1].strip()}"
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return "\n".join(["the query failed: " + lines[0], *lines[1:4]])
+    if causes or told:
+        sentence = causes[-1] if causes else told[1] if told else ""
+    else:
+        lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+        sentence = "\n".join(lines[:4])
+    return f"the query failed: {re.sub(r'(?: SQLSTATE: [0-9A-Z]{5})+$', '', sentence.strip())}"
 
 
 def progress_table(progress: Progress, seconds: float) -> Table:

@@ -213,24 +213,18 @@ class Job:
                 if name not in names:
                     key = "key" if self.sink.kind == "kafka" else "partition_by"
                     sink.complain(key, f"has {name!r}, no column of the result; allowed: {', '.join(names)}")
-        except PredicateError as error:
-            table.complain("on", str(error).replace("\n", "\n    "))
-        except WindowError as error:
-            table.complain(
-                "lateness" if str(error).startswith("lateness") else "window", window_mistake(error)
-            )
-        except IndexNotApplicableError as error:
-            table.complain("index", str(error))
         except SpecError as error:
-            table.complain("", re.sub(r"\b(left|right)_time\b", r"\1.time", str(error)))
+            table.complain(*mistake(error))
 
     def check_places(self, sink: TomlTable, run: TomlTable) -> None:
-        """Complain if a source would read what the query writes."""
+        """Complain if the query would write into a file, or where a source reads."""
         written = [("checkpoint", run, self.run.checkpoint)]
         if isinstance(self.sink, FilesSink):
             written.append(("path", sink, self.sink.path))
         sources = [each.source for side in SIDES for each in getattr(self, side).inputs]
         for key, table, place in written:
+            if place and os.path.isfile(place):
+                table.complain(key, f"is {place!r}, which is a file: give a folder")
             for source in sources:
                 if place and isinstance(source, FilesSource) and source.path and lies_in(place, source.path):
                     told = f"is {place!r}, which is read by the source {source.path!r}: give another folder"
@@ -245,23 +239,27 @@ class Job:
             raise JobError(str(self.path), [(side, str(error).strip().splitlines()[0])]) from None
 
     def results(self, spark: SparkSession) -> DataFrame:
-        """The joined stream, not started."""
-        join = self.join
-        return window_join(
-            self.loaded("left", spark),
-            self.loaded("right", spark),
-            join.on,
-            window=join.window,
-            left_time=self.left.time,
-            right_time=self.right.time,
-            how=join.how,
-            lateness=join.lateness,
-            workers=join.workers,
-            order=join.order,
-            partitioning=join.partitioning,
-            index=join.index,
-            suffix=join.suffix,
-        )
+        """The joined stream, not started; what does not fit the columns is told as if the file had shown them."""
+        join, left, right = self.join, self.loaded("left", spark), self.loaded("right", spark)
+        try:
+            return window_join(
+                left,
+                right,
+                join.on,
+                window=join.window,
+                left_time=self.left.time,
+                right_time=self.right.time,
+                how=join.how,
+                lateness=join.lateness,
+                workers=join.workers,
+                order=join.order,
+                partitioning=join.partitioning,
+                index=join.index,
+                suffix=join.suffix,
+            )
+        except SpecError as error:
+            key, told = mistake(error)
+            raise JobError(str(self.path), [(f"join.{key}" if key else "join", told)]) from None
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Start the query; it goes on from its checkpoint if there is one."""
@@ -287,6 +285,18 @@ def parse_file(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         problem = f"it is no TOML: {error}"
     raise JobError(str(path), [("", problem)])
+
+
+def mistake(error: SpecError) -> tuple[str, str]:
+    """The key of `[join]` that an error of the join is about, empty if there is no single one, and what is wrong."""
+    told = str(error)
+    if isinstance(error, PredicateError):
+        return "on", told.replace("\n", "\n    ")
+    if isinstance(error, WindowError):
+        return "lateness" if told.startswith("lateness") else "window", window_mistake(error)
+    if isinstance(error, IndexNotApplicableError):
+        return "index", told
+    return "", re.sub(r"\b(left|right)_time\b", r"\1.time", told)
 
 
 def lies_in(place: str, pattern: str) -> bool:
