@@ -1,0 +1,141 @@
+"""State has a version: what this one wrote stays readable, and what another wrote is refused in a sentence.
+
+`state_1.json` is the state of a left join after two micro-batches, as version 1 writes it. Whoever changes the format
+gives it another version, and adds a file or says that the old one is refused:
+
+    python tests/spark/test_versions.py > tests/spark/state_1.json
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import streamjoin as sj
+
+pytest.importorskip("pyspark")
+
+from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from streamjoin.cli.run import failure
+from streamjoin.spark import routing, state
+from streamjoin.spark.metrics import Counts
+from streamjoin.spark.processor import JoinProcessor
+from streamjoin.spark.state import MemoryStore, State
+from streamjoin.spark.task import JoinTask
+from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked
+from streamjoin.spark.worker import Worker
+
+STORED = Path(__file__).with_name("state_1.json")
+SCHEMA = pa.schema({"ts": pa.timestamp("us", "UTC"), "x": pa.int32(), "name": pa.string()})
+TASK = JoinTask(
+    sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow("40 us"), "ts", "ts"),
+    "left",
+    "any",
+    "auto",
+    routing.Routing("hash", 1),
+)
+
+
+def rows(begin: int, seed: int) -> pa.RecordBatch:
+    """Twenty rows, one a microsecond, of ten keys; some have none."""
+    random = np.random.default_rng([begin, seed])
+    keys = [None if key == 10 else int(key) for key in random.integers(0, 11, 20)]
+    names = [f"{seed}-{begin + at}" for at in range(20)]
+    return pa.record_batch([list(range(begin, begin + 20)), keys, names], schema=SCHEMA)
+
+
+def step(store: MemoryStore, begin: int) -> list[str]:
+    """A micro-batch of rows from `begin` on, all older ones settled; its results."""
+    counts = Counts()
+    held = State(TASK, store, counts)
+    batches = {"left": [rows(begin, 1)], "right": [rows(begin, 2)]}
+    results = list(Worker(TASK, 0, held, counts).step(batches, begin - 1))
+    held.save()
+    return sorted(repr(row) for batch in results for row in batch.to_pylist())
+
+
+def written() -> MemoryStore:
+    """The state that this version writes."""
+    store = MemoryStore()
+    for begin in (0, 20):
+        step(store, begin)
+    return store
+
+
+def test_state_that_version_1_has_written_is_read(own_cache):
+    stored, read = json.loads(STORED.read_text()), MemoryStore()
+    read.manifest = base64.b64decode(stored["manifest"])
+    assert json.loads(read.manifest)["version"] == state.VERSION == 1
+    for name, data in stored["values"].items():
+        kind, number = name.split("/")
+        read.values[kind, int(number)] = base64.b64decode(data)
+    fresh = written()
+    for begin in (40, 60, 200):
+        expected = step(fresh, begin)
+        assert expected and step(read, begin) == expected
+
+
+@contextmanager
+def another_version() -> Iterator[None]:
+    """What a later version of the library would write, in a worker that goes on to serve other queries."""
+    before, state.VERSION = state.VERSION, 99
+    try:
+        yield
+    finally:
+        state.VERSION = before
+
+
+class LaterProcessor(JoinProcessor):
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
+        with another_version():
+            yield from super().handleInputRows(key, rows, timerValues)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    (tmp_path / "in").mkdir()
+
+    def run(processor: Any, number: int) -> None:
+        frame = spark.createDataFrame([(number, number)], "ts BIGINT, x INT").coalesce(1)
+        frame.write.mode("append").parquet(str(tmp_path / "in"))
+        left, right = (
+            spark.readStream.schema("ts BIGINT, x INT").parquet(str(tmp_path / "in")) for _ in range(2)
+        )
+        spec = spec_of(left, right, "left.x = right.x", sj.TimeWindow(10), "ts", "ts")
+        task = make_task(spec, "inner", "any", "auto", "auto", workers=2)
+        result = assemble(*watermarked(task, left, right, 0), processor)
+        writer = result.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    run(LaterProcessor, 1)
+    with pytest.raises(StreamingQueryException) as refused:
+        run(JoinProcessor, 2)
+    assert failure(str(refused.value)) == (
+        f"the query failed: this checkpoint has state of version 99, and this streamjoin reads version "
+        f"{state.VERSION}: run the version that wrote it, or start with a new checkpoint"
+    )
+
+
+if __name__ == "__main__":
+    store = written()
+    assert store.manifest is not None
+    values = {
+        f"{kind}/{number}": base64.b64encode(data).decode() for (kind, number), data in store.values.items()
+    }
+    print(json.dumps({"manifest": base64.b64encode(store.manifest).decode(), "values": values}, indent=1))
