@@ -1,0 +1,149 @@
+"""Ten minutes of the join on Spark at full rate: memory, state and micro-batch time over the minutes.
+
+The papers' 2-D band over generated rows, a micro-batch after the other, 50,000 rows a side each; windows of ten
+micro-batches, so that they are full after a minute and slide many times over. The sink does nothing, because the log
+of a files sink grows with every file. Sampled: resident memory of the JVM and of all Python workers, the live heap
+(after a collection), what the join holds, the time of a micro-batch, and the bytes of the checkpoint and of the cache.
+
+Flat means: the median of the last third of the samples is at most a tenth above that of the first third, of those taken
+after `WARM` seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+from benchmarks.spark_throughput import BAND, SEED, open_session
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamjoin.spark import window_join
+from streamjoin.spark.metrics import join_metrics
+from streamjoin.spark.sources import GeneratorSource
+
+SECONDS, EVERY, WARM = 600.0, 10.0, 120.0
+ROWS = 50_000  # a side and micro-batch, which are 30 seconds of stream time
+WINDOW = "5 minutes"
+GROWTH = 1.1
+FLAT = ("jvm_mb", "heap_live_mb", "python_mb", "state_rows", "state_mb", "batch_seconds")
+COLUMNS = {"left": ("ts", "x", "y"), "right": ("ts", "a", "b")}
+
+
+def start_join(session: SparkSession, checkpoint: str) -> StreamingQuery:
+    left, right = (
+        GeneratorSource(side, ROWS // 30, ROWS, SEED).load(session).select(*names)
+        for side, names in COLUMNS.items()
+    )
+    result = window_join(
+        left, right, BAND, window=WINDOW, left_time="ts", right_time="ts", lateness=0, workers=2
+    )
+    return result.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+
+
+def memory(session: SparkSession) -> dict[str, float]:
+    """Megabytes of the JVM, of its live heap, and of the Python workers together."""
+    jvm: Any = session._jvm
+    jvm.java.lang.System.gc()
+    heap = jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage()
+    process = psutil.Process(session.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
+    workers = 0
+    for child in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            workers += child.memory_info().rss
+    return {
+        "jvm_mb": process.memory_info().rss / 1e6,
+        "heap_live_mb": heap.getUsed() / 1e6,
+        "python_mb": workers / 1e6,
+    }
+
+
+def held(query: StreamingQuery, batches: int) -> dict[str, float]:
+    """What the join holds, and the median micro-batch since there were `batches` of them."""
+    progress = [each for each in query.recentProgress if each.numInputRows]
+    recent = progress[batches:] or progress[-1:]
+    observed = {name: row.asDict() for name, row in recent[-1].observedMetrics.items()}
+    (counts,) = join_metrics(observed).values()
+    seconds = median(each.durationMs["triggerExecution"] for each in recent) / 1000
+    return {
+        "batches": len(progress),
+        "batch_seconds": seconds,
+        "rows_per_second": recent[-1].numInputRows / seconds,
+        "state_rows": counts["state_rows"],
+        "state_mb": counts["state_bytes"] / 1e6,
+        "rocksdb_mb": max(state.memoryUsedBytes for state in recent[-1].stateOperators) / 1e6,
+        "cache_hits": counts["cache_hits"],
+        "cache_misses": counts["cache_misses"],
+    }
+
+
+def size_mb(folder: Path) -> float:
+    """Megabytes of the files below a folder, of which some may vanish while we look."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total / 1e6
+
+
+def sample(
+    session: SparkSession, query: StreamingQuery, folder: Path, seconds: float
+) -> list[dict[str, Any]]:
+    """Look every so often, from the end of the first micro-batch on."""
+    while query.lastProgress is None or not query.lastProgress.numInputRows:
+        check(query)
+        time.sleep(0.1)
+    rows: list[dict[str, Any]] = []
+    begin = time.monotonic()
+    while (passed := time.monotonic() - begin) < seconds:
+        check(query)
+        done = int(rows[-1]["batches"]) if rows else 0
+        sizes = {f"{name}_mb": size_mb(folder / name) for name in ("checkpoint", "cache")}
+        rows.append({"seconds": round(passed), **memory(session), **held(query, done), **sizes})
+        time.sleep(max(0.0, EVERY - (time.monotonic() - begin - passed)))
+    return rows
+
+
+def check(query: StreamingQuery) -> None:
+    """Raise what the query failed with."""
+    if (error := query.exception()) is not None:
+        raise error
+
+
+def growth(rows: list[dict[str, Any]], column: str) -> float:
+    """The last third over the first, of medians."""
+    third = max(1, len(rows) // 3)
+    return float(median(row[column] for row in rows[-third:]) / median(row[column] for row in rows[:third]))
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: the samples. Summary: growth of each, whether all are flat, and the medians."""
+    seconds, warm = (60.0, 20.0) if quick else (SECONDS, WARM)
+    folder = Path(tempfile.mkdtemp(prefix="soak"))
+    os.environ["STREAMJOIN_SPARK_CACHE_DIR"] = str(folder / "cache")
+    session = open_session("local[2]", 2, **{"spark.driver.memory": "2g"})
+    try:
+        query = start_join(session, str(folder / "checkpoint"))
+        rows = sample(session, query, folder, seconds)
+        query.stop()
+    finally:
+        session.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    settled = [row for row in rows if row["seconds"] >= warm]
+    grown = {column: growth(settled, column) for column in FLAT}
+    return {
+        "rows": rows,
+        "summary": {
+            "all flat": max(grown.values()) <= GROWTH,
+            **{f"{column}, last third over first": value for column, value in grown.items()},
+            **{column: median(row[column] for row in settled) for column in (*FLAT, "rows_per_second")},
+            "batches": rows[-1]["batches"],
+        },
+    }
