@@ -227,6 +227,35 @@ FIGURES = {
         "deviation of comparisons per worker, %",
         by="case",
     ),
+    "spark_latency": Figure(
+        "rate",
+        {"p50": "median", "p95": "95 of 100", "p99": "99 of 100"},
+        "rows/s of both sides together",
+        "seconds from the making of a row to the sink",
+    ),
+    "spark_soak-memory": Figure(
+        "seconds",
+        {
+            "jvm_mb": "JVM, resident",
+            "heap_live_mb": "JVM, live heap",
+            "python_mb": "Python workers, resident",
+        },
+        "seconds at full rate",
+        "MB",
+    ),
+    "spark_soak-state": Figure(
+        "seconds",
+        {"state_rows": "rows held"},
+        "seconds at full rate",
+        "M rows of state, replicas included",
+        1e6,
+    ),
+    "spark_soak-batch": Figure(
+        "seconds",
+        {"batch_seconds": "a micro-batch"},
+        "seconds at full rate",
+        "seconds",
+    ),
     "handshake_latency": Figure(
         "second",
         {"mean_ms": ""},
