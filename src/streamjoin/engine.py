@@ -51,8 +51,12 @@ def open_join(
     workers: int | None = None,
     order: str = "any",
     max_results: int = MAX_RESULTS,
+    rate: float | None = None,
+    latency: float | None = None,
 ) -> Join:
-    """Open a join. `max_results` bounds the result rows that wait for `poll` before `push` blocks.
+    """Open a join. `max_results` bounds the result rows that wait for `poll` before `push` blocks. What is known of the
+    streams helps to choose a topology: `rate`, the tuples a second and side that are expected, and `latency`, the
+    seconds that a result may come after its push (None: the sooner, the better).
 
     >>> import pyarrow as pa, streamjoin as sj
     >>> schema = pa.schema({"ts": pa.int64(), "x": pa.int32()})
@@ -65,7 +69,7 @@ def open_join(
     """
     if isinstance(max_results, bool) or not isinstance(max_results, int) or max_results < 1:
         raise SpecError(f"max_results is {max_results!r}; allowed: a whole number of rows from 1 on")
-    plan = make_plan(spec, topology, index, workers, order)
+    plan = make_plan(spec, topology, index, workers, order, rate, latency)
     compile_plan(plan)
     return Join(plan, max_results)
 
@@ -76,9 +80,11 @@ def explain(
     index: str = "auto",
     workers: int | None = None,
     order: str = "any",
+    rate: float | None = None,
+    latency: float | None = None,
 ) -> str:
     """How `open_join` would run this spec, and why."""
-    return explain_plan(make_plan(spec, topology, index, workers, order))
+    return explain_plan(make_plan(spec, topology, index, workers, order, rate, latency))
 
 
 def punctuation(batch: pa.RecordBatch) -> int | None:

@@ -1,7 +1,12 @@
-"""Which topology and index run a join, and why: a plain cascade over the spec and what the predicate offers."""
+"""Which topology and index run a join, and why: a plain cascade over the spec, what the predicate offers, and what is
+known of the streams.
+
+Constants of the topology's choice are measured (`benchmarks/topologies.py`, docs/topologies/README.md).
+"""
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 
@@ -20,6 +25,7 @@ from streamjoin.semantics.analysis import AccessPath, Analysis, analyse, describ
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import IndexNotApplicableError, SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.types import TIME_SCALE
 from streamjoin.topologies.celljoin import CellJoin
 from streamjoin.topologies.handshake import Handshake
 from streamjoin.topologies.low_latency_handshake import LowLatencyHandshake
@@ -46,6 +52,8 @@ STRUCTURES: dict[str, tuple[Structure, bool]] = {
 INDEXES = ("scan", *STRUCTURES)
 EXPLAINED_BATCHES = (1, 64, 1_024)
 MOST_WORKERS = 64
+PATIENT = 0.1  # seconds a result may wait, from which on a thread of its own may join it
+LARGE = 20_000  # tuples of a window, from which on handing a push over costs less than looking it up
 ORDERS = ("any", "punctuated", "timestamp")
 
 
@@ -64,8 +72,17 @@ class Plan:
     reasons: tuple[str, ...]
 
 
-def make_plan(spec: JoinSpec, topology: str, index: str, workers: int | None, order: str) -> Plan:
-    """Check the choices and fill in what is left to us ("auto", None)."""
+def make_plan(
+    spec: JoinSpec,
+    topology: str,
+    index: str,
+    workers: int | None,
+    order: str,
+    rate: float | None = None,
+    latency: float | None = None,
+) -> Plan:
+    """Check the choices and fill in what is left to us ("auto", None). `rate`: tuples a second and side that are
+    expected; `latency`: seconds that a result may come after its push."""
     if not isinstance(spec, JoinSpec):
         raise SpecError(f"spec is a {type(spec).__name__}: give a JoinSpec")
     _check("topology", topology, ("auto", *TOPOLOGIES))
@@ -77,26 +94,62 @@ def make_plan(spec: JoinSpec, topology: str, index: str, workers: int | None, or
         raise SpecError(
             f"workers is {workers!r}; allowed: a whole number from 1 on, up to {MOST_WORKERS}, or None"
         )
+    for what, given in (("rate", rate), ("latency", latency)):
+        _check_amount(what, given)
     analysis = None if isinstance(spec.predicate, CallablePredicate) else analyse(spec.predicate)
-    chosen = "three_step" if topology == "auto" else topology
-    reasons = [_topology_reason(spec, chosen, topology, workers, order)]
-    indexes, programs = {}, {}
+    indexes, programs, reasons = {}, {}, []
     for side in SIDES:
         path = None if analysis is None else analysis.for_window(side)
         indexes[side], reason = _choose_index(index, path)
         programs[side] = WindowProgram(spec.predicate, path, side, indexed=indexes[side] != "scan")
         reasons.append(f"{side} window: {indexes[side]}, {reason}")
-    return Plan(
-        spec,
-        chosen,
-        indexes,
-        min(workers or _cores(), TOPOLOGIES[chosen].most_workers),
-        order,
-        index == "auto",
-        analysis,
-        programs,
-        tuple(reasons),
-    )
+    threads, why = workers or _cores(), "as asked"
+    if topology == "auto":
+        topology, threads, why = _choose_topology(spec, indexes, threads, rate, latency)
+    used = min(threads, TOPOLOGIES[topology].most_workers)
+    reasons.insert(0, _topology_reason(spec, topology, why, used, order))
+    return Plan(spec, topology, indexes, used, order, index == "auto", analysis, programs, tuple(reasons))
+
+
+def _choose_topology(
+    spec: JoinSpec, indexes: dict[str, str], threads: int, rate: float | None, latency: float | None
+) -> tuple[str, int, str]:
+    """The topology, its threads, and why. On two cores `three_step` is the fastest of all but where a thread of its own
+    can join several small pushes at once while the caller prepares the next."""
+    if latency is None or latency < PATIENT:
+        return "three_step", threads, "it has the least latency, and results are there when push returns"
+    if threads == 1:
+        return "three_step", threads, "with one thread there is nobody to hand pushes to"
+    kinds = set(indexes.values())
+    if "hash" in kinds:
+        return (
+            "three_step",
+            threads,
+            "an equality is looked up sooner than a push is handed to another thread",
+        )
+    if "scan" in kinds:
+        return "three_step", threads, "it shares the scan of a push among all threads"
+    size = _least_window(spec, rate)
+    if size is not None and size < LARGE:
+        return (
+            "three_step",
+            threads,
+            f"windows of {size:,} tuples are looked up sooner than a push is handed over",
+        )
+    why = f"results may wait {latency:g} s, so a thread of its own joins several pushes at once"
+    return "scalejoin", 1, why
+
+
+def _least_window(spec: JoinSpec, rate: float | None) -> int | None:
+    """Tuples of the smaller window, as far as that can be known."""
+    sizes = []
+    for side in SIDES:
+        window = spec.side_window(side)
+        if window.rows:
+            sizes.append(window.size)
+        elif rate is not None and spec.time_unit is not None:
+            sizes.append(int(rate * window.size / 10 ** TIME_SCALE[spec.time_unit]))
+    return min(sizes, default=None)
 
 
 def make_window(plan: Plan, side: str) -> WindowIndex:
@@ -178,13 +231,16 @@ def _check(what: str, given: object, allowed: tuple[str, ...]) -> None:
         raise SpecError(f"{what} is {given!r}; allowed: {', '.join(allowed)}")
 
 
-def _topology_reason(spec: JoinSpec, chosen: str, asked: str, workers: int | None, order: str) -> str:
-    why = (
-        "as asked" if asked != "auto" else "it has the least latency, and results are there when push returns"
-    )
-    used = min(workers or _cores(), TOPOLOGIES[chosen].most_workers)
+def _check_amount(what: str, given: object) -> None:
+    if given is None:
+        return
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < math.inf:
+        raise SpecError(f"{what} is {given!r}; allowed: a number above 0, or None if it is not known")
+
+
+def _topology_reason(spec: JoinSpec, chosen: str, why: str, used: int, order: str) -> str:
     threads = f"{used} thread{'s' if used > 1 else ''} of its own"
-    who = f"{threads}, which work on between calls; their results come with a later poll"
+    who = f"{threads}, working on between calls; results come with a later poll"
     if chosen == "celljoin":
         who = f"{threads}, which push waits for"
     elif chosen == "three_step" and used > 1:
