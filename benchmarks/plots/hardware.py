@@ -117,7 +117,7 @@ def bisort(rows: list[Row], canvas: Any) -> None:
     batches = sorted({row["batch"] for row in largest})
     bound = [row["insert_mtps"] / row["insert_of_bandwidth"] for row in largest if row["units"] == 1]
     canvas.axes[0].plot(batches, bound, ":", color="grey", label="all of the memory's bandwidth")
-    canvas.axes[0].legend()
+    canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
 
 
 FIGURES: dict[str, Callable[[list[Row], Any], None]] = {

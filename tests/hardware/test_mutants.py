@@ -56,7 +56,7 @@ def is_right(name: str) -> bool:
             for _ in range(2)
         )
         try:
-            run = Interpreter(design.build(p)).run(left, right, [0] * 3 + [1], most_cycles=4_000)
+            run = Interpreter(design.build(p)).run(left, right, [0] * 3 + [1], most_cycles=1_500)
         except HardwareError:
             return False
         known = [
