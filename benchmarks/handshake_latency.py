@@ -1,17 +1,21 @@
-"""Latency over time of handshake and low-latency handshake join, with both window configurations of Roy et al. (2014),
-figures 5, 19 and 20, scaled down from 200 seconds to 4, beside the model of equation 8.
+"""Latency of handshake and low-latency handshake join, over time and over workers, with both window configurations of
+Roy et al. (2014), figures 5 and 18 to 20, scaled down from 200 seconds to 4, beside the model of equation 8.
 
 The papers' 2-D band. Event times are the wall's: a batch is pushed when its last tuple is due, left and right in turns,
 and results are polled all the time. A result's latency counts from when its later tuple was due, so it contains the
-wait for its batch; `after push` does not. Rows are means over half a second of wall time, with the greatest latency in
-it. `load` is the rate that was pushed over that at which the same join takes batches as fast as they can be pushed.
+wait for its batch; `after push` does not. Batches are made before the clock starts.
+
+`full load` is a rate at which the same join, with the windows of that rate, takes batches about as fast as they can be
+pushed; half load is half of it. Handshake join runs at the rates of low-latency handshake join at half load. Rows
+are means over half a second of wall time; the summary is of the time when the windows are full.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,25 +25,42 @@ import streamjoin as sj
 
 SEED = 20140906
 WINDOWS = ((4.0, 4.0), (2.0, 4.0))  # seconds, left and right
-RATES = {64: 6400, 4: 1600}  # tuples a second of a side, by size of batch
+BATCHES = (64, 4)
+WORKERS = (1, 2, 4)
 BUCKET = 0.5  # seconds
+FILL = 4096  # rows of a batch that only fills windows
+OURS, PLAIN = "low_latency_handshake", "handshake"
 
 
-class Paced:
-    """A join that is pushed to by the clock."""
+class Case(NamedTuple):
+    """What is run: windows in seconds, rate in tuples a second of a side."""
 
-    def __init__(self, topology: str, windows: tuple[float, float], batch: int, scale: float):
-        self.random, self.batch, self.rate = np.random.default_rng(SEED), batch, RATES[batch]
-        left, right = (f"{round(1e6 * scale * seconds)} microseconds" for seconds in windows)
-        spec = sj.JoinSpec(LEFT, RIGHT, PREDICATE, sj.TimeWindow(left, right=right), "ts", "ts")
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.join = sj.open_join(spec, topology, "scan", workers=cores)
-        self.at = 0
+    topology: str
+    windows: tuple[float, float]
+    batch: int
+    load: str
+    workers: int
+    rate: int
 
-    def next_batches(self) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        micros = (self.at + np.arange(self.batch)) * 1_000_000 // self.rate
-        self.at += self.batch
-        return self._side(LEFT, micros), self._side(RIGHT, micros)
+    @property
+    def name(self) -> str:
+        windows = " and ".join(f"{seconds:g} s" for seconds in self.windows)
+        return f"{self.topology}, {windows}, batch {self.batch}, {self.load} load, {self.workers} workers"
+
+
+class Streams:
+    """Both streams at a rate, in batches."""
+
+    def __init__(self, rate: int):
+        self.random, self.rate, self.at = np.random.default_rng(SEED), rate, 0
+
+    def batches(self, count: int, size: int) -> list[tuple[pa.RecordBatch, pa.RecordBatch]]:
+        made = []
+        for _ in range(count):
+            micros = (self.at + np.arange(size)) * 1_000_000 // self.rate
+            self.at += size
+            made.append((self._side(LEFT, micros), self._side(RIGHT, micros)))
+        return made
 
     def _side(self, schema: pa.Schema, micros: np.ndarray[Any, Any]) -> pa.RecordBatch:
         keys = self.random.integers(1, 10_001, len(micros), dtype=np.int32)
@@ -48,39 +69,77 @@ class Paced:
             [pa.array(micros, pa.timestamp("us")), pa.array(keys), pa.array(values)], schema=schema
         )
 
-    def run(self, seconds: float) -> np.ndarray[Any, Any]:
-        """A row for each result, in seconds: when it was polled, how long after its later tuple was due, and pushed."""
-        self._push()  # the first batch starts the threads
-        begin = time.perf_counter() - self.at / self.rate
-        pushed = [begin] * (self.at // self.batch)
-        seen = []
-        while (now := time.perf_counter() - begin) < seconds:
-            if now >= self.at / self.rate + self.batch / self.rate:
-                pushed.append(time.perf_counter())
-                self._push()
+
+def open_case(topology: str, windows: tuple[float, float], workers: int) -> sj.engine.Join:
+    left, right = (f"{round(1e6 * seconds)} microseconds" for seconds in windows)
+    spec = sj.JoinSpec(LEFT, RIGHT, PREDICATE, sj.TimeWindow(left, right=right), "ts", "ts")
+    return sj.open_join(spec, topology, "scan", workers)
+
+
+def fastest(topology: str, windows: tuple[float, float], batch: int, workers: int, rate: int) -> float:
+    """Tuples a second of a side that are taken when they are pushed as fast as possible, with windows of `rate`."""
+    streams = Streams(rate)
+    with open_case(topology, windows, workers) as join:
+        for left, right in streams.batches(1 + int(max(windows) * rate) // FILL, FILL):
+            push(join, left, right)
+        made = streams.batches(max(200, 20_000 // batch), batch)
+        began = time.perf_counter()
+        for left, right in made:
+            push(join, left, right)
+        return len(made) * batch / (time.perf_counter() - began)
+
+
+def push(join: sj.engine.Join, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
+    join.push("left", left)
+    join.push("right", right)
+    join.poll()
+
+
+def full_load(topology: str, windows: tuple[float, float], batch: int, workers: int) -> int:
+    """The rate that keeps the join just busy: the larger the windows, the slower it is."""
+    rate = 4000.0
+    for _ in range(3):
+        rate = (rate * fastest(topology, windows, batch, workers, round(rate))) ** 0.5
+    return round(rate)
+
+
+def measure(case: Case, seconds: float) -> np.ndarray[Any, Any]:
+    """A row for each result, in seconds: when it was polled, how long after its later tuple was due, and pushed."""
+    period = case.batch / case.rate
+    made = Streams(case.rate).batches(int(seconds / period) + 1, case.batch)
+    pushed, polled = np.zeros(len(made)), []
+    with open_case(case.topology, case.windows, case.workers) as join:
+        push(join, *made[0])  # starts the threads
+        gc.collect()
+        gc.freeze()  # the batches are many objects
+        begin, number = time.perf_counter() - period + 1 / case.rate, 1
+        pushed[0] = begin
+        while number < len(made):
+            if time.perf_counter() - begin >= (number + 1) * period - 1 / case.rate:
+                pushed[number] = time.perf_counter()
+                for side, rows in zip(("left", "right"), made[number], strict=True):
+                    join.push(side, rows)
+                number += 1
             else:
-                time.sleep(0.0001)
-            for out in self.join.poll():
-                later = np.maximum(*(out[name].cast("int64").to_numpy() for name in ("ts", "ts_right")))
-                polled = time.perf_counter()
-                since_push = (
-                    polled - np.array(pushed)[(later * self.rate + 999_999) // 1_000_000 // self.batch]
-                )
-                when = np.full(len(later), polled - begin)
-                seen.append(np.column_stack([when, polled - begin - later / 1e6, since_push]))
-        return np.concatenate(seen) if seen else np.zeros((0, 3))
+                time.sleep(5e-5)
+            found = join.poll()
+            if found:
+                polled.append((time.perf_counter(), found))
+        gc.unfreeze()
+    return np.concatenate(
+        [latencies(when, out, begin, pushed, case) for when, found in polled for out in found]
+        or [np.zeros((0, 3))]
+    )
 
-    def _push(self) -> None:
-        for side, rows in zip(("left", "right"), self.next_batches(), strict=True):
-            self.join.push(side, rows)
 
-    def fastest(self, seconds: float) -> float:
-        """Tuples a second of a side, pushed as fast as they are taken."""
-        started, before = time.perf_counter(), self.at
-        while (took := time.perf_counter() - started) < seconds:
-            self._push()
-            self.join.poll()
-        return (self.at - before) / took
+def latencies(
+    when: float, out: pa.RecordBatch, begin: float, pushed: np.ndarray[Any, Any], case: Case
+) -> np.ndarray[Any, Any]:
+    later = np.maximum(*(out[name].cast("int64").to_numpy() for name in ("ts", "ts_right")))
+    number = (later * case.rate + 999_999) // 1_000_000 // case.batch
+    return np.column_stack(
+        [np.full(len(later), when - begin), when - begin - later / 1e6, when - pushed[number]]
+    )
 
 
 def predicted(windows: tuple[float, float]) -> float:
@@ -89,42 +148,47 @@ def predicted(windows: tuple[float, float]) -> float:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per topology, windows, batch and half second. Summary: once the windows are full."""
+    """Rows: one per case and half second. Summary: one entry per case, once its windows are full."""
     scale = 0.25 if quick else 1.0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     rows: list[dict[str, Any]] = []
     summary: dict[str, Any] = {}
-    for topology, windows, batch in cases():
-        paced = Paced(topology, windows, batch, scale)
-        seen = paced.run(scale * 2 * max(windows))
-        load = paced.rate / paced.fastest(0.5)
-        paced.join.close()
-        name = f"{topology} {windows[0]:g} s, {windows[1]:g} s, batch {batch}"
-        rows += over_time(name, seen, scale)
-        steady = 1e3 * seen[seen[:, 0] > scale * 1.1 * max(windows), 1:]
-        if len(steady):
-            summary[f"{name}: mean ms"], summary[f"{name}: mean ms after push"] = map(
-                float, steady.mean(axis=0)
-            )
-            summary[f"{name}: p99 ms"], summary[f"{name}: p99 ms after push"] = map(
-                float, np.quantile(steady, 0.99, axis=0)
-            )
-            summary[f"{name}: max ms"] = float(steady[:, 0].max())
-        summary[f"{name}: load"] = load
-        if topology == "handshake":
-            summary[f"{name}: predicted max ms"] = 1e3 * scale * predicted(windows)
+    for case in cases(scale, cores):
+        seen = measure(case, 1.75 * max(case.windows))
+        rows += over_time(case, seen, scale)
+        steady = 1e3 * seen[seen[:, 0] > 1.1 * max(case.windows), 1:]
+        summary[case.name] = {
+            "rate": case.rate,
+            "results": len(steady),
+            "mean_ms": float(steady[:, 0].mean()),
+            "p99_ms": float(np.quantile(steady[:, 0], 0.99)),
+            "max_ms": float(steady[:, 0].max()),
+            "mean_after_push_ms": float(steady[:, 1].mean()),
+            "p99_after_push_ms": float(np.quantile(steady[:, 1], 0.99)),
+            **({"equation_8_max_ms": 1e3 * predicted(case.windows)} if case.topology == PLAIN else {}),
+        }
     return {"rows": rows, "summary": summary}
 
 
-def cases() -> list[tuple[str, tuple[float, float], int]]:
-    plain = [("handshake", windows, 64) for windows in WINDOWS]
-    return plain + [("low_latency_handshake", windows, batch) for batch in RATES for windows in WINDOWS]
+def cases(scale: float, cores: int) -> list[Case]:
+    chosen = []
+    for windows in [(scale * left, scale * right) for left, right in WINDOWS]:
+        for batch in BATCHES:
+            full = full_load(OURS, windows, batch, cores)
+            chosen.append(Case(OURS, windows, batch, "half", cores, full // 2))
+            chosen.append(Case(OURS, windows, batch, "full", cores, full))
+            chosen.append(Case(PLAIN, windows, batch, "half", cores, full // 2))
+            if windows[0] == windows[1]:
+                others = [workers for workers in WORKERS if workers != cores]
+                chosen += [Case(OURS, windows, batch, "half", workers, full // 2) for workers in others]
+    return chosen
 
 
-def over_time(name: str, seen: np.ndarray[Any, Any], scale: float) -> list[dict[str, Any]]:
+def over_time(case: Case, seen: np.ndarray[Any, Any], scale: float) -> list[dict[str, Any]]:
     buckets = (seen[:, 0] / (scale * BUCKET)).astype(int)
     return [
         {
-            "join": name,
+            "join": case.name,
             "second": float((bucket + 1) * scale * BUCKET),
             "results": int((buckets == bucket).sum()),
             "mean_ms": 1e3 * float(seen[buckets == bucket, 1].mean()),

@@ -16,8 +16,10 @@ from strategies import push_all
 from streamjoin import engine, planner
 from streamjoin.engine import Join
 from streamjoin.runtime.simulator import Simulator, from_seed
+from streamjoin.topologies import low_latency_handshake
 from streamjoin.topologies.handshake import Handshake, HandshakeNode
 from streamjoin.topologies.low_latency_handshake import LowLatencyHandshake, LowLatencyNode
+from streamjoin.topologies.scanning_node import ScanningNode
 
 TOPOLOGIES: dict[str, tuple[Any, Any]] = {
     "handshake": (Handshake, HandshakeNode),
@@ -76,19 +78,23 @@ def open_with(
     order: str = "any", max_results: int = 1000, **options: Any,
 ) -> Join:  # fmt: skip
     """Open a join whose chain is made of `node`s, with more options than users have."""
-    kind, plain = TOPOLOGIES[topology]
+    compiled = node is not None and issubclass(node, ScanningNode)
+    kind, _ = TOPOLOGIES[topology]
 
     class Changed(kind):  # type: ignore[misc,valid-type]
         def __init__(self, *given: Any):
             super().__init__(*given, **options)
 
-        def make_node(self, number: int, shared: Any) -> Any:
-            return (node or plain)(number, shared)
+        def make_nodes(self, shared: Any) -> Any:
+            if node is None or compiled:
+                return super().make_nodes(shared)
+            return [node(number, shared) for number in range(shared.count)]
 
     registered = planner.TOPOLOGIES[topology]
     planner.TOPOLOGIES[topology] = cast(Any, Changed)
     try:
-        return sj.open_join(spec, topology, index, workers, order, max_results)
+        with patch.object(low_latency_handshake, "ScanningNode", node if compiled else ScanningNode):
+            return sj.open_join(spec, topology, index, workers, order, max_results)
     finally:
         planner.TOPOLOGIES[topology] = registered
 

@@ -138,8 +138,9 @@ def test_threads_under_stress(topology, workers):
         window, order = random.Random(seed).choice(list(WINDOWS.values())), ORDERS[seed % 3]
         spec = spec_of(window)
         options = {"batch": 1 + seed % 3, "capacity": 1 + seed % 2, "order": order, "workers": workers}
-        join = open_with(topology, spec, with_yields(TOPOLOGIES[topology][1]), max_results=5, **options)
-        check(join, spec, left, right, order, seed)
+        for node in (with_yields(TOPOLOGIES[topology][1]), None):
+            join = open_with(topology, spec, node, max_results=5, **options)
+            check(join, spec, left, right, order, seed)
 
 
 @both

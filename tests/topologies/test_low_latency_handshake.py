@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,7 +20,10 @@ from handshake_runs import (
     open_with,
     spec_of,
 )
+from streamjoin.kernels import expedition as kernel
+from streamjoin.kernels import queue
 from streamjoin.runtime.simulator import Simulator, from_seed
+from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.low_latency_handshake import (
     Acknowledgement,
     Expedition,
@@ -27,8 +31,11 @@ from streamjoin.topologies.low_latency_handshake import (
     LowLatencyNode,
     resting,
 )
+from streamjoin.topologies.scanning_node import ScanningNode
 
 TOPOLOGY = "low_latency_handshake"
+KINDS = {"interpreted": LowLatencyNode, "compiled": ScanningNode}
+both_kinds = pytest.mark.parametrize("kind", list(KINDS))
 ROWS = [
     "fresh, fresh",
     "fresh, stored",
@@ -39,11 +46,48 @@ ROWS = [
 ]
 
 
-def case(
-    taken: list[tuple[int, str, Expedition]], count: int, left: tuple[int, int], right: tuple[int, int]
-) -> str:
+class Taken(NamedTuple):
+    """An arrival that a node has taken: ids and homes of its tuples."""
+
+    node: int
+    side: str
+    number: int
+    ids: list[int]
+    homes: list[int]
+
+
+def watched(taken: list[Taken]) -> dict[str, Any]:
+    """Nodes of both kinds that write down what they take."""
+
+    class Interpreted(LowLatencyNode):
+        def receive(self, side: str, message: Any) -> Iterator[None]:
+            if isinstance(message, Expedition):
+                ids, homes = message.tuples.id.tolist(), message.home.tolist()
+                taken.append(Taken(self.number, side, message.number, ids, homes))
+            return super().receive(side, message)
+
+    class Compiled(ScanningNode):
+        def step(self, most: int) -> bool:
+            busy = False
+            for _ in range(max(most, 1)):
+                before = self._words[: kernel.STEP].tolist()
+                busy |= super().step(min(most, 1))
+                if (
+                    self._words[: kernel.STEP].tolist() != before
+                    and self._words[kernel.KIND] == kernel.ARRIVAL
+                ):
+                    side, first = int(self._words[kernel.SIDE]), int(self._words[kernel.FIRST])
+                    here = slice(first, first + int(self._words[kernel.COUNT]))
+                    ids, homes = (self._stages[side].rows[c, here].tolist() for c in (kernel.ID, kernel.HOME))
+                    taken.append(Taken(self.number, SIDES[side], int(self._words[kernel.NUMBER]), ids, homes))
+            return busy
+
+    return {"interpreted": Interpreted, "compiled": Compiled}
+
+
+def case(taken: list[Taken], count: int, left: tuple[int, int], right: tuple[int, int]) -> str:
     """The row of table 1 for two tuples, each an arrival's number and a home, from who was taken when on which node."""
-    times = {(node, side, arrival.number): at for at, (node, side, arrival) in enumerate(taken)}
+    times = {(each.node, each.side, each.number): at for at, each in enumerate(taken)}
     crossing = sum(times[k, "left", left[0]] < times[k, "right", right[0]] for k in range(count))
     if crossing in (0, count):
         return "left through before right came" if crossing else "right through before left came"
@@ -51,26 +95,20 @@ def case(
     return ", ".join(states)
 
 
-def cases_of(seed: int) -> Counter[str]:
+def cases_of(seed: int, kind: str) -> Counter[str]:
     """Run a join under the simulator, compare it with the oracle, and tell how each of its result pairs met."""
-    taken: list[tuple[int, str, Expedition]] = []
-
-    class Watched(LowLatencyNode):
-        def receive(self, side: str, message: Any) -> Iterator[None]:
-            if isinstance(message, Expedition):
-                taken.append((self.number, side, message))
-            return super().receive(side, message)
-
+    taken: list[Taken] = []
+    node = watched(taken)[kind]
     rows = pa.table({"ts": [0] * 6, "x": [0] * 6, "n": range(6)}, schema=SCHEMA)
     spec, simulator, count = spec_of(sj.TimeWindow(1)), Simulator(from_seed(seed)), 2 + seed % 3
-    join = open_with(TOPOLOGY, spec, Watched, workers=count, executor=simulator, batch=2, capacity=2)
+    join = open_with(TOPOLOGY, spec, node, workers=count, executor=simulator, batch=2, capacity=2)
     check(join, spec, rows, rows, "any", seed, simulator)
     homes = {
         side: {
-            int(i): (a.number, int(h))
-            for _, s, a in taken
-            if s == side
-            for i, h in zip(a.tuples.id, a.home, strict=True)
+            i: (each.number, home)
+            for each in taken
+            if each.side == side
+            for i, home in zip(each.ids, each.homes, strict=True)
         }
         for side in ("left", "right")
     }
@@ -79,8 +117,9 @@ def cases_of(seed: int) -> Counter[str]:
     return Counter(case(taken, count, left, right) for left, right in pairs)
 
 
-def test_every_row_of_the_case_table_is_reached():
-    counts: Counter[str] = sum((cases_of(seed) for seed in range(40)), Counter())
+@both_kinds
+def test_every_row_of_the_case_table_is_reached(kind):
+    counts: Counter[str] = sum((cases_of(seed, kind) for seed in range(40)), Counter())
     assert set(counts) == set(ROWS)
     assert min(counts.values()) >= 20, counts
 
@@ -91,19 +130,15 @@ def test_every_row_of_the_case_table_is_reached():
 class Meeting:
     """One left and one right tuple in a chain of three nodes that step when they are told to."""
 
-    def __init__(self, left_home: int, right_home: int):
+    def __init__(self, kind: str, left_home: int, right_home: int):
         homes = {"left": left_home, "right": right_home}
-
-        class Placed(LowLatencyNode):
-            def receive(self, side: str, message: Any) -> Iterator[None]:
-                if isinstance(message, Expedition):
-                    message.home[:] = homes[side]
-                return super().receive(side, message)
-
         self.simulator = Simulator(from_seed(0))
         spec = spec_of(sj.TimeWindow(1))
-        self.join = open_with(TOPOLOGY, spec, Placed, workers=3, executor=self.simulator)
+        self.join = open_with(TOPOLOGY, spec, KINDS[kind], workers=3, executor=self.simulator)
         self.nodes = self.join._topology.nodes
+        self.join._topology.make_arrival = lambda side, number, expired, tuples: Expedition(
+            side, number, expired, tuples, np.full(len(tuples), homes[side])
+        )
 
     def push(self, side: str) -> None:
         self.join.push(side, pa.table({"ts": [0], "x": [0], "n": [0]}, schema=SCHEMA))
@@ -127,8 +162,9 @@ class Meeting:
         ((0, 2), 2),  # stored, stored: there, too
     ],
 )
-def test_two_tuples_that_cross_between_nodes_are_compared_once(homes, node):
-    meeting = Meeting(*homes)
+@both_kinds
+def test_two_tuples_that_cross_between_nodes_are_compared_once(kind, homes, node):
+    meeting = Meeting(kind, *homes)
     meeting.push("left")
     meeting.push("right")
     meeting.step(0, 2, 1)  # left is on its way from node 0 to 1, right from 1 to 0
@@ -140,26 +176,43 @@ def test_two_tuples_that_cross_between_nodes_are_compared_once(homes, node):
     assert numbers([meeting.join.finish()]) == [(0, 0)]
 
 
-def test_a_right_tuple_that_comes_when_left_is_through_finds_the_copy():
-    meeting = Meeting(left_home=0, right_home=2)
+def hidden(node: Any) -> int:
+    """Left tuples that rest on a node and are on expedition."""
+    if isinstance(node, LowLatencyNode):
+        return len(node._in_expedition)
+    return int(node._words[kernel.END + kernel.LEFT] - node._words[kernel.VISIBLE + kernel.LEFT])
+
+
+@both_kinds
+def test_a_right_tuple_that_comes_when_left_is_through_finds_the_copy(kind):
+    meeting = Meeting(kind, left_home=0, right_home=2)
     meeting.push("left")
     meeting.step(0, 1, 2)
     # It has seen all nodes. Its copy is hidden until node 0 has heard of that.
-    assert (len(meeting.nodes[0].windows["left"]), len(meeting.nodes[0]._in_expedition)) == (0, 1)
+    assert (len(meeting.nodes[0].windows["left"]), hidden(meeting.nodes[0])) == (0, 1)
     meeting.simulator.run(100)
-    assert (len(meeting.nodes[0].windows["left"]), len(meeting.nodes[0]._in_expedition)) == (1, 0)
+    assert (len(meeting.nodes[0].windows["left"]), hidden(meeting.nodes[0])) == (1, 0)
     meeting.push("right")
     meeting.simulator.run(100)
     assert meeting.found_by == [0]
     meeting.join.close()
 
 
-def test_a_right_tuple_behind_the_end_of_the_expedition_at_the_entry_is_not_missed():
-    meeting = Meeting(left_home=1, right_home=0)
+def take_next_from(node: Any, side: str) -> None:
+    turn = 1 - SIDES.index(side)
+    if isinstance(node, LowLatencyNode):
+        node._turn = turn
+    else:
+        node._words[kernel.TURN] = turn
+
+
+@both_kinds
+def test_a_right_tuple_behind_the_end_of_the_expedition_at_the_entry_is_not_missed(kind):
+    meeting = Meeting(kind, left_home=1, right_home=0)
     meeting.push("left")
     meeting.step(0, 1)
     meeting.push("right")  # waits at node 2 while left passes there
-    meeting.nodes[2]._turn = 1  # left's turn is next
+    take_next_from(meeting.nodes[2], "left")
     meeting.step(2)
     assert len(meeting.nodes[2].inlets["right"]) > 0
     meeting.simulator.run(100)
@@ -224,9 +277,54 @@ class WithEarlyAcknowledgements(LowLatencyNode):
         return super()._receive_right(arrival)
 
 
+class Changed(ScanningNode):
+    """Compiled nodes that are changed before and after every message."""
+
+    def step(self, most: int) -> bool:
+        busy = False
+        for _ in range(max(most, 1)):
+            ring = self.inlets["left"].ring
+            for at in range(queue.DATA, len(ring), kernel.MESSAGE):
+                if ring[at + kernel.KIND] == kernel.ACKNOWLEDGEMENT:
+                    ring[at + kernel.NUMBER] = self.acknowledged(int(ring[at + kernel.NUMBER]))
+            busy |= super().step(min(most, 1))
+            self.after(self._words)
+        return busy
+
+    def acknowledged(self, number: int) -> int:
+        return number
+
+    def after(self, words: Any) -> None:
+        pass
+
+
+class CompiledWithoutAcknowledgements(Changed):
+    def acknowledged(self, number: int) -> int:
+        return 0
+
+
+class CompiledWithEarlyAcknowledgements(Changed):
+    def acknowledged(self, number: int) -> int:
+        return 10**6
+
+
+class CompiledWithoutCopies(Changed):
+    def after(self, words: Any) -> None:
+        words[kernel.BEGIN + kernel.FORWARDED] = words[kernel.END + kernel.FORWARDED]
+
+
+class CompiledWithoutExpeditionFlag(Changed):
+    def after(self, words: Any) -> None:
+        words[kernel.VISIBLE + kernel.LEFT] = words[kernel.END + kernel.LEFT]
+
+
 @pytest.mark.parametrize(
     "node",
     [
+        CompiledWithoutAcknowledgements,
+        CompiledWithEarlyAcknowledgements,
+        CompiledWithoutCopies,
+        CompiledWithoutExpeditionFlag,
         WithoutAcknowledgements,
         WithoutCopies,
         WithoutExpeditionFlag,
@@ -237,7 +335,7 @@ class WithEarlyAcknowledgements(LowLatencyNode):
 def test_without_a_part_of_the_protocol_results_are_wrong(node):
     def search() -> None:
         for seed in range(300):
-            check_interleaving(TOPOLOGY, seed, node)
+            check_interleaving(TOPOLOGY, seed, node, index="scan")
 
     with pytest.raises(AssertionError):
         search()
@@ -260,7 +358,7 @@ def test_results_that_wait_to_be_sorted_keep_their_payload():
             source.advance(100)
         for node in reversed(join._topology.nodes):
             while len(node.inlets["right"]):
-                node._turn = 0  # right's turn is next
+                take_next_from(node, "right")
                 node.step(1)
         assert join.poll() == []
         assert join._topology.windows["left"]._parts[0]["id"].tolist() == []
@@ -268,19 +366,28 @@ def test_results_that_wait_to_be_sorted_keep_their_payload():
         assert numbers([join.finish()]) == [(0, 1), (1, 1)]
 
 
-def test_tuples_rest_on_their_home_nodes_in_equal_numbers():
+def copies(node: Any) -> int:
+    """Right tuples that are forwarded and not acknowledged."""
+    if isinstance(node, LowLatencyNode):
+        return len(node._unacknowledged)
+    return int(node._words[kernel.END + kernel.FORWARDED] - node._words[kernel.BEGIN + kernel.FORWARDED])
+
+
+@both_kinds
+def test_tuples_rest_on_their_home_nodes_in_equal_numbers(kind):
     spec = spec_of(sj.TimeWindow(1000))
     rows = pa.table({"ts": range(60), "x": [0] * 60, "n": range(60)}, schema=SCHEMA)
     simulator = Simulator(from_seed(4))
-    with open_with(TOPOLOGY, spec, workers=4, executor=simulator, batch=7, max_results=5000) as join:
+    options = {"workers": 4, "batch": 7, "max_results": 5000}
+    with open_with(TOPOLOGY, spec, KINDS[kind], executor=simulator, **options) as join:
         join.push("left", rows)
         join.push("right", rows)
         while simulator.run(1):
             join.poll()
         for node in join._topology.nodes:
             assert {side: len(window) for side, window in node.windows.items()} == {"left": 15, "right": 15}
-            assert not node._in_expedition
-            assert not node._unacknowledged
+            assert not hidden(node)
+            assert copies(node) == 0
 
 
 def test_resting_tuples_keep_no_probing_columns():

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from streamjoin.kernels import atomics, queue
 
+STOP = 1  # the word of a bell that says so
 PATIENCE = 50_000  # microseconds in compiled code before Python looks whether it should stop
 
 Item = TypeVar("Item")
@@ -34,18 +35,23 @@ class Bell:
     """Wakes one waiting thread: a counter that others increment."""
 
     def __init__(self) -> None:
-        self._count = np.zeros(atomics.LINE, np.int64)
+        self.words = np.zeros(atomics.LINE, np.int64)
+
+    def stop(self) -> None:
+        """Ring for the last time: who waits in compiled code comes back."""
+        atomics.write(self.words, STOP, 1)
+        self.ring()
 
     def ring(self) -> None:
-        atomics.increment(self._count, 0)
+        atomics.increment(self.words, 0)
 
     def read(self) -> int:
         """Read this before looking for work; `wait` for a change if there was none."""
-        return int(atomics.read(self._count, 0))
+        return int(atomics.read(self.words, 0))
 
     def wait(self, seen: int, patience: int = PATIENCE) -> None:
         """Wait until it has rung since `seen` was read, or about `patience` microseconds; without the GIL."""
-        atomics.wait_for_change(self._count, 0, seen, patience)
+        atomics.wait_for_change(self.words, 0, seen, patience)
 
 
 class Node(Protocol):
@@ -56,6 +62,14 @@ class Node(Protocol):
 
     def step(self, most: int) -> bool:
         """Work on `most` messages at most, without waiting; whether anything was done."""
+
+
+@runtime_checkable
+class CompiledNode(Node, Protocol):
+    """A node that also knows how to wait, so that its thread need not come back for it."""
+
+    def work(self) -> None:
+        """Step, wait for the bell, and so on, without the GIL. Returns now and then, and once the bell was stopped."""
 
 
 class Executor(Protocol):

@@ -7,9 +7,12 @@ is its own node's. More workers than cores share them in turns.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import sys
 from pathlib import Path
 
+TIMER_SLACK = 29  # PR_SET_TIMERSLACK, in nanoseconds
 NODES = Path("/sys/devices/system/node")
 
 
@@ -33,6 +36,8 @@ def parse(text: str) -> list[int]:
 
 
 def pin(core: int) -> None:
-    """Keep the calling thread on one core, if the system lets us."""
+    """Keep the calling thread on one core, and let it wake up on time, if the system lets us."""
     with contextlib.suppress(OSError):  # the core was taken from us meanwhile: run wherever we may
         os.sched_setaffinity(0, {core})
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(TIMER_SLACK, 1, 0, 0, 0)  # else a nap of 50 microseconds takes 100

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from streamjoin.runtime.node import Bell, Channel, Node
+from streamjoin.runtime.node import Bell, Channel, CompiledNode, Node
 from streamjoin.runtime.placement import cores, pin
 
 MESSAGES = 4_096  # of one step, at most
@@ -71,6 +71,9 @@ class _Crew:
             pin(core)
         try:
             while not self._stopping:
+                if isinstance(node, CompiledNode):
+                    node.work()
+                    continue
                 seen = node.bell.read()
                 if not node.step(MESSAGES):
                     node.bell.wait(seen)
@@ -82,8 +85,9 @@ class _Crew:
 
     def _halt(self) -> None:
         self._stopping = True
-        for bell in [*self._bells, self.driver]:
-            bell.ring()
+        for bell in self._bells:
+            bell.stop()
+        self.driver.ring()
 
     def stop(self) -> None:
         self._halt()

@@ -56,15 +56,15 @@ class Marks:
     """The number of the last message of each side that all nodes are done with. The far end of its way writes it."""
 
     def __init__(self) -> None:
-        self._words = np.zeros(2 * atomics.LINE, np.int64)
+        self.words = np.zeros(2 * atomics.LINE, np.int64)
 
     def __getitem__(self, side: str) -> int:
         """Acquires: what any node found before the mark was set is in its outbox."""
-        return int(atomics.read(self._words, SIDES.index(side) * atomics.LINE))
+        return int(atomics.read(self.words, SIDES.index(side) * atomics.LINE))
 
     def __setitem__(self, side: str, number: int) -> None:
         """Releases. Each node has passed the message on after it was done with the one before."""
-        atomics.write(self._words, SIDES.index(side) * atomics.LINE, number)
+        atomics.write(self.words, SIDES.index(side) * atomics.LINE, number)
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,11 @@ class ChainNode:
     @property
     def comparisons(self) -> int:
         return sum(window.comparisons for window in self.windows.values())
+
+    def inlet(self, side: str, name: str, capacity: int, producer: Bell) -> Channel[Any]:
+        """Make the channel to this node on the way of a side."""
+        self.inlets[side] = Channel(f"{name} to {self.name}", capacity, producer, self.bell)
+        return self.inlets[side]
 
     def receive(self, side: str, message: Any) -> Iterator[None]:
         """Handle a message that came on the way of `side`."""

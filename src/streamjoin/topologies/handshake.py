@@ -177,8 +177,8 @@ class Handshake(Pipeline[HandshakeNode]):
         """Only these messages tell what has expired, and so what moves."""
         return True
 
-    def make_node(self, number: int, shared: Shared) -> HandshakeNode:
-        return HandshakeNode(number, shared)
+    def make_nodes(self, shared: Shared) -> list[HandshakeNode]:
+        return [HandshakeNode(number, shared) for number in range(shared.count)]
 
     def earliest(self, what: str) -> float:
         """Two tuples that have not met are both in the chain, and the later one is no earlier than the oldest there of

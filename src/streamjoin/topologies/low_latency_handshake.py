@@ -34,12 +34,15 @@ from typing import Any
 import numpy as np
 
 from streamjoin.index.protocol import Tuples, WindowIndex
+from streamjoin.index.scan import ScanWindow
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.chain_node import Arrival, ChainNode, Message, Shared, up_to
 from streamjoin.topologies.pipeline import Pipeline, Sent
 from streamjoin.topologies.protocol import OTHER
+from streamjoin.topologies.scanning_node import ScanningNode, Stage
 
 CREDIT = 8  # arrivals of a side on expedition, at most
+MOST_ON_WAY = 16  # messages of a side, beyond which none without tuples is sent
 ONE_SOURCE = np.zeros(1, np.int32)
 
 
@@ -154,7 +157,7 @@ class LowLatencyNode(ChainNode):
         self._forwarded.clear()
 
 
-class LowLatencyHandshake(Pipeline[LowLatencyNode]):
+class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
     """The topology. Home nodes come in turns, so that all nodes hold and compare the same."""
 
     def __init__(self, *given: Any, credit: int = CREDIT, **options: Any):
@@ -169,11 +172,20 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode]):
         """An arrival marks those before it as done, so that with a credit of one it would wait for itself."""
         return super().needs_marks(order) or self._credit < 2
 
-    def make_node(self, number: int, shared: Shared) -> LowLatencyNode:
-        return LowLatencyNode(number, shared)
+    def make_nodes(self, shared: Shared) -> list[LowLatencyNode | ScanningNode]:
+        """Compiled nodes where windows are scanned and the scan decides."""
+        windows = map(shared.make_window, SIDES)
+        if any(shared.residuals.values()) or not all(isinstance(window, ScanWindow) for window in windows):
+            return [LowLatencyNode(number, shared) for number in range(shared.count)]
+        stages = [Stage(self._credit, self._batch) for _ in SIDES]
+        waiting = 2 * (MOST_ON_WAY + self._credit + 1)
+        return [ScanningNode(number, shared, stages, waiting) for number in range(shared.count)]
 
     def lets_in(self, side: str) -> bool:
         return super().lets_in(side) and len(self._sent[side]) < self._credit
+
+    def lets_progress_in(self, side: str) -> bool:
+        return super().lets_progress_in(side) and self._numbers[side] - self._marks[side] < MOST_ON_WAY
 
     def make_arrival(self, side: str, number: int, expired: int, tuples: Tuples) -> Arrival:
         turns = self._first_home[side] + np.arange(len(tuples))
@@ -202,7 +214,7 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode]):
             while bounds and bounds[0][0] <= marks[side]:
                 _, expired = bounds.popleft()
                 while stored and stored[0].last_place < expired:
-                    self._counts[OTHER[side]] -= stored.popleft().count
+                    self._counts[OTHER[side]] -= stored.popleft().tuples
 
     def clear(self) -> None:
         super().clear()

@@ -16,17 +16,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.protocol import Tuples
-from streamjoin.runtime.node import Bell, Channel, Executor
+from streamjoin.runtime.node import Bell, Executor, Node
 from streamjoin.runtime.threads import Threads
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.topologies.chain_node import Arrival, ChainNode, Marks, Message, Progress, Shared
+from streamjoin.topologies.chain_node import Arrival, Marks, Message, Progress, Shared
 from streamjoin.topologies.matching import Collector
 from streamjoin.topologies.protocol import (
     OTHER,
@@ -44,15 +43,37 @@ BATCH = 256  # tuples of a message, at most
 CAPACITY = 64  # messages of a channel
 UNHEARD = 1024  # tuples that enter on one side, before the other one's way needs a message to let them expire
 
-AnyNode = TypeVar("AnyNode", bound=ChainNode)
+
+class PipelineNode(Node, Protocol):
+    """What a chain asks of a node. Channels and outboxes know their ends' bells."""
+
+    inlets: dict[str, Any]
+    outlets: dict[str, Any]
+
+    @property
+    def outbox(self) -> Any:
+        """Of pairs: `rows` that wait, and `take`, which gives some of them as `Found`, or None."""
+
+    @property
+    def windows(self) -> Mapping[str, Any]: ...
+
+    @property
+    def comparisons(self) -> int: ...
+
+    def inlet(self, side: str, name: str, capacity: int, producer: Bell) -> Any:
+        """Make the channel to this node on the way of a side."""
+
+    def clear(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class Sent:
+AnyNode = TypeVar("AnyNode", bound=PipelineNode)
+
+
+class Sent(NamedTuple):
     """What the driver remembers of an arrival. Of event times and places: the first and the last."""
 
     number: int
-    count: int
+    tuples: int
     least_id: int
     first_place: int
     last_place: int
@@ -83,8 +104,9 @@ class Pipeline(Generic[AnyNode]):
         self._bell, self._marks = Bell(), Marks()
         filters = {side: None if e is None else Filter(e) for side, e in residuals.items()}
         shared = Shared(workers, make_window, filters, fetch, self._bell, self._marks)
-        self.nodes = [self.make_node(number, shared) for number in range(workers)]
+        self.nodes = self.make_nodes(shared)
         self._channels = connect(self.nodes, self._bell, capacity)
+        self.nodes[0].step(0)  # what is compiled is compiled now
         self._entries = {"left": self.nodes[0].inlets["left"], "right": self.nodes[-1].inlets["right"]}
         self._executor, self._started = executor or Threads(), False
         self._numbers = dict.fromkeys(SIDES, 0)  # of the last message sent
@@ -104,7 +126,7 @@ class Pipeline(Generic[AnyNode]):
         Without it the next arrival brings them, and each push costs every node a message less."""
         return order != "any"
 
-    def make_node(self, number: int, shared: Shared) -> AnyNode:
+    def make_nodes(self, shared: Shared) -> list[AnyNode]:
         raise NotImplementedError
 
     def make_arrival(self, side: str, number: int, expired: int, tuples: Tuples) -> Arrival:
@@ -157,7 +179,7 @@ class Pipeline(Generic[AnyNode]):
             return False
         if self._prompt and (self._has_come_through("left") or self._has_come_through("right")):
             return False
-        return not any([node.outbox.rows for node in self.nodes])
+        return not any(node.outbox.rows for node in self.nodes)
 
     def _has_come_through(self, side: str) -> bool:
         """Whether the oldest message of a side that is held for being in the chain no longer is."""
@@ -174,8 +196,7 @@ class Pipeline(Generic[AnyNode]):
         marks = {side: self._marks[side] for side in SIDES}
         self._collect()
         self.settle(marks)
-        self._feed()
-        if not self._collector.ready and not self.idle:
+        if not self._feed() and not self._collector.ready and not self.idle:
             self._executor.wait(seen)
         return self._collector.hand_out(most)
 
@@ -192,21 +213,30 @@ class Pipeline(Generic[AnyNode]):
 
     # The driver
 
-    def _feed(self) -> None:
-        """Send tuples as far as they are let in, then what has expired, which brings the mark up to the last."""
+    def _feed(self) -> bool:
+        """Send tuples as far as they are let in, then what has expired, which brings the mark up to the last. Whether
+        anything was sent."""
+        sent = False
         if not self._started:
             self._executor.start(self.nodes, self._channels, self._bell)
             self._started = True
         while self._stamps.ready and all(map(self.lets_in, SIDES)):
             side, tuples, time = self._stamps.take(self._batch)
             self._send_arrival(side, tuples, time)
+            sent = True
         for side in SIDES:
-            if self._owes(side) and self._entries[side].room:
+            if self._owes(side) and self.lets_progress_in(side):
                 self.send(Progress(side, self._numbers[side] + 1, self._stamps.expired(OTHER[side])))
+                sent = True
+        return sent
 
     def lets_in(self, side: str) -> bool:
         """Whether an arrival may enter."""
-        return self._entries[side].room > 0
+        return bool(self._entries[side].room > 0)
+
+    def lets_progress_in(self, side: str) -> bool:
+        """Whether a message without tuples may."""
+        return bool(self._entries[side].room > 0)
 
     def _owes(self, side: str) -> bool:
         """Whether the nodes are to be told now what is known on the way of `side`."""
@@ -242,21 +272,21 @@ class Pipeline(Generic[AnyNode]):
             sent = self._sent[side]
             while sent and sent[0].number <= marks[side]:
                 self.forget(side, sent.popleft())
-        self._collector.release(min(self._stamps.place, self.earliest("first_place")))
+        if not self._collector.empty:
+            self._collector.release(min(self._stamps.place, self.earliest("first_place")))
 
     def forget(self, side: str, sent: Sent) -> None:
         """All nodes are done with an arrival."""
-        self._counts[side] -= sent.count
+        self._counts[side] -= sent.tuples
 
 
-def connect(nodes: Sequence[ChainNode], driver: Bell, capacity: int) -> list[Channel[Any]]:
+def connect(nodes: Sequence[AnyNode], driver: Bell, capacity: int) -> list[Any]:
     """Channels for both ways, from the driver through all nodes."""
-    channels = []
+    channels: list[Any] = []
     for side, way in (("left", nodes), ("right", nodes[::-1])):
         bell, name = driver, "driver"
         for number, node in enumerate(way):
-            channel: Channel[Any] = Channel(f"{name} to {node.name}", capacity, bell, node.bell)
-            node.inlets[side] = channel
+            channel = node.inlet(side, name, capacity, bell)
             if number:
                 way[number - 1].outlets[side] = channel
             channels.append(channel)

@@ -275,7 +275,7 @@ def _placed(tuples: Tuples, places: np.ndarray, since: np.ndarray) -> Tuples:
 
 def saturated_sum(ts: np.ndarray, size: int) -> np.ndarray:
     """ts + size of rising ts, stopping at the ends of 64 bits."""
-    if len(ts) and INT64_MIN <= int(ts[0]) + size and int(ts[-1]) + size <= INT64_MAX:
+    if len(ts) and int(ts[0]) + size >= INT64_MIN and int(ts[-1]) + size <= INT64_MAX:
         return ts + size
     if size < 0:
         return np.where(ts < INT64_MIN - size, INT64_MIN, ts + size)
