@@ -1,0 +1,82 @@
+"""How the join on Spark grows: with the window, from ten thousand to ten million rows of state, and with the workers
+of a cluster, 1, 2 and 4 executors of one core each.
+
+The papers' 2-D band, one match a row whatever the window holds. Windows are filled by large micro-batches and measured
+by small ones of equal size. Bytes written must follow those, not the window. More executors than cores share them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.spark_throughput import (
+    band_join,
+    domain_of,
+    measure,
+    open_session,
+    rate,
+    window_of,
+    write_files,
+)
+from pyspark.sql import SparkSession
+
+from streamjoin.spark.window_join import assemble
+
+ROWS, FILL = 50_000, 500_000  # of a side in a micro-batch that is measured, and in one that fills a window
+MEASURED = 6
+
+
+def point(session: SparkSession, window: int, workers: int, partitioning: str = "auto") -> dict[str, Any]:
+    """Micro-batches into windows of so many rows a side."""
+    folder = Path(tempfile.mkdtemp(prefix="files"))
+    fill = [FILL] * (window // FILL) or [window]
+    try:
+        write_files(folder, [*fill, *[ROWS] * (MEASURED + 2)], domain_of(window))
+        frame = assemble(*band_join(session, folder, window_of(window), workers, partitioning))
+        batches = measure(frame, len(fill) + 2)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    observed = batches[-1]["observed"]
+    return {
+        "rows_per_second": rate(batches),
+        "seconds_a_batch": statistics.median(each["seconds"] for each in batches),
+        "written_bytes": statistics.mean(each["observed"]["written_bytes"] for each in batches),
+        **{key: observed[key] for key in ("state_rows", "state_bytes", "matches", "kernel_us", "state_us")},
+    }
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: one per window, and one per number of executors. Summary: how little the largest window costs."""
+    windows = (5_000, 50_000) if quick else (5_000, 50_000, 500_000, 5_000_000)
+    executors = (1, 2) if quick else (1, 2, 4)
+    results = []
+    session = open_session()
+    try:
+        point(session, windows[0], 2)  # a warm Java
+        for window in windows:
+            results.append({"rows_of_windows": 2 * window, "executors": 0, **point(session, window, 2)})
+        for partitioning in ("range", "matrix"):
+            found = point(session, windows[-2], 2, partitioning)
+            results.append({"rows_of_windows": 2 * windows[-2], "executors": 0, **found, "by": partitioning})
+    finally:
+        session.stop()
+    for count in executors:
+        session = open_session(f"local-cluster[{count},1,2048]", count)
+        try:
+            found = point(session, windows[-2], count)
+            results.append({"rows_of_windows": 2 * windows[-2], "executors": count, **found})
+        finally:
+            session.stop()
+    small, large = results[0], results[len(windows) - 1]
+    return {
+        "rows": results,
+        "summary": {
+            "micro-batch with the largest window over that with the smallest": large["seconds_a_batch"]
+            / small["seconds_a_batch"],
+            "bytes written, largest window over smallest": large["written_bytes"] / small["written_bytes"],
+        },
+    }
