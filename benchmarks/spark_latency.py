@@ -35,7 +35,7 @@ RATES = (1_000, 10_000, 100_000)  # rows a second, of both sides together
 INTERVAL = 0.1  # seconds between files
 WINDOW = 10  # seconds
 BAND_WIDTH = 20
-WARM, MEASURED, GRACE = 12, 25, 15  # seconds of making rows, and of waiting for the last results
+WARM, MEASURED, GRACE = 12, 22, 10  # seconds of making rows, and of waiting for the last results
 PHASES = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 
 
