@@ -3,9 +3,11 @@
 A cell is one window in its steady state: full, and a push brings `batch` probes of the other side and `batch` new
 tuples, and lets as many expire. The clock runs over probe, insert and expire of the window alone; what is the same for
 every index (Arrow in and out, residual conditions, result rows) is left out, so that no difference can hide behind it.
-All rivals of a cell meet the same data, in turns, after pushes that warm them up; the best round of each counts. A
-rival that took HOPELESS times as long as the best is not measured further; a scan, or whatever took ten times as long
-again, not even with larger batches.
+All rivals of a cell meet the same data, in turns of a few milliseconds, after pushes that warm them up. All of this is
+done REPEATS times, with new windows; of each push the best time counts, and the pushes are added up: what disturbs the
+machine is left out, what a rival does now and then, as merging and growing, is not. A rival that took HOPELESS times as
+long as the best is not measured further; a scan, or whatever took ten times as long again, not even with larger
+batches.
 
 Keys: `uniform`; `increasing`, where each stored key is greater than all before and probes ask for any of the window;
 `skewed`, 99 % of the keys in 1 % of the range (rank-size). Equalities, narrow and 2-D bands find about two tuples a
@@ -43,7 +45,7 @@ WINDOWS = (1 << 10, 1 << 14, 1 << 18, 1 << 21)
 BATCHES = (1, 64, 1024, 16_384)
 PATTERNS = ("uniform", "increasing", "skewed")
 FIXED = ("scan", "hash", "bisort", "raptable", "wibtree")
-ROUNDS, ROUND_SECONDS, RUN_SECONDS = 5, 0.01, 240
+REPEATS, CELL_SECONDS, TURN_SECONDS, RUN_SECONDS = 3, 0.03, 0.003, 190
 HOPELESS = 3.0
 LONGEST_STREAM = 4 << 20  # tuples that a cell takes after its window is full; increasing keys last so long
 WARM_UP = 50_000  # tuples, a push counting as 256 more
@@ -191,53 +193,71 @@ def some_pushes(data: Data, program: WindowProgram, count: int, batch: int) -> l
 class Rival:
     """One way to keep the left window."""
 
-    def __init__(self, kind: Class, index: str):
-        self.plan = plan_of(kind.on, index)
-        self.window: WindowIndex = make_window(self.plan, "left")
+    def __init__(self, plan: Plan, fill: Tuples):
+        self.window: WindowIndex = make_window(plan, "left")
+        self.window.insert(fill, RANK)
         self.pairs = PairBuffer(65_536)
-        self.best = np.inf
 
-    def measure(self, pushes: list[Push]) -> float:
-        """Seconds a push."""
-        window, pairs = self.window, self.pairs
-        started = time.perf_counter()
+    def measure(self, pushes: list[Push]) -> list[float]:
+        """The seconds of each push."""
+        window, pairs, times = self.window, self.pairs, []
         for probes, reach, tuples, past in pushes:
+            started = time.perf_counter()
             pairs.count = 0
             for _ in window.probe(probes, reach, pairs):
                 pass
             window.insert(tuples, RANK)
             window.expire(past)
-        return (time.perf_counter() - started) / len(pushes)
+            times.append(time.perf_counter() - started)
+        return times
 
 
-def cell(
-    kind: Class, pattern: str, window: int, batch: int, names: list[str]
-) -> tuple[dict[str, float], str]:
-    """Microseconds a push for each rival, and what auto had chosen at the end."""
-    data = Data(kind, pattern, window, batch)
-    rivals = {name: Rival(kind, name) for name in (*names, "auto")}
-    program = rivals["auto"].plan.programs["left"]
-    fill = prepared(program, data.stored(window), "left")
-    data.at = window
-    for rival in rivals.values():
-        rival.window.insert(fill, RANK)
-    # So many pushes that auto has looked at its costs; what is hopeless by then is not measured any further.
-    live = dict(rivals)
-    # The first ones bring code and memory into the caches.
-    for count in (2, max(4, WARM_UP // (256 + batch))):
-        pushes = some_pushes(data, program, count, batch)
-        times = {name: rival.measure(pushes) for name, rival in live.items()}
-    for name, seconds in times.items():
-        rivals[name].best = seconds
-    live = {n: r for n, r in live.items() if n == "auto" or times[n] < HOPELESS * min(times.values())}
-    for rival in live.values():
-        rival.best = np.inf
-    for _ in range(ROUNDS):
-        fitting = int(np.clip(ROUND_SECONDS / min(times.values()), 2, 300))
-        pushes = some_pushes(data, program, fitting, batch)
-        for rival in live.values():
-            rival.best = min(rival.best, rival.measure(pushes))
-    return {name: rival.best * 1e6 for name, rival in rivals.items()}, chosen_by(rivals["auto"].window)
+class Cell:
+    """Rivals on the same streams: a window that is filled, pushes that warm it up, and pushes that count."""
+
+    def __init__(self, kind: Class, pattern: str, window: int, batch: int, names: list[str]):
+        self.plans = {name: plan_of(kind.on, name) for name in (*names, "auto")}
+        self.program = self.plans["auto"].programs["left"]
+        self.data, self.batch = Data(kind, pattern, window, batch), batch
+        self.fill = prepared(self.program, self.data.stored(window), "left")
+        self.data.at = window
+        # The first pushes bring code and memory into the caches, the others let auto look at its costs.
+        self.warm_up = [self._pushes(count) for count in (2, max(4, WARM_UP // (256 + batch)))]
+        self.pushes: list[Push] = []
+
+    def _pushes(self, count: int) -> list[Push]:
+        return some_pushes(self.data, self.program, count, self.batch)
+
+    def measured(self) -> tuple[dict[str, float], str]:
+        """Microseconds a push for each rival, and what auto had chosen at the end."""
+        hopeless: dict[str, float] = {}
+        best: dict[str, Array] = {}
+        for repeat in range(REPEATS):
+            rivals = {
+                name: Rival(plan, self.fill) for name, plan in self.plans.items() if name not in hopeless
+            }
+            for pushes, limit in zip(self.warm_up, (10 * HOPELESS, HOPELESS), strict=True):
+                means = {name: float(np.mean(rival.measure(pushes))) for name, rival in rivals.items()}
+                least = min(means.values())
+                hopeless |= {n: t for n, t in means.items() if t >= limit * least and n != "auto"}
+                rivals = {name: rival for name, rival in rivals.items() if name not in hopeless}
+            if not self.pushes:
+                self.pushes = self._pushes(int(np.clip(CELL_SECONDS / least, 6, 1000)))
+            for name, taken in self._in_turns(rivals, least, repeat).items():
+                best[name] = np.minimum(best.get(name, np.inf), taken)
+            chosen = chosen_by(rivals["auto"].window)
+        seconds = {name: float(taken.mean()) for name, taken in best.items()} | hopeless
+        return {name: 1e6 * seconds[name] for name in self.plans}, chosen
+
+    def _in_turns(self, rivals: dict[str, Rival], seconds: float, first: int) -> dict[str, Array]:
+        """The seconds of each push, which takes about `seconds`; another rival begins each time."""
+        names, times = list(rivals), {name: list[float]() for name in rivals}
+        turn = max(1, int(TURN_SECONDS / seconds))
+        for number, begin in enumerate(range(0, len(self.pushes), turn)):
+            shift = (number + first) % len(names)
+            for name in names[shift:] + names[:shift]:
+                times[name] += rivals[name].measure(self.pushes[begin : begin + turn])
+        return {name: np.array(taken) for name, taken in times.items()}
 
 
 def chosen_by(window: WindowIndex) -> str:
@@ -256,7 +276,7 @@ def rows_of(name: str, quick: bool) -> Iterator[dict[str, Any]]:
         for window in WINDOWS[:3] if quick else WINDOWS:
             names = [index for index in FIXED if kind.offers(index)]
             for batch in BATCHES:
-                times, chosen = cell(kind, pattern, window, batch, names)
+                times, chosen = Cell(kind, pattern, window, batch, names).measured()
                 fixed = {n: t for n, t in times.items() if n != "auto"}
                 best = min(fixed, key=fixed.__getitem__)
                 now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

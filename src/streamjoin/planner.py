@@ -169,7 +169,7 @@ def _chooser(plan: Plan, side: str) -> FixedChoice:
     if plan.adaptive and equality:
         return EqualityChoice(program, name, structure, bands, ("bisort", STRUCTURES["bisort"][0]))
     if plan.adaptive:
-        return BandChoice(program, name, structure, bands, STRUCTURES["hash"][0])
+        return BandChoice(program, name, structure, bands)
     return FixedChoice(program, name, structure, bands)
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamjoin.index.bisort as bisort
-from streamjoin.index.bisort import BISortSubwindow, Records, sort_batch
+from streamjoin.index.bisort import BISortSubwindow, Merging, Records, sort_batch
 from streamjoin.kernels import sorted_probe
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.sorting import FANOUT, SHORT, index_size
@@ -356,3 +356,24 @@ def test_stretches_are_as_long_as_the_room_allows():
     for _ in window.probe(zero, zero, np.zeros(1, np.int64), np.full(1, 50_000), pairs):
         stretches, pairs.count = stretches + 1, 0
     assert stretches == -(-50_000 // (sorted_probe.MIN_ROOM - FANOUT))
+
+
+@pytest.mark.parametrize("dtype", EXTREMES)
+@pytest.mark.parametrize("sizes", [(0, 40), (40, 0), (1, 1), (100, 300), (1000, 17), (600, 600)])
+def test_merged_neighbours_are_as_one(dtype, sizes):
+    """Slots of the later one follow, whatever steps the merge takes."""
+    random = np.random.default_rng(sum(sizes))
+    keys = numbers(random, dtype, sum(sizes), 50)
+    parts = [filled(part, []) for part in (keys[: sizes[0]], keys[sizes[0] :])]
+    for part in parts:
+        part.seal()
+    merging = Merging(parts[0], parts[1], sizes[0])
+    while merging.left:
+        merging.advance(int(random.integers(1, 97)))
+    whole = merging.finished()
+    assert len(whole) == sum(sizes)
+    assert_sound(whole, keys)
+    lows = numbers(random, dtype, 50, 50)
+    highs = (lows + lows.dtype.type(3)).astype(dtype)
+    start, stop = random.integers(0, 200, 50), random.integers(100, 1400, 50)
+    assert found(whole, lows, highs, start, stop) == defined(keys, lows, highs, start, stop)

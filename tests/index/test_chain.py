@@ -111,7 +111,7 @@ def check_links(window: ChainWindow) -> None:
     at = window._gone
     for number, link in enumerate(window._links):
         assert link.first == at
-        assert chain.SMALLEST <= link.capacity <= chain.LARGEST
+        assert chain.SMALLEST <= link.capacity <= max(chain.LARGEST, len(window))
         assert link.count == link.capacity or (
             number == len(window._links) - 1 and 0 < link.count < link.capacity
         )
@@ -220,7 +220,8 @@ def told() -> list[Told]:
     return Told.made
 
 
-def test_full_subwindows_are_sealed_once_and_known_to_their_successor(told):
+def test_full_subwindows_are_sealed_once_and_known_to_their_successor(told, monkeypatch):
+    monkeypatch.setattr(chain, "MERGED_EACH", 0)
     window = make_window("bisort", Told)
     for n in range(0, 100, 5):
         insert(window, [(n + i, i, i) for i in range(5)], n)
@@ -299,6 +300,61 @@ def test_subwindows_out_of_reach_are_not_asked():
     insert(window, [(62, 0, 0)], 64)  # from now on times are checked tuple by tuple
     found(window, [(63, 0, 0)], Reach(np.array([60]), np.array([63])))
     assert 5 <= window.comparisons - 4 <= 2 * chain.LARGEST
+
+
+# ---- full neighbours are merged
+
+
+def check_sizes(window: ChainWindow, batch: int) -> None:
+    """Merged subwindows are no larger than their part of the window was, and a probe has few to ask, but for those that
+    the last batch filled."""
+    check_links(window)
+    merged = [link.count for link in window._links if link.count > chain.LARGEST]
+    assert all(count <= 2 * len(window) // chain.SHARE for count in merged)
+    few = 2 * chain.SHARE + 2 * len(window).bit_length() + batch // chain.LARGEST
+    assert len(window._links) <= few
+
+
+@pytest.mark.parametrize("batch", [3, 50, 700])
+@pytest.mark.parametrize("disorder", [0, 40])
+def test_a_large_window_has_few_subwindows_and_finds_what_a_list_finds(batch, disorder):
+    rng = np.random.default_rng(batch)
+    window, held, span = make_window("bisort"), list[tuple[Any, ...]](), 2_000
+    for n in range(0, 4_000, batch):
+        times = np.sort(n + rng.integers(0, batch, batch) - rng.integers(0, disorder + 1))
+        keys = rng.integers(0, 300, (batch, 2)).tolist()
+        rows = [(int(t), None if t % 17 == 0 else x, y) for t, (x, y) in zip(times, keys, strict=True)]
+        insert(window, rows, len(held))
+        held += rows
+        window.expire(Reach(np.array([n - span]), np.array([n])))
+        check_sizes(window, batch)
+        if n % 100 < batch:
+            probes = [(n, *key) for key in rng.integers(0, 300, (20, 2)).tolist()]
+            low = n - span // 2
+            expected = [
+                (i, number)
+                for i, probe in enumerate(probes)
+                for number, row in enumerate(held)
+                if low <= row[0] <= n and holds(PLANE, row, probe)
+            ]
+            assert found(window, probes, Reach(np.full(20, low), np.full(20, n))) == expected
+    assert any(link.count > chain.LARGEST for link in window._links)
+
+
+def test_a_merge_is_given_up_when_its_tuples_expire(monkeypatch):
+    monkeypatch.setattr(chain, "MERGED_EACH", 1)
+    window = make_window("bisort")
+    insert(window, [(n, 0, 0) for n in range(400)], 0)
+    insert(window, [(400, 0, 0)], 400)
+    merging = window._merge
+    assert merging is not None
+    window.expire(Reach(np.array([400]), np.array([400])))
+    assert window._merge is not merging and len(window) < 20
+    for n in range(401, 500):
+        insert(window, [(n, 0, 0)], n)
+    check_links(window)
+    everything = Reach(np.array([450]), np.array([499]))
+    assert found(window, [(499, 0, 0)], everything) == [(0, n) for n in range(450, 500)]
 
 
 # ---- nothing is kept

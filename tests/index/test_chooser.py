@@ -12,11 +12,12 @@ import streamjoin as sj
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index import chooser
-from streamjoin.index.access import BandAccess, GridAccess
+from streamjoin.index.access import BandAccess
 from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chooser import BandChoice, EqualityChoice, FixedChoice, Workload
 from streamjoin.index.hash import HashSubwindow
 from streamjoin.index.protocol import Tuples
+from streamjoin.index.strips import StripAccess
 from streamjoin.semantics.analysis import analyse
 from streamjoin.semantics.callables import CallablePredicate
 
@@ -59,7 +60,7 @@ def equality(on: str = "x = a") -> EqualityChoice:
 
 def plane() -> BandChoice:
     program = make_program(PLANE)
-    return BandChoice(program, "bisort", BISortSubwindow, program.indexable(False), HashSubwindow)
+    return BandChoice(program, "bisort", BISortSubwindow, program.indexable(False))
 
 
 # ---- the workload
@@ -96,12 +97,13 @@ def test_no_probes_are_no_batch():
 # ---- equalities
 
 
-@pytest.mark.parametrize("on", ["x = a", "x = a AND y = b"])
-def test_equalities_are_hashed_unless_few_batches_fill_a_subwindow(on):
+@pytest.mark.parametrize(("on", "few"), [("x = a", 16), ("x = a AND y = b", 4)])
+def test_equalities_are_hashed_unless_few_batches_fill_a_subwindow(on, few):
+    """Wider keys, as hashes of several are, take longer to sort."""
     choose = equality(on)
     held = stored(choose.program, x=[1], y=[1])
     workload = asked(choose.program, 4, a=range(64), b=range(64))
-    small, large = choose(64 * 17, held, workload), choose(64 * 16, held, workload)
+    small, large = choose(64 * (few + 1), held, workload), choose(64 * few, held, workload)
     assert (small.structure, small.make) == ("hash", HashSubwindow)
     assert (large.structure, large.make) == ("bisort", BISortSubwindow)
     assert small.access is large.access
@@ -133,33 +135,52 @@ def test_before_any_probe_the_first_condition_is_indexed():
     assert "before any probe" in chosen.reason
 
 
-def grid_for(choose: BandChoice, width: int, capacity: int = 4096) -> GridAccess:
+def strips_for(choose: BandChoice, width: int, shift: int = 0) -> StripAccess:
     rng = np.random.default_rng(1)
-    held = stored(choose.program, x=rng.integers(0, 50, 1000), y=rng.integers(0, 50, 1000))
-    keys = {"a": rng.integers(0, 50, 64), "b": rng.integers(0, 50, 64), "w": [width] * 64}
-    chosen = choose(capacity, held, asked(choose.program, 1, **keys))
-    assert chosen.structure == "hash" and isinstance(chosen.access, GridAccess)
+    held = stored(choose.program, x=shift + rng.integers(0, 50, 1000), y=rng.integers(0, 50, 1000))
+    keys = {"a": shift + rng.integers(0, 50, 64), "b": rng.integers(0, 50, 64), "w": [width] * 64}
+    chosen = choose(4096, held, asked(choose.program, 1, **keys))
+    assert chosen.structure == "bisort" and isinstance(chosen.access, StripAccess)
     assert "candidates a probe" in chosen.reason
     return chosen.access
 
 
-def test_a_grid_is_kept_while_it_suits():
-    """Subwindows with one grid are asked once for all."""
+def test_strips_are_kept_while_they_suit():
+    """Subwindows with the same strips are asked once for all, and can be merged."""
     choose = plane()
-    first = grid_for(choose, 4)
-    assert first.widths == (8.0, 2.0)
-    assert grid_for(choose, 5) is first
-    assert grid_for(choose, 9) is not first
-    assert grid_for(choose, 9, capacity=8192) is not grid_for(choose, 9)
+    first = strips_for(choose, 4)
+    assert strips_for(choose, 5) is first
+    assert strips_for(choose, 16) is not first
+    assert strips_for(choose, 16, shift=10**8) is strips_for(choose, 16)
+
+
+def test_strips_are_made_anew_once_keys_are_too_far_from_where_they_were():
+    """A strip has a number of 32 bits, and so has a step."""
+    first = strips_for(plane(), 4)
+    assert first.suits(first.widths, first.origins)
+    for away in ((2**32 * first.widths[0], 0.0), (0.0, -(2**32) * first.widths[1])):
+        origins = first.origins[0] + away[0], first.origins[1] + away[1]
+        assert not first.suits(first.widths, origins)
+
+
+def test_candidates_that_lie_together_are_checked_sooner_than_looked_up_by_two_bands():
+    choose = plane()
+    for y, condition in (
+        (range(1000), "left.y"),
+        (np.arange(1000) * 7919 % 1000, "strips over left.x and left.y"),
+    ):
+        held = stored(choose.program, x=[5] * 1000, y=y)
+        workload = asked(choose.program, 40, a=[5], b=[500], w=[1])
+        assert choose(200_000, held, workload).access.condition == condition
 
 
 def test_alternatives_name_every_pair_of_bands():
     program = make_program(
         "x BETWEEN a - 1 AND a + 1 AND y BETWEEN b - 1 AND b + 1 AND x + y BETWEEN w AND w + 1"
     )
-    choose = BandChoice(program, "bisort", BISortSubwindow, program.indexable(False), HashSubwindow)
+    choose = BandChoice(program, "bisort", BISortSubwindow, program.indexable(False))
     kinds = [type(access) for _, access in choose.alternatives()]
-    assert (kinds.count(BandAccess), kinds.count(GridAccess)) == (3, 3)
+    assert (kinds.count(BandAccess), kinds.count(StripAccess)) == (3, 3)
 
 
 def test_selectivity_is_a_part_of_the_window():
@@ -172,10 +193,10 @@ def test_selectivity_is_a_part_of_the_window():
 
     window: Any = Window(held)
     workload = asked(choose.program, 1, a=[50] * 8, b=[5] * 8, w=[9] * 8)
-    assert choose.selectivity(window, workload) == (0.19, 0.19)
+    assert choose.selectivity(window, workload) == (0.19, 0.19, 18 / 19)
     workload = asked(choose.program, 1, a=[50] * 8, b=[9] * 8, w=[9] * 8)
-    assert choose.selectivity(window, workload) == (0.0, 0.0)
-    assert choose.selectivity(window, Workload()) == (0.0, 0.0)
+    assert choose.selectivity(window, workload) == (0.0, 0.0, 0.0)
+    assert choose.selectivity(window, Workload()) == (0.0, 0.0, 0.0)
 
 
 def test_a_fixed_choice_is_fixed():
@@ -199,7 +220,7 @@ def test_explain_says_when_a_window_is_indexed_and_how():
     assert "300,000 at 1, 12,000 at 64, 3,000 at 1,024" in text
     assert "then hash on left.x, or bisort if 16 batches or fewer fill a subwindow" in text
     text = sj.explain(spec_of(PLANE))
-    assert "then bisort on left.x or left.y, whichever leaves fewer candidates, or a grid over two" in text
+    assert "then bisort on left.x or left.y, whichever leaves fewer candidates, or both from 24" in text
     assert "raptable and wibtree only if asked for" in text
     assert "scanned up to" not in sj.explain(spec_of("x = a"), index="hash")
 

@@ -195,7 +195,7 @@ def test_small_tables_give_the_oracles_result(name, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SERVED)
-@settings(max_examples=400)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_many_small_tables_give_the_oracles_result(name, data):
     check_small(SERVED[name], data)
@@ -407,7 +407,7 @@ def test_sources_out_of_order_give_the_oracles_result(name, data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SERVED)
-@settings(max_examples=200)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_many_sources_out_of_order_give_the_oracles_result(name, data):
     if SERVED[name].time == LONG:

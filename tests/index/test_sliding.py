@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamjoin.index import sliding
 from streamjoin.index.protocol import Tuples
 from streamjoin.index.sliding import SMALLEST, SlidingColumns, SortedTuples, TupleColumns
 
@@ -33,6 +34,21 @@ def test_rows_come_at_the_end_and_leave_at_the_front(steps):
         assert columns["row"].tolist() == expected
         assert columns["pair"][:, 1].tolist() == [-row for row in expected]
         assert columns.nbytes <= 24 * max(SMALLEST, 8 * (len(expected) + added + dropped))
+
+
+def test_dropped_rows_of_large_columns_give_their_pages_back(monkeypatch):
+    """What is live stays as it is, and memory is that of the live rows and a page or two."""
+    monkeypatch.setattr(sliding, "LARGE", 1 << 12)
+    columns = SlidingColumns()
+    for begin in range(0, 200_000, 1_000):
+        rows = np.arange(begin, begin + 1_000)
+        columns.append({"row": rows, "half": rows.astype(np.float32)})
+        if len(columns) > 20_000:
+            columns.drop(1_000)
+            columns.forget_dropped()
+        live = np.arange(begin + 1_000 - len(columns), begin + 1_000)
+        assert (columns["row"] == live).all() and (columns["half"] == live).all()
+        assert columns.nbytes <= 12 * (max(SMALLEST, len(columns)) + 1_000)
 
 
 def test_sorted_tuples_keep_the_total_order():

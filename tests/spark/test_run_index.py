@@ -18,8 +18,9 @@ from streamjoin.index.access import BandAccess
 from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chooser import Choice
 from streamjoin.index.protocol import Reach
-from streamjoin.index.strips import MOST_STRIPS, StripAccess, strip_widths
+from streamjoin.index.strips import StripAccess, strip_widths
 from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.kernels.strips import FEW_STRIPS
 from streamjoin.spark.content import Content
 from streamjoin.spark.run_index import RunIndex, ScannedRun
 from streamjoin.spark.task import JoinTask
@@ -131,9 +132,9 @@ def test_equal_keys_are_found_by_hash_and_sorted(index):
     assert pairs_of(made, probes, reach) == pairs_of(scanned, probes, reach) != set()
 
 
-def test_a_probe_of_too_many_strips_meets_all_rows():
+def test_a_probe_of_too_many_strips_meets_all_of_them():
     stored, probing = contents(NEAR, [(0, float(x), 0, 0.0) for x in range(200)], [(0, 100.0, 1, 1e6)])
     access = StripAccess(stored.task.plan().programs["left"], (0, 1), (1.0, 1.0))
-    assert MOST_STRIPS < 200 and len(access.questions(probing.tuples.probing).wide) == 1
+    assert FEW_STRIPS < 200 and len(access.questions(probing.tuples.probing).lows) == 1
     index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
     assert len(pairs_of(index, probing.tuples, Reach(np.zeros(1), np.zeros(1)))) == 200

@@ -19,7 +19,7 @@ COMPARISONS_WORTH_AN_INDEX, SMALL_BATCH = 600_000, 250
 # Candidates that have to be checked cost as much as COMPARISONS_WORTH_AN_INDEX again for so many a probe; a grid has no
 # more than FEW_CANDIDATES times MOST_CANDIDATES worth of them.
 FEW_CANDIDATES, MOST_CANDIDATES = 20, 4
-COMPARISONS_WORTH_A_PAIR = 45  # a scan finds a pair at that cost, an index copies it
+COMPARISONS_WORTH_A_PAIR = 45  # a scan finds one that lies alone at that cost, an index copies it
 FEWEST_TUPLES = 1_024  # less is always scanned
 # A window that was indexed is scanned again if that costs so much less, and none changes before a part of it has: what
 # a change costs is shared by the tuples that came since the last one, and a window between the two can not flap.
@@ -35,11 +35,12 @@ class AdaptiveWindow:
 
     def __init__(self, program: WindowProgram, choose: FixedChoice):
         self.program, self.choose, self.workload = program, choose, Workload()
-        self._comparison = comparison(program)
+        self._comparison, self._load = comparison(program)
         self.window: WindowIndex = ScanWindow(program)
         self._indexed = False
         self._done = 0  # tuples and pushes since the last change, up to the last look at the costs
         self._left = self._pause = FEWEST_TUPLES  # until the next one
+        self._looking = False  # it is due, and waits for probes
 
     @property
     def comparisons(self) -> int:
@@ -60,12 +61,13 @@ class AdaptiveWindow:
         return self.window.nbytes
 
     def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
-        if not len(tuples):
+        count = len(tuples.ts)
+        if not count:
             return
         self.window.insert(tuples, rank)
-        self._left -= PUSH + len(tuples.ts)
+        self._left -= PUSH + count
         if self._left < 0:
-            self._reconsider(len(self) - len(tuples), rank)
+            self._reconsider(len(self) - count, rank)
 
     def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
         if not self._indexed:
@@ -79,8 +81,15 @@ class AdaptiveWindow:
         self.window.clear()
 
     def _reconsider(self, size: int, rank: np.ndarray) -> None:
-        """Change over if the other way is cheaper by now for a window that probes met with `size` tuples; O(1) a
-        tuple."""
+        """Look at the next probes and, once they came, change over if the other way is cheaper by now for a window that
+        probes met with `size` tuples; O(1) a tuple."""
+        if not self._looking:
+            self.workload.look()
+            self._looking = True
+            return
+        if not self.workload.known:
+            return
+        self._looking = False
         self._done += self._pause - self._left
         self._left = self._pause = min(2 * self._pause, LONGEST_PAUSE)
         if self._done < len(self) // PART_BETWEEN_CHANGES:
@@ -97,9 +106,9 @@ class AdaptiveWindow:
     def _costs(self, size: int) -> tuple[float, float]:
         """What a push costs a scan, and an index more than a scan of nothing, in comparisons."""
         batch = self.workload.batch
-        found, candidates = self.choose.selectivity(self.window, self.workload)
-        # Probes share what they load from the window; the first has it alone.
-        scanned = size * ((batch + 1) * self._comparison + batch * COMPARISONS_WORTH_A_PAIR * found)
+        found, candidates, together = self.choose.selectivity(self.window, self.workload)
+        pairs = batch * COMPARISONS_WORTH_A_PAIR * found * (1 - together)
+        scanned = size * (batch * self._comparison + self._load + pairs)
         checked = (
             min(candidates * size / FEW_CANDIDATES, MOST_CANDIDATES) if len(self.program.clauses) > 1 else 0.0
         )
@@ -118,16 +127,18 @@ class AdaptiveWindow:
         self._indexed, self._done = indexed, 0
 
 
-def comparison(program: WindowProgram) -> float:
-    """What meeting a tuple costs a scan: the widest band decides how many it meets at once."""
+def comparison(program: WindowProgram) -> tuple[float, float]:
+    """What meeting a tuple costs a scan for each probe, where the widest band decides how many it meets at once, and
+    once for all of them, when its keys are loaded."""
     sizes = [int(band.dtype[1:]) / 4 for clause in program.shapes for band in clause]
-    return 0.75 * max(sizes) + 0.25 * sum(sizes)
+    return 0.75 * max(sizes) + 0.25 * sum(sizes), sum(sizes)
 
 
 def scanned_up_to(program: WindowProgram, batch: int) -> int:
     """The window, in tuples, from which on an index is cheaper for pushes of so many, if few of them match."""
     worth = COMPARISONS_WORTH_AN_INDEX * (1 + batch / SMALL_BATCH)
-    tuples = max(FEWEST_TUPLES, round(worth / ((batch + 1) * comparison(program))))
+    each, load = comparison(program)
+    tuples = max(FEWEST_TUPLES, round(worth / (batch * each + load)))
     unit: int = 10 ** max(0, len(str(tuples)) - 2)  # two digits tell enough
     return round(tuples / unit) * unit
 

@@ -25,7 +25,16 @@ from streamjoin.kernels.sorted_probe import (
     find_records,
     rises,
 )
-from streamjoin.kernels.sorting import PAD, SHORT, index_size, merge, merge_short, radix_sort
+from streamjoin.kernels.sorting import (
+    PAD,
+    SHORT,
+    close_run,
+    index_size,
+    merge,
+    merge_short,
+    merge_some,
+    radix_sort,
+)
 from streamjoin.semantics.errors import InputError
 
 DTYPES = ("int32", "int64", "float32", "float64")
@@ -254,3 +263,38 @@ class BISortSubwindow:
         if (start > self._oldest).any() or (stop <= self._newest).any():
             start, stop = start[order], stop[order]
         return Probes(lows, highs[order], start, stop, order, len(order) * FOLLOW_SHARE >= count)
+
+
+class Merging:
+    """Two sealed subwindows, neighbours in a chain, on their way to one that has the tuples of both; those of the later
+    one get slots from `shift` on."""
+
+    def __init__(self, earlier: BISortSubwindow, later: BISortSubwindow, shift: int):
+        self._parts, self._shift = (earlier, later), shift
+        self._run = SortedRun(len(earlier.sorted_keys) + len(later.sorted_keys), earlier.dtype)
+        self._at = np.zeros(2, np.int64)  # tuples taken of each
+
+    @property
+    def left(self) -> int:
+        """Tuples that are still to be moved."""
+        return self._run.capacity - int(self._at.sum())
+
+    @property
+    def nbytes(self) -> int:
+        return self._run.nbytes
+
+    def advance(self, many: int) -> None:
+        """Move up to so many tuples; O(many)."""
+        earlier, later = ((part.sorted_keys, part.sorted_slots, part._main.count) for part in self._parts)
+        merge_some(*earlier, *later, self._shift, self._at, many, self._run.keys, self._run.slots)
+
+    def finished(self) -> BISortSubwindow:
+        """The one subwindow, sealed, once nothing is left."""
+        earlier, later = self._parts
+        whole, run = BISortSubwindow(0, earlier.dtype), self._run
+        close_run(run.keys, run.index, run.capacity, run.highest)
+        run.count, whole._main = run.capacity, run
+        whole._held = whole.capacity = len(earlier) + len(later)
+        whole._oldest = min(earlier._oldest, self._shift + later._oldest)
+        whole._newest = max(earlier._newest, self._shift + later._newest)
+        return whole

@@ -5,6 +5,9 @@ in it can be reached. Each finds tuples by the key of one clause of the predicat
 checked against the other clauses, and, in subwindows that lie partly outside a probe's reach, against
 the reach. Tuples are held in the order they come: an out-of-order one costs its subwindow a check of
 event times, nothing else.
+
+A probe asks every subwindow, so a large window has a few large ones: full sorted neighbours of about the same size are
+merged, a little with every insert, as the levels of a log-structured tree are (O'Neil et al. 1996).
 """
 
 from __future__ import annotations
@@ -13,11 +16,13 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 
+from streamjoin.codegen.programs import Intervals
 from streamjoin.index.access import Access
+from streamjoin.index.bisort import BISortSubwindow, Merging
 from streamjoin.index.chooser import Choice, Chooser, Workload
 from streamjoin.index.protocol import ALONE, Reach, Subwindow, Team, Tuples, cuts
 from streamjoin.index.sliding import TupleColumns
@@ -26,11 +31,13 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import BandShape
 
 SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
-SHARE = 4  # a new subwindow is made for this part of what the window holds
+SHARE = 4  # a new subwindow is made for this part of what the window holds, and merged ones are no larger
+MERGED_EACH = 8  # tuples that are moved for each one inserted: more than the levels, so that merges keep up
+ALIKE = 1.5  # times as large as its successor, or less, is a subwindow that is merged with it
 SHARED_LOOKUPS = 32_768  # that one thread has to make before another is worth waking up
 
 
-@dataclass
+@dataclass(eq=False)
 class Link:
     """One subwindow of the chain. Its tuples are rows first..first+count-1, counted since the window was made."""
 
@@ -62,6 +69,8 @@ class ChainWindow:
         self._links: deque[Link] = deque()
         self._kind: tuple[str, str] | None = None  # structure and condition of the newest
         self._gone = 0  # rows dropped so far
+        self._merge: tuple[Link, Link, Merging] | None = None  # of neighbours
+        self._merge_due = False  # whether to look for some
         self._disorder = 0  # the last row that came with a smaller ts than the one before it
         self._rows = TupleColumns()
 
@@ -73,7 +82,9 @@ class ChainWindow:
 
     @property
     def nbytes(self) -> int:
-        return self._rows.nbytes + sum(link.subwindow.nbytes for link in self._links)
+        merge, links = self._merge, self.links  # others may ask while these change
+        merging = 0 if merge is None else merge[2].nbytes
+        return self._rows.nbytes + sum(link.subwindow.nbytes for link in links) + merging
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -96,6 +107,8 @@ class ChainWindow:
             part = slice(done, done + link.capacity - link.count)
             rows = stored if count <= part.stop and not done else {n: a[part] for n, a in stored.items()}
             done += self._fill(link, tuples.ts[part], link.access.keys(rows), rows["key_ok"])
+        if self._merge_due:
+            self._merge_some(MERGED_EACH * count)
 
     def _open_link(self) -> Link:
         """The newest link, if it has room, or a new one."""
@@ -104,6 +117,7 @@ class ChainWindow:
             return last
         if last is not None:
             last.subwindow.seal()
+            self._merge_due = True
         capacity = min(max(SMALLEST, 1 << (len(self) // SHARE).bit_length()), LARGEST)
         choice = self.choose(capacity, self._rows.live(), self.workload)
         previous = last.subwindow if last is not None and last.access is choice.access else None
@@ -112,6 +126,42 @@ class ChainWindow:
         self._links.append(Link(subwindow, choice, capacity, first))
         self._note(choice)
         return self._links[-1]
+
+    def _merge_some(self, many: int) -> None:
+        """Go on with merging full neighbours, by so many tuples."""
+        while many > 0:
+            if self._merge is None:
+                self._merge = self._next_merge()
+            if self._merge is None:
+                self._merge_due = False
+                return
+            merging = self._merge[2]
+            left = merging.left
+            merging.advance(many)
+            many -= left
+            if not merging.left:
+                self._replace(*self._merge)
+                self._merge = None
+
+    def _next_merge(self) -> tuple[Link, Link, Merging] | None:
+        """Full neighbours that are worth merging, the newest first: the smallest ones."""
+        full = list(self._links)[-2::-1]
+        for later, earlier in pairwise(full):
+            if earlier.count + later.count > len(self) // SHARE or earlier.count > ALIKE * later.count:
+                continue
+            one, other, alike = earlier.subwindow, later.subwindow, earlier.access is later.access
+            if alike and isinstance(one, BISortSubwindow) and isinstance(other, BISortSubwindow):
+                return earlier, later, Merging(one, other, earlier.count)
+        return None
+
+    def _replace(self, earlier: Link, later: Link, merging: Merging) -> None:
+        """Put the merged subwindow where two were."""
+        count = earlier.count + later.count
+        ends = min(earlier.oldest, later.oldest), max(earlier.newest, later.newest)
+        merged = Link(merging.finished(), later.choice, count, earlier.first, count, *ends)
+        at = self._links.index(earlier)
+        self._links[at] = merged
+        del self._links[at + 1]
 
     def _note(self, choice: Choice) -> None:
         """Remember that the choice has changed, if it has."""
@@ -162,7 +212,7 @@ class ChainWindow:
 
     def _look_up(self, probes: Tuples, asked: list[Asked], part: slice, pairs: PairBuffer) -> Iterator[int]:
         """Some of the lookups; changes nothing."""
-        count, questions = len(probes), dict[Access, Any]()
+        count, questions = len(probes), dict[Access, Intervals]()
         for number in range(part.start // count, -(-part.stop // count)):
             link, start, stop, timed = asked[number]
             first, last = max(part.start - number * count, 0), min(part.stop - number * count, count)
@@ -182,7 +232,7 @@ class ChainWindow:
         start: np.ndarray,
         stop: np.ndarray,
         timed: Reach | None,
-        questions: Any,
+        questions: Intervals,
         first: int,
         pairs: PairBuffer,
     ) -> Iterator[int]:
@@ -255,7 +305,10 @@ class ChainWindow:
 
     def _drop_first(self) -> None:
         link = self._links.popleft()
+        if self._merge is not None and self._merge[0] is link:
+            self._merge = None
         self._rows.drop(link.count)
+        self._rows.forget_dropped()
         self._gone += link.count
 
     def clear(self) -> None:

@@ -15,18 +15,25 @@ from itertools import combinations
 import numpy as np
 
 from streamjoin.codegen.programs import Table, WindowProgram
-from streamjoin.index.access import Access, BandAccess, GridAccess
+from streamjoin.index.access import Access, BandAccess
 from streamjoin.index.protocol import Subwindow, Tuples, WindowIndex
+from streamjoin.index.strips import StripAccess, strip_widths
 
 Structure = Callable[[int, np.dtype, Subwindow | None], Subwindow]
 
-SAMPLED_TUPLES, SPREAD_TUPLES = 1_024, 256  # of the newest, of all
-SAMPLED_BATCHES, PROBES_OF_A_BATCH = 16, 8
-BATCHES_BETWEEN = 32  # samples
+SAMPLED_TUPLES = 256
+SAMPLED_BATCHES, PROBES_OF_A_BATCH, SAMPLED_PROBES = 32, 16, 64
+# Samples are so many batches apart; of larger ones fewer, since those cost more than a sample.
+BATCHES_BETWEEN, SMALL_BATCH = 32, 128
 CHANGES_KEPT = 16
-BATCHES_WORTH_HASHING = 16  # to fill a subwindow; fewer are sorted at less cost
-MANY_CANDIDATES = 24  # of one band in a subwindow: from here on two bands are worth a grid
-SAME_WIDTH = 1.5  # a grid whose cells are this much too wide or too narrow is kept
+# Batches that fill a subwindow, by bytes of the key: fewer are sorted at less cost than they are hashed.
+BATCHES_WORTH_HASHING = {4: 16, 8: 4}
+# So many times fewer candidates are worth another condition: subwindows of one are asked the same, and can be merged.
+CLEARLY_FEWER = 1.5
+MERGED_SHARE = 4  # of a window, about, is a subwindow once it is merged
+# Candidates of one band in a subwindow, of a probe and of a batch, from which on two bands are looked up at once.
+# They are checked so many times faster where they lie together, since the key rises from tuple to tuple.
+MANY_CANDIDATES, MANY_OF_A_BATCH, WORTH_TOGETHER = 24, 500, 4
 
 
 class Workload:
@@ -40,24 +47,39 @@ class Workload:
         self._skip = 0
 
     def observe(self, probes: Tuples) -> None:
-        """Take note of every batch at first, then of one in BATCHES_BETWEEN; O(1)."""
+        """Take note of every batch at first, then of one in BATCHES_BETWEEN or fewer; O(1)."""
         self._skip -= 1
         if self._skip >= 0:
             return
         count, known = len(probes), len(self._samples)
         if not count:
             return
-        self._skip = BATCHES_BETWEEN - 1 if known == SAMPLED_BATCHES else 0
+        self._skip = BATCHES_BETWEEN * SMALL_BATCH // (SMALL_BATCH + count) if known == SAMPLED_BATCHES else 0
         self.batch += (count - self.batch) / min(known + 1, 4)
         step = -(-count // PROBES_OF_A_BATCH)
         # Copies: what a topology hands over may change once it is done.
         self._samples.append({name: array[::step].copy() for name, array in probes.probing.items()})
 
+    @property
+    def known(self) -> bool:
+        """Whether enough probes were noted to tell what they find."""
+        return len(self._samples) >= SAMPLED_BATCHES // 2 or self.batch >= PROBES_OF_A_BATCH
+
+    def look(self) -> None:
+        """Take note of the next batch, whenever it comes."""
+        self._skip = 0
+
     def sample(self) -> Table | None:
-        """Recent probes, prepared; None if there were none."""
-        if not self._samples:
+        """The last SAMPLED_PROBES probes or so that were noted, prepared; None if there were none. Older ones may have
+        asked for tuples that the window holds no more."""
+        chosen: list[Table] = []
+        for table in reversed(self._samples):
+            if sum(len(other["probe_ok"]) for other in chosen) >= SAMPLED_PROBES:
+                break
+            chosen.append(table)
+        if not chosen:
             return None
-        return {name: np.concatenate([table[name] for table in self._samples]) for name in self._samples[0]}
+        return {name: np.concatenate([table[name] for table in chosen]) for name in chosen[0]}
 
 
 @dataclass(frozen=True)
@@ -76,6 +98,7 @@ class FixedChoice:
     def __init__(self, program: WindowProgram, name: str, structure: Structure, bands: Sequence[int]):
         self.program, self.name, self.structure = program, name, structure
         self.accesses = [BandAccess(program, band) for band in bands]
+        self._last = self.accesses[0]
 
     def __call__(self, capacity: int, held: Table, workload: Workload) -> Choice:
         """The choice for a subwindow of `capacity` tuples, after those held."""
@@ -96,27 +119,30 @@ class FixedChoice:
         """All that may ever be chosen, as far as compiled code can tell it apart."""
         return [(self.structure, access) for access in self.accesses]
 
-    def selectivity(self, window: WindowIndex, workload: Workload) -> tuple[float, float]:
-        """Which part of a window a probe finds, as if conditions were independent, and by the best one alone; nothing
-        before any probe. O(1)."""
+    def selectivity(self, window: WindowIndex, workload: Workload) -> tuple[float, float, float]:
+        """Which part of a window a probe finds, as if conditions were independent, by the best one alone, and which
+        part of those lies beside another; nothing before any probe. O(1)."""
         recent = workload.sample()
         if recent is None:
-            return 0.0, 0.0
-        step = -(-len(window) // SPREAD_TUPLES)
+            return 0.0, 0.0, 0.0
         names = ("key_ok", *(f"key{number}" for number in range(len(self.program.keys.keys))))
-        spread = {name: window[name][::step].copy() for name in names}
+        spread = spread_over({name: window[name] for name in names})
         shares = [share(access, spread, recent) for access in self.accesses]
-        return math.prod(shares), min(shares)
+        best = min(shares)
+        return math.prod(part for part, _ in shares), *best
 
     def _only_reason(self) -> str:
         return "the first condition, before any probe" if len(self.accesses) > 1 else "the only condition"
 
     def _shares(self, held: Table, recent: Table) -> dict[BandAccess, float]:
-        latest = {name: rows[-SAMPLED_TUPLES:] for name, rows in held.items()}
-        return {access: share(access, latest, recent) for access in self.accesses}
+        spread = spread_over(held)
+        return {access: share(access, spread, recent)[0] for access in self.accesses}
 
     def _by_shares(self, shares: dict[BandAccess, float]) -> Choice:
         best = min(shares, key=shares.__getitem__)
+        if shares[self._last] <= CLEARLY_FEWER * shares[best]:
+            best = self._last
+        self._last = best
         others = ", ".join(
             f"{shares[access]:.2g} by {access.condition}" for access in shares if access is not best
         )
@@ -137,10 +163,11 @@ class EqualityChoice(FixedChoice):
     ):
         super().__init__(program, name, structure, bands)
         self.sorted = sorted_
+        self._few = BATCHES_WORTH_HASHING[self.accesses[0].dtype.itemsize]
 
     def __call__(self, capacity: int, held: Table, workload: Workload) -> Choice:
         chosen = super().__call__(capacity, held, workload)
-        if workload.batch * BATCHES_WORTH_HASHING < capacity:
+        if workload.batch * self._few < capacity:
             return replace(chosen, reason=f"batches of {workload.batch:,.0f} are small; {chosen.reason}")
         name, structure = self.sorted
         reason = f"batches of {workload.batch:,.0f} are soon sorted into {capacity:,} tuples; {chosen.reason}"
@@ -148,26 +175,18 @@ class EqualityChoice(FixedChoice):
 
     @property
     def text(self) -> str:
-        return f"{super().text}, or {self.sorted[0]} if {BATCHES_WORTH_HASHING} batches or fewer fill a subwindow"
+        return f"{super().text}, or {self.sorted[0]} if {self._few} batches or fewer fill a subwindow"
 
     def alternatives(self) -> list[tuple[Structure, Access]]:
         return [*super().alternatives(), *((self.sorted[1], access) for access in self.accesses)]
 
 
 class BandChoice(FixedChoice):
-    """Sorted subwindows, or a grid where a single band leaves many candidates and there is a second one."""
+    """Sorted subwindows; where a single band leaves many candidates and there is a second one, sorted by both."""
 
-    def __init__(
-        self,
-        program: WindowProgram,
-        name: str,
-        structure: Structure,
-        bands: Sequence[int],
-        hashed: Structure,
-    ):
+    def __init__(self, program: WindowProgram, name: str, structure: Structure, bands: Sequence[int]):
         super().__init__(program, name, structure, bands)
-        self.hashed = hashed
-        self._grid: GridAccess | None = None
+        self._strips: StripAccess | None = None
 
     def __call__(self, capacity: int, held: Table, workload: Workload) -> Choice:
         recent = workload.sample() if len(self.accesses) > 1 else None
@@ -176,42 +195,41 @@ class BandChoice(FixedChoice):
         shares = self._shares(held, recent)
         first, second = sorted(shares, key=shares.__getitem__)[:2]
         candidates = shares[first] * capacity
-        if candidates >= MANY_CANDIDATES and (grid := self._grid_over(first, second, capacity, recent)):
+        checks = candidates * workload.batch / (WORTH_TOGETHER if rise(first.keys(spread_over(held))) else 1)
+        many = candidates >= MANY_CANDIDATES and checks >= MANY_OF_A_BATCH
+        size = max(capacity, len(held["key_ok"]) // MERGED_SHARE)
+        found = shares[first] * shares[second] * size
+        if many and (both := self._both(first, second, held, recent, found)):
             reason = f"{first.condition} alone leaves {candidates:,.0f} candidates a probe in a subwindow"
-            return Choice("hash", self.hashed, grid, reason)
+            return Choice(self.name, self.structure, both, reason)
         return self._by_shares(shares)
 
     @property
     def text(self) -> str:
-        grid = (
-            f", or a grid over two from {MANY_CANDIDATES} candidates a probe on"
-            if len(self.accesses) > 1
-            else ""
-        )
-        return super().text + grid
+        both = f", or both from {MANY_CANDIDATES} candidates a probe on" if len(self.accesses) > 1 else ""
+        return super().text + both
 
     def alternatives(self) -> list[tuple[Structure, Access]]:
         single = [access.band for access in self.accesses if len(self.program.bands_beside(access.band)) == 1]
-        grids = [GridAccess(self.program, pair, (1.0, 1.0), 1) for pair in combinations(sorted(single), 2)]
-        return [*super().alternatives(), *((self.hashed, grid) for grid in grids)]
+        both = [StripAccess(self.program, pair, (1.0, 1.0)) for pair in combinations(sorted(single), 2)]
+        return [*super().alternatives(), *((self.structure, access) for access in both)]
 
-    def _grid_over(
-        self, first: BandAccess, second: BandAccess, capacity: int, recent: Table
-    ) -> GridAccess | None:
-        """A grid with cells as wide as the bands usually are; the last one, if it suits."""
+    def _both(
+        self, first: BandAccess, second: BandAccess, held: Table, recent: Table, found: float
+    ) -> StripAccess | None:
+        """Strips that suit the bands and how many tuples of a subwindow a probe finds; the last ones, if those do."""
         bands = min(first.band, second.band), max(first.band, second.band)
         if any(len(self.program.bands_beside(band)) > 1 for band in bands):
             return None
-        widths = self._width(bands[0], recent), self._width(bands[1], recent)
-        if not all(0 < width < np.inf for width in widths):
+        usual = self._width(bands[0], recent), self._width(bands[1], recent)
+        if not all(0 < width < np.inf for width in usual):
             return None
-        last = self._grid
-        if last is not None and (last.bands, last.capacity) == (bands, capacity):
-            ratios = [new / old for new, old in zip(widths, last.widths, strict=True)]
-            if all(1 / SAME_WIDTH <= ratio <= SAME_WIDTH for ratio in ratios):
-                return last
-        self._grid = GridAccess(self.program, bands, widths, capacity)
-        return self._grid
+        widths = strip_widths(usual, found)
+        origins = self._usual(bands[0], held), self._usual(bands[1], held)
+        last = self._strips
+        if last is None or last.bands != bands or not last.suits(widths, origins):
+            self._strips = StripAccess(self.program, bands, widths, origins)
+        return self._strips
 
     def _width(self, band: int, recent: Table) -> float:
         lows, highs = (bound.astype(np.float64) for bound in self.program.bounds_of_band(recent, band))
@@ -220,13 +238,32 @@ class BandChoice(FixedChoice):
         widths = widths[np.isfinite(widths)]
         return float(np.median(widths)) if len(widths) else np.inf
 
+    def _usual(self, band: int, held: Table) -> float:
+        """A key that is neither small nor large."""
+        keys = self.program.key_of_band(spread_over(held), band).astype(np.float64)
+        keys = keys[np.isfinite(keys)]
+        return float(np.median(keys)) if len(keys) else 0.0
+
 
 Chooser = Callable[[int, Table, Workload], Choice]
 
 
-def share(access: BandAccess, held: Table, recent: Table) -> float:
-    """Which part of some tuples is a candidate of recent probes."""
-    keys = access.keys(held)
+def spread_over(held: Table) -> Table:
+    """SAMPLED_TUPLES of the tuples held, or fewer, from the oldest to the newest."""
+    step = max(1, -(-len(held["key_ok"]) // SAMPLED_TUPLES))
+    return {name: rows[::step] for name, rows in held.items()}
+
+
+def rise(keys: np.ndarray) -> bool:
+    """Whether nearly every key is at least the one before it."""
+    return bool(np.count_nonzero(keys[1:] >= keys[:-1]) >= 0.9 * (len(keys) - 1))
+
+
+def share(access: BandAccess, some: Table, recent: Table) -> tuple[float, float]:
+    """Which part of some tuples is a candidate of recent probes, and which part of the candidates comes right after
+    another one of the same probe."""
+    keys = access.keys(some)
     lows, highs, _ = access.program.intervals(recent, access.band)
-    candidates = np.count_nonzero((lows[:, None] <= keys) & (keys <= highs[:, None]))
-    return candidates / max(1, len(keys) * len(recent["probe_ok"]))
+    met = (lows[:, None] <= keys) & (keys <= highs[:, None])
+    candidates, together = int(met.sum()), int((met[:, 1:] & met[:, :-1]).sum())
+    return candidates / max(1, len(keys) * len(recent["probe_ok"])), together / max(1, candidates)

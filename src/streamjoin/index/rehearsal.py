@@ -13,7 +13,7 @@ from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.codegen.programs import Table, WindowProgram, new_cursor
 from streamjoin.index.access import Access
-from streamjoin.index.bisort import BISortSubwindow
+from streamjoin.index.bisort import BISortSubwindow, Merging
 from streamjoin.index.chooser import Structure
 from streamjoin.index.protocol import Subwindow
 from streamjoin.kernels.check import band_check
@@ -93,6 +93,9 @@ def rehearse_structure(make: Structure, dtype: np.dtype) -> None:
         predecessor = subwindow
     if isinstance(predecessor, BISortSubwindow):
         rises(keys)  # asked of probes into arrays that no cache holds
+        merging = Merging(predecessor, predecessor, TUPLES)
+        merging.advance(2 * TUPLES)
+        merging.finished()
 
 
 def probe_some(subwindow: Subwindow, keys: np.ndarray) -> None:

@@ -6,6 +6,8 @@ on average, and memory stays within a constant factor of the live rows.
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,14 +15,27 @@ import numpy as np
 from streamjoin.index.protocol import Tuples
 
 SMALLEST = 1024  # rows of capacity below which memory is not given back
+LARGE = 1 << 22  # bytes of a column from which it has pages of its own
+
+
+def room_for(rows: int, like: np.ndarray) -> tuple[np.ndarray, mmap.mmap | None]:
+    """Uninitialised rows of the same kind; if they are many, the memory of their own that they lie in."""
+    shape = (rows, *like.shape[1:])
+    size = rows * like.itemsize * math.prod(like.shape[1:])
+    if size < LARGE or not hasattr(mmap, "MADV_DONTNEED"):
+        return np.empty(shape, like.dtype), None
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, like.dtype).reshape(shape), memory
 
 
 class SlidingColumns:
-    """Aligned arrays, by name, of which rows `begin` to `end` are live."""
+    """Aligned arrays, by name, of which rows `begin` to `end` are live. Rows before `kept` have no memory any more."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, np.ndarray] = {}
-        self._begin = self._end = self._capacity = 0
+        self._memory: dict[str, mmap.mmap | None] = {}
+        self._begin = self._end = self._capacity = self._kept = 0
 
     def __len__(self) -> int:
         return self._end - self._begin
@@ -35,7 +50,10 @@ class SlidingColumns:
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in self._arrays.values())
+        """What was asked for, less what was given back; of large columns, what was ever used."""
+        used = slice(self._kept, self._end)
+        columns = list(self._arrays.items())  # other threads may ask meanwhile
+        return sum(a.nbytes if self._memory.get(name) is None else a[used].nbytes for name, a in columns)
 
     def append(self, rows: Mapping[str, np.ndarray]) -> None:
         """Add rows at the end; O(rows) amortised."""
@@ -58,26 +76,44 @@ class SlidingColumns:
         if self._capacity > SMALLEST and len(self) < self._capacity // 8:
             self._move(max(SMALLEST, 2 * len(self)))
 
+    def forget_dropped(self) -> None:
+        """Give the memory of dropped rows back, as far as they fill pages of large columns: what `live` or a column
+        showed of them is not valid any more."""
+        self._give_back(self._kept, self._begin)
+        self._kept = self._begin
+
     def _reserve(self, rows: Mapping[str, np.ndarray], count: int) -> None:
         for name, values in rows.items():
             if name not in self._arrays:
-                self._arrays[name] = np.empty((self._capacity, *values.shape[1:]), values.dtype)
+                self._arrays[name], self._memory[name] = room_for(self._capacity, values)
         needed = len(self) + count
         if self._end + count <= self._capacity:
             return
         if needed <= self._capacity // 2:  # at least as many rows came since the last move as are moved now
+            size, end = len(self), self._end
             for name in self._arrays:
-                self._arrays[name][: len(self)] = self[name]
-            self._begin, self._end = 0, len(self)
+                self._arrays[name][:size] = self[name]
+            self._begin, self._end, self._kept = 0, size, 0
+            self._give_back(size, end)
         else:
             self._move(max(SMALLEST, 2 * needed))
 
     def _move(self, capacity: int) -> None:
         for name, array in self._arrays.items():
-            moved = np.empty((capacity, *array.shape[1:]), array.dtype)
+            moved, memory = room_for(capacity, array)
             moved[: len(self)] = self[name]
-            self._arrays[name] = moved
-        self._begin, self._end, self._capacity = 0, len(self), capacity
+            self._arrays[name], self._memory[name] = moved, memory
+        self._begin, self._end, self._capacity, self._kept = 0, len(self), capacity, 0
+
+    def _give_back(self, first: int, last: int) -> None:
+        """Let the system have the whole pages of rows that nobody will read before they are written again."""
+        for name, memory in self._memory.items():
+            if memory is not None:
+                width = self._arrays[name].strides[0]
+                start = -(-first * width // mmap.PAGESIZE) * mmap.PAGESIZE
+                size = last * width // mmap.PAGESIZE * mmap.PAGESIZE - start
+                if size > 0:
+                    memory.madvise(mmap.MADV_DONTNEED, start, size)
 
 
 class TupleColumns(SlidingColumns):

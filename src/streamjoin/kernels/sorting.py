@@ -122,6 +122,44 @@ def merge(keys, slots, index, count, new_keys, new_slots, new_count, highest):
 
 
 @jit
+def merge_some(
+    keys, slots, count, later_keys, later_slots, later_count, shift, at, many, out_keys, out_slots
+):
+    """Merge up to `many` more tuples of two runs into a third array; what is done of each is in `at`, and kept there.
+
+    Slots of the later run are raised by `shift`, and come after those of the same key. Cost: O(many).
+    """
+    key, slot, later_key, later_slot = (
+        pointer(keys),
+        pointer(slots),
+        pointer(later_keys),
+        pointer(later_slots),
+    )
+    out_key, out_slot, i, j = pointer(out_keys), pointer(out_slots), at[0], at[1]
+    end = min(i + j + many, count + later_count)
+    while i < count and j < later_count and i + j < end:
+        earlier = key[i] <= later_key[j]
+        out_key[i + j] = key[i] if earlier else later_key[j]
+        out_slot[i + j] = slot[i] if earlier else later_slot[j] + np.int32(shift)
+        i, j = i + np.int64(earlier), j + np.int64(not earlier)
+    while i < count and i + j < end:
+        out_key[i + j] = key[i]
+        out_slot[i + j] = slot[i]
+        i += 1
+    while j < later_count and i + j < end:
+        out_key[i + j] = later_key[j]
+        out_slot[i + j] = later_slot[j] + np.int32(shift)
+        j += 1
+    at[0], at[1] = i, j
+
+
+@jit
+def close_run(keys, index, count, highest):
+    """Pad a run whose keys were written from outside, and make its index. O(count / FANOUT)."""
+    finish_run(pointer(keys), np.int64(0), np.int64(count), np.int64(0), pointer(index), highest)
+
+
+@jit
 def merge_short(keys, slots, index, count, new_keys, new_slots, highest):
     """As `merge`, for up to SHORT tuples in any order, of which those with a NaN key are left out."""
     key = pointer(keys)

@@ -1,60 +1,56 @@
-"""Strips of a plane: a pair of keys as one number, so that a rectangle is an interval of numbers in each strip it
-touches.
+"""Two keys as one: the first cut into strips, the second in order within each.
 
-The strip of the first key and the step of the second within it are floor(key / width), kept within 32 bits: functions
-that never fall, so a key between two bounds lies in a strip between theirs, whatever the rounding. Numbers are ordered
-by strip, then by step.
+A key's number is floor((key - origin) / width), held within 32 bits: a function that never falls, so a key between
+two bounds has a number between theirs, whatever the rounding. A *place* has the number of the first key above that of
+the second. So what a probe's rectangle matches lies, in each strip that it touches, between two places, and all of it
+between the first of them and the last.
 """
 
 import numpy as np
 
 from streamjoin.kernels.jit import inner, jit
 
-LARGEST_STRIP, LARGEST_STEP = 2.0**30, 2.0**31 - 1
-STEPS = 1 << 32  # of a strip
-MIDDLE = 1 << 31  # the step of the key 0
+LEAST, MOST = -(2.0**31), 2.0**31 - 1
+FEW_STRIPS = 16  # a probe that touches more asks for one interval over all of them
 
 
 @inner
-def part(key, width, largest):
-    return np.int64(min(max(np.floor(np.float64(key) / width), -largest), largest))
+def number_of(key, origin, width):
+    """NaN gets some number: it matches nothing anyway."""
+    quotient = np.floor((np.float64(key) - origin) / width)
+    return np.int64(min(max(quotient if quotient == quotient else 0.0, LEAST), MOST))
 
 
 @inner
-def number(strip, step):
-    return strip * STEPS + step + MIDDLE
+def place(strip, number):
+    return (strip << 32) + number - np.int64(LEAST)
 
 
 @jit
-def numbers_of(x_keys, y_keys, x_width, y_width, out):
-    """Fill `out` with the number of each tuple. A NaN gets some number: it matches nothing anyway."""
+def places_of(x_keys, y_keys, x_origin, x_width, y_origin, y_width, out):
+    """Fill `out` with the place of each tuple."""
     for i in range(len(out)):
-        x, y = x_keys[i], y_keys[i]
-        strip = part(x if x == x else 0, x_width, LARGEST_STRIP)
-        out[i] = number(strip, part(y if y == y else 0, y_width, LARGEST_STEP))
+        out[i] = place(number_of(x_keys[i], x_origin, x_width), number_of(y_keys[i], y_origin, y_width))
 
 
 @jit
-def strip_counts(x_lows, x_highs, y_lows, y_highs, x_width, out):
-    """Fill `out` with how many strips each rectangle touches; 0 for an empty one."""
-    for i in range(len(out)):
-        out[i] = 0
-        if x_lows[i] <= x_highs[i] and y_lows[i] <= y_highs[i]:
-            out[i] = part(x_highs[i], x_width, LARGEST_STRIP) - part(x_lows[i], x_width, LARGEST_STRIP) + 1
+def intervals_of(x_lows, x_highs, y_lows, y_highs, x_origin, x_width, y_origin, y_width, lows, highs, asking):
+    """Fill in the intervals of places that rectangles ask for, with the probe that asks for each; how many there are.
+    Those of a probe do not meet, and an empty rectangle asks for none.
 
-
-@jit
-def touched(x_lows, x_highs, y_lows, y_highs, x_width, y_width, counts, most, out_probe, out_low, out_high):
-    """The intervals of numbers that rectangles of 1 to `most` strips cover, as (probe, low, high). The caller made
-    `counts` by `strip_counts` and sized the output by them; returns how many there are."""
-    filled = 0
-    for i in range(len(counts)):
-        if counts[i] > most:
+    Writes no more than there is room for; if that is too little, the caller makes room and begins again.
+    """
+    count, room = 0, len(lows)
+    for i in range(len(x_lows)):
+        if not (x_lows[i] <= x_highs[i] and y_lows[i] <= y_highs[i]):
             continue
-        first = part(x_lows[i], x_width, LARGEST_STRIP) if counts[i] else 0
-        for strip in range(first, first + counts[i]):
-            out_probe[filled] = i
-            out_low[filled] = number(strip, part(y_lows[i], y_width, LARGEST_STEP))
-            out_high[filled] = number(strip, part(y_highs[i], y_width, LARGEST_STEP))
-            filled += 1
-    return filled
+        first, last = number_of(x_lows[i], x_origin, x_width), number_of(x_highs[i], x_origin, x_width)
+        low, high = number_of(y_lows[i], y_origin, y_width), number_of(y_highs[i], y_origin, y_width)
+        many = last - first + 1 if last - first < FEW_STRIPS else 1
+        if count + many <= room:
+            for number in range(many):
+                lows[count + number] = place(first + number, low)
+                highs[count + number] = place(last if many == 1 else first + number, high)
+                asking[count + number] = i
+        count += many
+    return count

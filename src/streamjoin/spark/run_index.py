@@ -11,20 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin.index.access import Access, GridAccess
+from streamjoin.index.access import Access
 from streamjoin.index.adaptive import AdaptiveWindow
-from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chain import ChainWindow
-from streamjoin.index.chooser import SAMPLED_BATCHES, Choice, FixedChoice, Workload, share
+from streamjoin.index.chooser import SAMPLED_BATCHES, Choice, FixedChoice, Workload
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.index.scan import ScanWindow
-from streamjoin.index.strips import StripAccess, strip_widths
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.planner import Plan, make_window
 
 ONE_SOURCE = np.zeros(1, np.int32)  # the ranks of a single source
 INDEXED_ROWS, INDEXED_PROBES = 4_096, 256  # fewer are scanned sooner than indexed
-SAMPLED_ROWS = 1_024
 
 Questions = dict[Access, Any]  # what the probes of one round ask, for all runs with the same access
 
@@ -39,31 +36,13 @@ class RunIndexer:
         if isinstance(window, (AdaptiveWindow, ChainWindow)):
             assert isinstance(window.choose, FixedChoice)
             self._choose = window.choose
-        self._strips: dict[tuple[tuple[int, int], tuple[float, float]], StripAccess] = {}
 
     def index(self, tuples: Tuples, probes: Tuples) -> RunIndex | ScannedRun:
         """An index for probes like these; a scan where that is planned, or cheaper."""
         few = len(tuples) < INDEXED_ROWS or len(probes) < INDEXED_PROBES
         if self._choose is None or (self.plan.adaptive and few):
             return ScannedRun(self.plan, self.side, tuples)
-        workload = workload_of(probes)
-        choice = self._choose(len(tuples), tuples.stored, workload)
-        if isinstance(choice.access, GridAccess):
-            choice = self._with_strips(choice.access, tuples, workload)
-        return RunIndex(choice, tuples)
-
-    def _with_strips(self, grid: GridAccess, tuples: Tuples, workload: Workload) -> Choice:
-        """Strips over the bands of a grid: a grid takes tuples as they come, but these are all here to be sorted."""
-        assert self._choose is not None
-        step = -(-len(tuples) // SAMPLED_ROWS)
-        spread = {name: array[::step] for name, array in tuples.stored.items()}
-        recent, found = workload.sample(), float(len(tuples))
-        for access in self._choose.accesses:
-            if access.band in grid.bands and recent is not None:
-                found *= share(access, spread, recent)
-        kind = grid.bands, strip_widths(grid.widths, found)
-        strips = self._strips.setdefault(kind, StripAccess(grid.program, *kind))
-        return Choice("bisort", BISortSubwindow, strips, "two bands")
+        return RunIndex(self._choose(len(tuples), tuples.stored, workload_of(probes)), tuples)
 
 
 def workload_of(probes: Tuples) -> Workload:
