@@ -5,9 +5,8 @@ R(x int32, y float32) and S(a int32, b float32) meet where both keys differ by 1
   tuples a second and side find 60,000 results a second, 225,234 would find 380 million.
 - `one match`: the domain grows with the window, so that a tuple finds one partner on average at every rate.
 
-Rates rise until one is not kept, or memory ends. The series `auto, large subwindows` allows subwindows of 32M tuples: a
-probe asks every subwindow of the window, which is nearly all it costs. BAND_2D_PARTS=papers,... measures a part, and
-keeps the stored rows of the others.
+Rates rise until one is not kept, or memory ends. BAND_2D_PARTS=papers,... measures a part, and keeps the stored rows of
+the others.
 
 The figure of 225,234 tuples a second (Roy, Teubner & Gemulla 2014, Table 2) is not of this predicate: it is of 40 cores
 and a hash index, for which the predicate was changed; how many results it had is not told. PanJoin's figures are
@@ -20,40 +19,24 @@ import gc
 import json
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import psutil
 from benchmarks.full_windows import WINDOW_SECONDS, FullWindows, sustained
 from benchmarks.harness import RESULTS, git
 
-from streamjoin.index import chain
-
 PREDICATE = "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10"
 MATCHING = 21 * 20  # of the domain's square, where x is a whole number and y is not
-LARGE_SUBWINDOW = 1 << 25
-BYTES_PER_TUPLE = 90  # more than was ever measured; decides what memory allows
+BYTES_PER_TUPLE = 64  # more than was ever measured; decides what memory allows
 SECONDS = 0.5  # of a run
 WORKERS = 2
 PAPER_RATE = 225_234
 # Domain, index, and rates.
 PARTS: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "scan": ("papers", "scan", (2000, 4000, 6000)),
-    "papers": ("papers", "auto", (5000, 10_000, 20_000, 40_000)),
-    "one match": ("one match", "auto", (10_000, 20_000, 50_000, 100_000)),
-    "large": ("one match", "auto, large subwindows", (50_000, 110_000)),
+    "papers": ("papers", "auto", (10_000, 20_000, 30_000, 40_000)),
+    "one match": ("one match", "auto", (50_000, 160_000)),
 }
-
-
-@contextmanager
-def subwindows_of(largest: int) -> Iterator[None]:
-    """Let subwindows get so large."""
-    usual, chain.LARGEST = chain.LARGEST, largest
-    try:
-        yield
-    finally:
-        chain.LARGEST = usual
 
 
 def domain_of(name: str, rate: int) -> int:
@@ -66,12 +49,9 @@ def part_rows(part: str, quick: bool) -> list[dict[str, Any]]:
     for rate in (rate // 10 for rate in rates) if quick else rates:
         if 2 * WINDOW_SECONDS * rate * BYTES_PER_TUPLE > psutil.virtual_memory().available:
             break
-        with subwindows_of(LARGE_SUBWINDOW if "large" in index else chain.LARGEST):
-            windows = FullWindows(
-                PREDICATE, rate, domain_of(domain, rate), index.partition(",")[0], WORKERS, SECONDS
-            )
-            commit = git("rev-parse", "HEAD")  # parts may come from several runs
-            rows.append({"part": part, "keys": domain, "index": index, **windows.measured, "commit": commit})
+        windows = FullWindows(PREDICATE, rate, domain_of(domain, rate), index, WORKERS, SECONDS)
+        commit = git("rev-parse", "HEAD")  # parts may come from several runs
+        rows.append({"part": part, "keys": domain, "index": index, **windows.measured, "commit": commit})
         del windows
         gc.collect()
         if rows[-1]["capacity"] < rate:
