@@ -225,6 +225,12 @@ def test_explain_says_when_a_window_is_indexed_and_how():
     assert "scanned up to" not in sj.explain(spec_of("x = a"), index="hash")
 
 
+def test_alternatives_of_equalities_are_called_equalities():
+    text = sj.explain(spec_of("x = a OR x = b"))
+    assert "equality: left.x = right.a OR left.x = right.b" in text
+    assert "interval: left.x BETWEEN" in sj.explain(spec_of("x BETWEEN a AND b OR x = w"))
+
+
 def push(join: sj.Join, at: int, count: int) -> None:
     ts = np.arange(at, at + count)
     keys = (ts * 7919 % 100_003).astype(np.int32)

@@ -130,8 +130,10 @@ class AdaptiveWindow:
 def comparison(program: WindowProgram) -> tuple[float, float]:
     """What meeting a tuple costs a scan for each probe, where the widest band decides how many it meets at once, and
     once for all of them, when its keys are loaded."""
-    sizes = [int(band.dtype[1:]) / 4 for clause in program.shapes for band in clause]
-    return 0.75 * max(sizes) + 0.25 * sum(sizes), sum(sizes)
+    bands = [band for clause in program.shapes for band in clause]
+    sizes = [int(band.dtype[1:]) / 4 for band in bands]
+    keys = {band.key: size for band, size in zip(bands, sizes, strict=True)}
+    return 0.75 * max(sizes) + 0.25 * sum(sizes), sum(keys.values())
 
 
 def scanned_up_to(program: WindowProgram, batch: int) -> int:

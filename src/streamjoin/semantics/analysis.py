@@ -102,7 +102,7 @@ def describe_path(path: AccessPath) -> list[str]:
     """What a predicate offers to one window."""
     lines = []
     for clause in path.clauses:
-        sort = "equality" if clause.is_equality else "interval"
+        sort = "equality" if all(band.is_equality for band in clause.bands) else "interval"
         lines.append(f"{sort}: {' OR '.join(_band_text(band) for band in clause.bands)}")
     return [*lines, f"residual: {'none' if path.residual is None else to_sql(path.residual)}"]
 
