@@ -2,11 +2,11 @@
 Roy et al. (2014), figures 5 and 18 to 20, scaled down from 200 seconds to 4, beside the model of equation 8.
 
 The papers' 2-D band. Event times are the wall's: a batch is pushed when its last tuple is due, left and right in turns,
-and results are polled all the time. A result's latency counts from when its later tuple was due, so it contains the
-wait for its batch; `after push` does not. Batches are made before the clock starts.
+half a batch apart, and results are polled all the time. A result's latency counts from when its later tuple was due,
+so it contains the wait for its batch; `after push` does not. Batches are made before the clock starts.
 
 `full load` is a rate at which the same join, with the windows of that rate, takes batches about as fast as they can be
-pushed; half load is half of it. Handshake join runs at the rates of low-latency handshake join at half load. Rows
+pushed; half load is half of it. Handshake join runs at half load of low-latency handshake join, in batches of 64. Rows
 are means over half a second of wall time; the summary is of the time when the windows are full.
 """
 
@@ -29,6 +29,7 @@ BATCHES = (64, 4)
 WORKERS = (1, 2, 4)
 BUCKET = 0.5  # seconds
 FILL = 4096  # rows of a batch that only fills windows
+SIDES = ("left", "right")
 OURS, PLAIN = "low_latency_handshake", "handshake"
 
 
@@ -59,7 +60,7 @@ class Streams:
         for _ in range(count):
             micros = (self.at + np.arange(size)) * 1_000_000 // self.rate
             self.at += size
-            made.append((self._side(LEFT, micros), self._side(RIGHT, micros)))
+            made.append((self._side(LEFT, micros), self._side(RIGHT, micros + offset(self.rate, size))))
         return made
 
     def _side(self, schema: pa.Schema, micros: np.ndarray[Any, Any]) -> pa.RecordBatch:
@@ -68,6 +69,11 @@ class Streams:
         return pa.record_batch(
             [pa.array(micros, pa.timestamp("us")), pa.array(keys), pa.array(values)], schema=schema
         )
+
+
+def offset(rate: int, batch: int) -> int:
+    """How much later right batches are than left ones, in microseconds."""
+    return batch * 500_000 // rate
 
 
 def open_case(topology: str, windows: tuple[float, float], workers: int) -> sj.engine.Join:
@@ -107,18 +113,20 @@ def measure(case: Case, seconds: float) -> np.ndarray[Any, Any]:
     """A row for each result, in seconds: when it was polled, how long after its later tuple was due, and pushed."""
     period = case.batch / case.rate
     made = Streams(case.rate).batches(int(seconds / period) + 1, case.batch)
-    pushed, polled = np.zeros(len(made)), []
+    pushed, polled = np.zeros(2 * len(made)), []
     with open_case(case.topology, case.windows, case.workers) as join:
         push(join, *made[0])  # starts the threads
         gc.collect()
         gc.freeze()  # the batches are many objects
-        begin, number = time.perf_counter() - period + 1 / case.rate, 1
-        pushed[0] = begin
-        while number < len(made):
-            if time.perf_counter() - begin >= (number + 1) * period - 1 / case.rate:
+        begin, number = (
+            time.perf_counter() - 1.5 * period + 1 / case.rate,
+            2,
+        )  # left and right are counted in turns
+        pushed[:2] = begin
+        while number < 2 * len(made):
+            if time.perf_counter() - begin >= (number / 2 + 1) * period - 1 / case.rate:
                 pushed[number] = time.perf_counter()
-                for side, rows in zip(("left", "right"), made[number], strict=True):
-                    join.push(side, rows)
+                join.push(SIDES[number % 2], made[number // 2][number % 2])
                 number += 1
             else:
                 time.sleep(5e-5)
@@ -135,8 +143,10 @@ def measure(case: Case, seconds: float) -> np.ndarray[Any, Any]:
 def latencies(
     when: float, out: pa.RecordBatch, begin: float, pushed: np.ndarray[Any, Any], case: Case
 ) -> np.ndarray[Any, Any]:
-    later = np.maximum(*(out[name].cast("int64").to_numpy() for name in ("ts", "ts_right")))
-    number = (later * case.rate + 999_999) // 1_000_000 // case.batch
+    left, right = (out[name].cast("int64").to_numpy() for name in ("ts", "ts_right"))
+    later, is_right = np.maximum(left, right), right > left
+    micros = later - np.where(is_right, offset(case.rate, case.batch), 0)
+    number = 2 * ((micros * case.rate + 999_999) // 1_000_000 // case.batch) + is_right
     return np.column_stack(
         [np.full(len(later), when - begin), when - begin - later / 1e6, when - pushed[number]]
     )
@@ -177,7 +187,8 @@ def cases(scale: float, cores: int) -> list[Case]:
             full = full_load(OURS, windows, batch, cores)
             chosen.append(Case(OURS, windows, batch, "half", cores, full // 2))
             chosen.append(Case(OURS, windows, batch, "full", cores, full))
-            chosen.append(Case(PLAIN, windows, batch, "half", cores, full // 2))
+            if batch == BATCHES[0]:
+                chosen.append(Case(PLAIN, windows, batch, "half", cores, full // 2))
             if windows[0] == windows[1]:
                 others = [workers for workers in WORKERS if workers != cores]
                 chosen += [Case(OURS, windows, batch, "half", workers, full // 2) for workers in others]
