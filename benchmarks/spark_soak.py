@@ -125,7 +125,7 @@ def growth(rows: list[dict[str, Any]], column: str) -> float:
 
 def run(quick: bool) -> dict[str, Any]:
     """Rows: the samples. Summary: growth of each, whether all are flat, and the medians."""
-    seconds, warm = (60.0, 20.0) if quick else (SECONDS, WARM)
+    seconds, warm = (100.0, 40.0) if quick else (SECONDS, WARM)
     folder = Path(tempfile.mkdtemp(prefix="soak"))
     os.environ["STREAMJOIN_SPARK_CACHE_DIR"] = str(folder / "cache")
     session = open_session("local[2]", 2, **{"spark.driver.memory": "2g"})
