@@ -61,8 +61,12 @@ class Content:
     @property
     def tuples(self) -> Tuples:
         """The same rows, to probe with as well."""
-        probing = self.task.prepare_probing(self.batch, self.side)
-        return replace(self.stored, probing=probing)
+        return self.probes(0, len(self))
+
+    def probes(self, low: int, high: int) -> Tuples:
+        """Some of the rows, to probe with; O(high - low) once there is an index."""
+        probing = self.task.prepare_probing(self.batch.slice(low, high - low), self.side)
+        return replace(self.stored.pick(slice(low, high)), probing=probing)
 
     def expect(self, probes: Tuples) -> None:
         """Make an index over all rows for probes like these, unless there is one for about as many."""
@@ -112,7 +116,7 @@ class Contents:
         for start, content in zip(self.starts, self.contents, strict=True):
             low, high = (int(content.ts.searchsorted(ts, "right")) for ts in (after, until))
             if low < high:
-                part = content.tuples.pick(slice(low, high))
+                part = content.probes(low, high)
                 parts.append((with_ids(part, start + part.id), tie_of(content)[low:high]))
         if not parts:
             return None
