@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from handshake_runs import (
+    BAND,
     EQUAL,
     ORDERS,
     TOPOLOGIES,
@@ -37,7 +38,6 @@ from strategies import arrivals, numbered, pairs_of, push_all, specs
 from streamjoin.runtime.simulator import Simulator, from_bytes, from_seed
 
 both = pytest.mark.parametrize("topology", list(TOPOLOGIES))
-BAND = "left.x BETWEEN right.x - 1 AND right.x + 1"
 
 
 @both

@@ -28,6 +28,7 @@ from streamjoin.topologies.low_latency_handshake import (
     Acknowledgement,
     Expedition,
     ExpeditionEnd,
+    KeyedNode,
     LowLatencyNode,
     resting,
 )
@@ -336,6 +337,39 @@ def test_without_a_part_of_the_protocol_results_are_wrong(node):
     def search() -> None:
         for seed in range(300):
             check_interleaving(TOPOLOGY, seed, node, index="scan")
+
+    with pytest.raises(AssertionError):
+        search()
+
+
+# ---- homes by key
+
+
+def test_tuples_of_one_key_have_one_home_and_only_its_index_is_asked():
+    rows = pa.table({"ts": [0] * 60, "x": [n % 6 for n in range(60)], "n": range(60)}, schema=SCHEMA)
+    spec, simulator = spec_of(sj.TimeWindow(1)), Simulator(from_seed(5))
+    options: dict[str, Any] = {"index": "hash", "workers": 3, "batch": 7, "max_results": 5000}
+    with open_with(TOPOLOGY, spec, executor=simulator, **options) as join:
+        join.push("left", rows)
+        join.push("right", rows)
+        while simulator.run(1):
+            pass
+        homes: dict[int, int] = {}
+        for node in join._topology.nodes:
+            keys = [set(rows["x"].take(node.windows[s]["id"]).to_pylist()) for s in SIDES]
+            assert keys[0] == keys[1]
+            homes |= dict.fromkeys(keys[0], node.number)
+        assert sorted(homes) == list(range(6)) and len(set(homes.values())) > 1
+        assert sum(join.stats().worker_comparisons) == 600  # candidates: no node finds what another has
+        assert sorted(numbers([join.finish()])) == sorted(numbers([sj.oracle.join(rows, rows, spec)]))
+
+
+def test_pairs_are_lost_if_homes_do_not_follow_from_the_key():
+    """A chain that is given its nodes deals homes in turns."""
+
+    def search() -> None:
+        for seed in range(300):
+            check_interleaving(TOPOLOGY, seed, KeyedNode)
 
     with pytest.raises(AssertionError):
         search()

@@ -18,6 +18,9 @@ node that forwarded it, while it is fresh, until the next node has taken it. A l
 expedition*, and hidden from right tuples, until the tuple has reached the right end: `_in_expedition` lies behind the
 window, and the expedition's end moves the boundary between them, the paper's pointer.
 
+Where an index serves an equality, homes follow from its key (`KeyedNode`): the tuples of a pair then have the same
+home, and meet nowhere else. Where windows are scanned, nodes are compiled (`scanning_node.py`).
+
 Assumed: channels are FIFO, a node handles one message at a time, and stamps decide who is in whose window, so
 that expiry only frees memory and may come late.
 """
@@ -33,6 +36,10 @@ from typing import Any
 
 import numpy as np
 
+from streamjoin.codegen.programs import COMPOSITE, WindowProgram, combined
+from streamjoin.index.adaptive import AdaptiveWindow
+from streamjoin.index.chain import ChainWindow
+from streamjoin.index.chooser import FixedChoice
 from streamjoin.index.protocol import Tuples, WindowIndex
 from streamjoin.index.scan import ScanWindow
 from streamjoin.semantics.spec import SIDES
@@ -157,11 +164,29 @@ class LowLatencyNode(ChainNode):
         self._forwarded.clear()
 
 
+class KeyedNode(LowLatencyNode):
+    """A node for homes by key. Both tuples of a pair pass their one home, and whichever comes second finds the other
+    there: no copies, acknowledgements or expeditions are needed, and a probe asks one index of all."""
+
+    def _meet_at_home(self, arrival: Expedition) -> Iterator[None]:
+        self.pass_on(arrival)
+        at_home = np.flatnonzero(arrival.home == self.number)
+        if len(at_home):
+            own = arrival.tuples.pick(at_home)
+            yield from self.match(self.windows[OTHER[arrival.side]], arrival.side, own)
+            self.windows[arrival.side].insert(resting(own, np.arange(len(own))), ONE_SOURCE)
+
+    _receive_left = _receive_right = _meet_at_home
+
+
 class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
-    """The topology. Home nodes come in turns, so that all nodes hold and compare the same."""
+    """The topology. Home nodes come in turns, so that all nodes hold and compare the same, or by an index's key."""
 
     def __init__(self, *given: Any, credit: int = CREDIT, **options: Any):
         self._credit = credit
+        self._key: tuple[WindowProgram, int] | None = (
+            None  # the left window's, and the band that homes follow from
+        )
         super().__init__(*given, **options)
         self._first_home = dict.fromkeys(SIDES, 0)
         self._stored: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # done, but for expiry
@@ -174,9 +199,11 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
 
     def make_nodes(self, shared: Shared) -> list[LowLatencyNode | ScanningNode]:
         """Compiled nodes where windows are scanned and the scan decides."""
-        windows = map(shared.make_window, SIDES)
+        windows = [shared.make_window(side) for side in SIDES]
         if any(shared.residuals.values()) or not all(isinstance(window, ScanWindow) for window in windows):
-            return [LowLatencyNode(number, shared) for number in range(shared.count)]
+            self._key = equality_of(windows[0])
+            kind = LowLatencyNode if self._key is None else KeyedNode
+            return [kind(number, shared) for number in range(shared.count)]
         stages = [Stage(self._credit, self._batch) for _ in SIDES]
         waiting = 2 * (MOST_ON_WAY + self._credit + 1)
         return [ScanningNode(number, shared, stages, waiting) for number in range(shared.count)]
@@ -188,9 +215,20 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
         return super().lets_progress_in(side) and self._numbers[side] - self._marks[side] < MOST_ON_WAY
 
     def make_arrival(self, side: str, number: int, expired: int, tuples: Tuples) -> Arrival:
-        turns = self._first_home[side] + np.arange(len(tuples))
-        self._first_home[side] = int(turns[-1] + 1) % self.workers
-        return Expedition(side, number, expired, tuples, turns % self.workers)
+        return Expedition(side, number, expired, tuples, self._homes(side, tuples) % self.workers)
+
+    def _homes(self, side: str, tuples: Tuples) -> np.ndarray:
+        """A number for each tuple, which tells its home."""
+        if self._key is None:
+            turns = self._first_home[side] + np.arange(len(tuples))
+            self._first_home[side] = int(turns[-1] + 1) % self.workers
+            return turns
+        program, band = self._key
+        if side == "left":
+            keys = program.key_of_band(tuples.stored, band)
+        else:
+            keys, _ = program.bounds_of_band(tuples.probing, band)
+        return combined([keys]) >> 32  # other bits than those that choose the place in an index
 
     def in_chain(self, side: str) -> Iterable[Sent]:
         return chain(self._stored[side], self._sent[side])
@@ -220,6 +258,20 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
         super().clear()
         for stored in self._stored.values():
             stored.clear()
+
+
+def equality_of(window: WindowIndex) -> tuple[WindowProgram, int] | None:
+    """The program of an indexed window and a band of it that is an equality by itself, if there is one."""
+    if not isinstance(window, (ChainWindow, AdaptiveWindow)) or not isinstance(window.choose, FixedChoice):
+        return None
+    program = window.choose.program
+    alone = [
+        band for band in program.indexable(True) if band == COMPOSITE or len(program.bands_beside(band)) == 1
+    ]
+    if not alone:
+        return None
+    combined([np.empty(0, program.band_dtype(alone[0]))])  # compiled now, not when tuples come
+    return program, alone[0]
 
 
 def resting(tuples: Tuples, rows: np.ndarray) -> Tuples:
