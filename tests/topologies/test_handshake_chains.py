@@ -36,6 +36,7 @@ from handshake_runs import (
 )
 from strategies import arrivals, numbered, pairs_of, push_all, specs
 from streamjoin.runtime.simulator import Simulator, from_bytes, from_seed
+from streamjoin.topologies.protocol import Spread
 
 both = pytest.mark.parametrize("topology", list(TOPOLOGIES))
 
@@ -334,6 +335,23 @@ def test_a_join_that_nobody_uses_stops_its_threads(topology):
     gc.collect()
     assert gone() is None
     assert threading.active_count() == before
+
+
+def test_a_window_that_gets_its_first_columns_while_it_is_measured_is_measured_again():
+    class Growing:
+        def __init__(self) -> None:
+            self.columns = {"ts": np.zeros(2)}
+
+        @property
+        def nbytes(self) -> int:
+            total = 0
+            for column in self.columns.values():
+                self.columns.setdefault("id", np.zeros(3))
+                total += column.nbytes
+            return total
+
+    growing: Any = Growing()
+    assert Spread([growing]).nbytes == 40
 
 
 @both

@@ -57,7 +57,7 @@ class WindowSize(Protocol):
 
 
 class Spread:
-    """A window whose parts lie on several workers."""
+    """A window whose parts lie on several workers, which may change them while their sizes are asked."""
 
     def __init__(self, parts: Sequence[WindowIndex]):
         self._parts = parts
@@ -67,7 +67,12 @@ class Spread:
 
     @property
     def nbytes(self) -> int:
-        return sum(part.nbytes for part in self._parts)
+        """Workers go on meanwhile: where one adds its first columns while they are counted, they are counted again."""
+        while True:
+            try:
+                return sum(part.nbytes for part in self._parts)
+            except RuntimeError:  # of a dictionary that has changed
+                continue
 
 
 def must_settle(spec: JoinSpec, order: str) -> bool:
