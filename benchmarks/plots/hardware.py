@@ -120,8 +120,17 @@ def bisort(rows: list[Row], canvas: Any) -> None:
     canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
 
 
+def lanes(rows: list[Row], canvas: Any) -> None:
+    axes = canvas.subplots()
+    named = [{**row, "what": f"{row['lanes']} lane{'s' * (row['lanes'] > 1)}"} for row in rows]
+    lines(axes, named, "what", "match_rate", "input_mtps")
+    axes.set(xlabel="match rate", ylabel="input, M tuples/s at 100 MHz", xscale="log", yscale="log")
+    axes.legend()
+
+
 FIGURES: dict[str, Callable[[list[Row], Any], None]] = {
     "hardware_throughput": throughput,
+    "hardware_lanes": lanes,
     "hardware_clock": clock,
     "hardware_resources": resources,
     "hardware_latency": latency,
@@ -170,6 +179,19 @@ def throughput_tables(result: Row) -> str:
     taken = table(title, rows, "match_rate", "circuit", "input_mtps", note)
     given = table("Output throughput, M results/s (Figure 12)", rows, "match_rate", "circuit", "output_mrps")
     return f"{taken}\n{given}"
+
+
+def lane_tables(result: Row) -> str:
+    rows = [{**row, "what": f"{row['lanes']} lane{'s' * (row['lanes'] > 1)}"} for row in result["rows"]]
+    bitmaps = [
+        {**row, "what": "results a bitmap", "input_mtps": row["results_a_bitmap"]}
+        for row in rows
+        if row["lanes"] == rows[0]["lanes"]
+    ]
+    title = "Input throughput by lanes, M tuples/s at 100 MHz, 16 cores; results that a bitmap would hold"
+    cells = [f"{name.split('_')[1]}: {count:,}" for name, count in result["summary"].items()]
+    note = f"Lookup tables on a Virtex-6 by lanes: {'; '.join(cells)}."
+    return table(title, rows + bitmaps, "match_rate", "what", "input_mtps", note)
 
 
 def clock_tables(result: Row) -> str:
@@ -266,6 +288,7 @@ def bisort_tables(result: Row) -> str:
 
 TABLES: dict[str, Callable[[Row], str]] = {
     "hardware_throughput": throughput_tables,
+    "hardware_lanes": lane_tables,
     "hardware_clock": clock_tables,
     "hardware_resources": resource_tables,
     "hardware_latency": latency_tables,

@@ -1,0 +1,56 @@
+"""What a wider output brings where the output is the limit: 1 to 8 lanes, and bitmaps instead of results.
+
+16 cores of the low-latency circuit with windows of 128 tuples, match rates from 10 % on; as in hardware_throughput,
+1,024 tuples a stream are offered as fast as they are taken, in exact cycles. Bitmaps are counted, not built: the
+records that would leave if a core answered a tuple with one bitmap of its segment instead of a result for each
+partner. Results a bitmap are thus the most that bitmaps can bring where the output port is the limit.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from streamjoin.hardware.designs import DESIGNS
+from streamjoin.hardware.implementation import synthesise
+from streamjoin.hardware.simulate import Run, Simulator, Stream
+
+SEED = 20110612
+CORES, TUPLES, MHZ = 16, 1024, 100
+KEYS = (10, 5, 4, 2, 1)
+LANES = (1, 2, 4, 8)
+
+
+def bitmap_records(run: Run) -> int:
+    """Pairs of a tuple and a core in which it finds a partner: a pair is found in the home of its earlier tuple."""
+    place = {item: at for at, item in enumerate(run.accepted)}
+    found = set()
+    for _, l, _, r in run.results:
+        earlier, later = sorted((("left", l), ("right", r)), key=lambda item: place[item])
+        found.add((later, earlier[1] % CORES))
+    return len(found)
+
+
+def measure(simulator: Simulator, keys: int) -> dict[str, Any]:
+    dice = random.Random(f"{SEED} {keys}")
+    left, right = (Stream([dice.randrange(keys) for _ in range(TUPLES)], range(TUPLES)) for _ in range(2))
+    run = simulator.run(left, right)
+    return {
+        "lanes": simulator.parameters.lanes,
+        "match_rate": 1 / keys,
+        "cycles": run.cycles,
+        "input_mtps": 2 * TUPLES / run.cycles * MHZ,
+        "output_mrps": len(run.results) / run.cycles * MHZ,
+        "results_a_bitmap": len(run.results) / bitmap_records(run),
+    }
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: lanes x match rate. Summary: the lookup tables of each, on a Virtex-6."""
+    design, rows, luts = DESIGNS["low-latency"], [], {}
+    for lanes in LANES[:1] if quick else LANES:
+        p = design.parameters(cores=CORES, lanes=lanes)
+        simulator = Simulator(design.build(p))
+        rows += [measure(simulator, keys) for keys in KEYS]
+        luts[f"luts_{lanes}_lanes"] = synthesise(design.build(p), "xc6v").luts
+    return {"rows": rows, "summary": luts}
