@@ -35,7 +35,7 @@ PAPER_RATE = 225_234
 PARTS: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "scan": ("papers", "scan", (2000, 4000, 6000)),
     "papers": ("papers", "auto", (10_000, 20_000, 30_000, 40_000)),
-    "one match": ("one match", "auto", (50_000, 160_000)),
+    "one match": ("one match", "auto", (20_000, 150_000)),
 }
 
 

@@ -21,7 +21,7 @@ from streamjoin.index.strips import StripAccess, strip_widths
 
 Structure = Callable[[int, np.dtype, Subwindow | None], Subwindow]
 
-SAMPLED_TUPLES = 256
+SAMPLED_TUPLES, MOST_SAMPLED = 256, 16_384
 SAMPLED_BATCHES, PROBES_OF_A_BATCH, SAMPLED_PROBES = 32, 16, 64
 # Samples are so many batches apart; of larger ones fewer, since those cost more than a sample.
 BATCHES_BETWEEN, SMALL_BATCH = 32, 128
@@ -105,7 +105,7 @@ class FixedChoice:
         recent = workload.sample() if len(self.accesses) > 1 else None
         if recent is None:
             return Choice(self.name, self.structure, self.accesses[0], self._only_reason())
-        return self._by_shares(self._shares(held, recent))
+        return self._by_shares(self._shares(spread_over(held, worth_sampling(capacity)), recent))
 
     @property
     def text(self) -> str:
@@ -127,16 +127,15 @@ class FixedChoice:
             return 0.0, 0.0, 0.0
         names = ("key_ok", *(f"key{number}" for number in range(len(self.program.keys.keys))))
         spread = spread_over({name: window[name] for name in names})
-        shares = [share(access, spread, recent) for access in self.accesses]
-        best = min(shares)
-        return math.prod(part for part, _ in shares), *best
+        shares = self._shares(spread, recent)
+        best = min(shares, key=shares.__getitem__)
+        return math.prod(shares.values()), shares[best], together(best, spread, recent)
 
     def _only_reason(self) -> str:
         return "the first condition, before any probe" if len(self.accesses) > 1 else "the only condition"
 
-    def _shares(self, held: Table, recent: Table) -> dict[BandAccess, float]:
-        spread = spread_over(held)
-        return {access: share(access, spread, recent)[0] for access in self.accesses}
+    def _shares(self, some: Table, recent: Table) -> dict[BandAccess, float]:
+        return {access: share(access, some, recent) for access in self.accesses}
 
     def _by_shares(self, shares: dict[BandAccess, float]) -> Choice:
         best = min(shares, key=shares.__getitem__)
@@ -192,14 +191,15 @@ class BandChoice(FixedChoice):
         recent = workload.sample() if len(self.accesses) > 1 else None
         if recent is None:
             return super().__call__(capacity, held, workload)
-        shares = self._shares(held, recent)
+        some = spread_over(held, worth_sampling(capacity))
+        shares = self._shares(some, recent)
         first, second = sorted(shares, key=shares.__getitem__)[:2]
         candidates = shares[first] * capacity
-        checks = candidates * workload.batch / (WORTH_TOGETHER if rise(first.keys(spread_over(held))) else 1)
+        checks = candidates * workload.batch / (WORTH_TOGETHER if rise(first.keys(some)) else 1)
         many = candidates >= MANY_CANDIDATES and checks >= MANY_OF_A_BATCH
         size = max(capacity, len(held["key_ok"]) // MERGED_SHARE)
         found = shares[first] * shares[second] * size
-        if many and (both := self._both(first, second, held, recent, found)):
+        if many and (both := self._both(first, second, some, recent, found)):
             reason = f"{first.condition} alone leaves {candidates:,.0f} candidates a probe in a subwindow"
             return Choice(self.name, self.structure, both, reason)
         return self._by_shares(shares)
@@ -215,7 +215,7 @@ class BandChoice(FixedChoice):
         return [*super().alternatives(), *((self.structure, access) for access in both)]
 
     def _both(
-        self, first: BandAccess, second: BandAccess, held: Table, recent: Table, found: float
+        self, first: BandAccess, second: BandAccess, some: Table, recent: Table, found: float
     ) -> StripAccess | None:
         """Strips that suit the bands and how many tuples of a subwindow a probe finds; the last ones, if those do."""
         bands = min(first.band, second.band), max(first.band, second.band)
@@ -225,7 +225,7 @@ class BandChoice(FixedChoice):
         if not all(0 < width < np.inf for width in usual):
             return None
         widths = strip_widths(usual, found)
-        origins = self._usual(bands[0], held), self._usual(bands[1], held)
+        origins = self._usual(bands[0], some), self._usual(bands[1], some)
         last = self._strips
         if last is None or last.bands != bands or not last.suits(widths, origins):
             self._strips = StripAccess(self.program, bands, widths, origins)
@@ -238,9 +238,9 @@ class BandChoice(FixedChoice):
         widths = widths[np.isfinite(widths)]
         return float(np.median(widths)) if len(widths) else np.inf
 
-    def _usual(self, band: int, held: Table) -> float:
+    def _usual(self, band: int, some: Table) -> float:
         """A key that is neither small nor large."""
-        keys = self.program.key_of_band(spread_over(held), band).astype(np.float64)
+        keys = self.program.key_of_band(some, band).astype(np.float64)
         keys = keys[np.isfinite(keys)]
         return float(np.median(keys)) if len(keys) else 0.0
 
@@ -248,9 +248,14 @@ class BandChoice(FixedChoice):
 Chooser = Callable[[int, Table, Workload], Choice]
 
 
-def spread_over(held: Table) -> Table:
-    """SAMPLED_TUPLES of the tuples held, or fewer, from the oldest to the newest."""
-    step = max(1, -(-len(held["key_ok"]) // SAMPLED_TUPLES))
+def worth_sampling(capacity: int) -> int:
+    """How many tuples to look at for a subwindow: enough to see rare candidates, for little of its cost."""
+    return min(max(SAMPLED_TUPLES, capacity // 64), MOST_SAMPLED)
+
+
+def spread_over(held: Table, count: int = SAMPLED_TUPLES) -> Table:
+    """So many of the tuples held, or fewer, from the oldest to the newest."""
+    step = max(1, -(-len(held["key_ok"]) // count))
     return {name: rows[::step] for name, rows in held.items()}
 
 
@@ -259,11 +264,18 @@ def rise(keys: np.ndarray) -> bool:
     return bool(np.count_nonzero(keys[1:] >= keys[:-1]) >= 0.9 * (len(keys) - 1))
 
 
-def share(access: BandAccess, some: Table, recent: Table) -> tuple[float, float]:
-    """Which part of some tuples is a candidate of recent probes, and which part of the candidates comes right after
-    another one of the same probe."""
+def share(access: BandAccess, some: Table, recent: Table) -> float:
+    """Which part of some tuples is a candidate of recent probes; O(n log n)."""
+    keys = np.sort(access.keys(some))
+    lows, highs, _ = access.program.intervals(recent, access.band)
+    there = lows <= highs
+    met = keys.searchsorted(highs[there], "right") - keys.searchsorted(lows[there], "left")
+    return float(met.sum()) / max(1, len(keys) * len(recent["probe_ok"]))
+
+
+def together(access: BandAccess, some: Table, recent: Table) -> float:
+    """Which part of the candidates among some tuples comes right after another one of the same probe."""
     keys = access.keys(some)
     lows, highs, _ = access.program.intervals(recent, access.band)
     met = (lows[:, None] <= keys) & (keys <= highs[:, None])
-    candidates, together = int(met.sum()), int((met[:, 1:] & met[:, :-1]).sum())
-    return candidates / max(1, len(keys) * len(recent["probe_ok"])), together / max(1, candidates)
+    return int((met[:, 1:] & met[:, :-1]).sum()) / max(1, int(met.sum()))
