@@ -21,9 +21,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from streamjoin.index.protocol import Reach, Tuples, WindowIndex
-from streamjoin.index.sliding import SlidingColumns, SortedTuples
+from streamjoin.index.sliding import SlidingColumns
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.protocol import OTHER, Frontier
+from streamjoin.topologies.settling import Settling
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -111,10 +112,7 @@ class OrderStamps:
 
     def __init__(self, spec: JoinSpec):
         self._windows = {side: spec.side_window(side) for side in SIDES}
-        self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
-        self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
-        self._pending = {side: SortedTuples("stored", "probing") for side in SIDES}
-        self._settled = dict.fromkeys(SIDES, 0)  # of the pending tuples
+        self._settling = Settling()
         self._next = 0  # place
         # Event times and places of those taken that can still be in reach, by number of the side.
         self._taken = {side: SlidingColumns() for side in SIDES}
@@ -125,35 +123,23 @@ class OrderStamps:
         self.ended = False  # nothing can still come
 
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
-        self._ranks = ranks
-        self._pending[side].insert(tuples, ranks[side])
+        self._settling.ranks = ranks
+        self._settling.push(side, tuples)
         self.advance(frontier)
 
     def advance(self, frontier: Frontier) -> None:
-        self._frontier = frontier
+        self._settling.advance(frontier)
         self.ended = min(frontier.low.values()) == math.inf
-        self._settled = {side: self._settled_count(side) for side in SIDES}
-
-    def _settled_count(self, side: str) -> int:
-        """How many pending tuples of a side precede everything that can still come."""
-        bound, first_side, rank = self._frontier.bound
-        pending = self._pending[side]
-        if not math.isfinite(bound):
-            return len(pending) if bound > 0 else 0
-        low, high = (int(pending["ts"].searchsorted(int(bound), end)) for end in ("left", "right"))
-        if SIDES.index(side) != first_side:
-            return high if SIDES.index(side) < first_side else low
-        return low + int(np.searchsorted(self._ranks[side][pending["source"][low:high]], rank, "right"))
 
     def held(self, side: str) -> list[Tuples]:
         """Those of a side that are still to be taken."""
-        pending = self._pending[side]
+        pending = self._settling.waiting[side]
         waiting = [pending.between(0, len(pending))] if len(pending) else []
         return waiting + [tuples for at, tuples, _ in self._stamped if at == side]
 
     @property
     def ready(self) -> bool:
-        return bool(self._stamped) or any(self._settled.values())
+        return bool(self._stamped) or any(self._settling.settled.values())
 
     def take(self, most: int) -> tuple[str, Tuples, int]:
         """The next tuples, at most `most`, of one side, and the first of their event times."""
@@ -163,8 +149,8 @@ class OrderStamps:
 
     def _stamp(self, most: int) -> None:
         """Give the next settled tuples of both sides, at most `most` of each, their places and reach."""
-        counts = self._cut(most)
-        parts = {side: self._pending[side].between(0, counts[side]) for side in SIDES}
+        counts = self._settling.first(most)
+        parts = {side: self._settling.waiting[side].between(0, counts[side]) for side in SIDES}
         # Left precedes right at equal event times. How many of the other side, of these and of all, precede each:
         before = {
             "left": np.searchsorted(parts["right"].ts, parts["left"].ts, "left"),
@@ -183,22 +169,9 @@ class OrderStamps:
                 self._stamped.append(
                     (side, _placed(parts[side], places[side], since), int(parts[side].ts[0]))
                 )
-            self._pending[side].drop(counts[side])
-            self._settled[side] -= counts[side]
+            self._settling.drop(side, counts[side])
         for side in SIDES:
             self._forget(side)
-
-    def _cut(self, most: int) -> dict[str, int]:
-        """How many settled tuples of each side come first in the total order, about `most` of either."""
-        counts = {side: min(self._settled[side], most) for side in SIDES}
-        times = {side: self._pending[side]["ts"] for side in SIDES}
-        lasts = [(times[s][counts[s] - 1], n) for n, s in enumerate(SIDES) if counts[s] < self._settled[s]]
-        if lasts:
-            ts, number = min(lasts)
-            other = SIDES[1 - number]
-            cut = int(times[other].searchsorted(ts, "left" if other == "right" else "right"))
-            counts[other] = min(counts[other], cut)
-        return counts
 
     def _since(self, stored: str, ts: np.ndarray, preceding: np.ndarray, places: np.ndarray) -> np.ndarray:
         """The least place of `stored` that each tuple reaches; its own if it reaches none."""
@@ -223,8 +196,7 @@ class OrderStamps:
     def _oldest_ahead(self, side: str) -> int:
         """The number of the oldest tuple of `side` that tuples still to be stamped can reach."""
         count = self._first[side] + len(self._taken[side])
-        pending = self._pending[OTHER[side]]
-        low = min([self._frontier.low[OTHER[side]], *(int(ts) for ts in pending["ts"][:1])])
+        low = self._settling.low(OTHER[side])
         if low == math.inf:
             return count
         if low == -math.inf and not self._windows[side].rows:
@@ -255,14 +227,11 @@ class OrderStamps:
     @property
     def low(self) -> float:
         """No tuple that is still to be taken has an earlier event time."""
-        waiting = [int(pending["ts"][0]) for pending in self._pending.values() if len(pending)]
-        return min([*self._frontier.low.values(), *waiting, *(ts for _, _, ts in self._stamped)])
+        return min([*map(self._settling.low, SIDES), *(ts for _, _, ts in self._stamped)])
 
     def clear(self) -> None:
         self._stamped.clear()
-        for side in SIDES:
-            self._pending[side].drop(len(self._pending[side]))
-            self._settled[side] = 0
+        self._settling.clear()
 
 
 def _placed(tuples: Tuples, places: np.ndarray, since: np.ndarray) -> Tuples:

@@ -9,8 +9,7 @@ Two ways to meet, both exact:
   in that order, what precedes them. Row windows need it, and so does sorted output.
 
 Invariants: a tuple leaves a window only when no tuple that can still probe has it in reach. With `settled`,
-tuples wait in `pending`, in the total order; the first `settled` of them precede all that can still come, the
-first `inserted` are in their window already.
+the first `inserted` of the tuples that wait are in their window already.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ import numpy as np
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.protocol import Reach, Tuples
-from streamjoin.index.sliding import SortedTuples
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.runtime.team import Team
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals, must_settle
+from streamjoin.topologies.settling import Settling
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 LARGEST_STEP = 16_384  # probes in one step
@@ -54,12 +53,9 @@ class ThreeStep:
         self.settles = must_settle(spec, order)
         self.windows = {side: make_window(side) for side in SIDES}
         self._residuals = {side: None if e is None else Filter(e) for side, e in residuals.items()}
-        self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
-        self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
         self._arrived: deque[tuple[str, Tuples]] = deque()
         self._offset = 0  # probes of the first arrival that are done
-        self._pending = {side: SortedTuples("stored", "probing") for side in SIDES}
-        self._settled = dict.fromkeys(SIDES, 0)
+        self._settling = Settling()
         self._inserted = dict.fromkeys(SIDES, 0)
         self._step = LARGEST_STEP
         self._pairs, self._team = PairBuffer(65_536), Team(workers)
@@ -70,44 +66,41 @@ class ThreeStep:
         return total - sum(self._team.compared), *self._team.compared
 
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
-        self._ranks = ranks
+        self._settling.ranks = ranks
         if self.settles:
-            self._pending[side].insert(tuples, ranks[side])
+            self._settling.push(side, tuples)
         elif len(tuples):
             self._arrived.append((side, tuples))
         self.advance(frontier)
 
     def advance(self, frontier: Frontier) -> None:
-        self._frontier = frontier
-        if self.settles:
-            self._settled = {side: self._settled_count(side) for side in SIDES}
+        self._settling.advance(frontier)
         if not self._arrived:
             self._expire()
 
     def held(self, side: str) -> int:
-        return len(self.windows[side]) + len(self._pending[side])
+        return len(self.windows[side]) + len(self._settling.waiting[side])
 
     def oldest_id(self, side: str) -> int | None:
-        ids = [rows["id"] for rows in (self.windows[side], self._pending[side]) if len(rows)]
+        ids = [rows["id"] for rows in (self.windows[side], self._settling.waiting[side]) if len(rows)]
         return min(int(array.min()) for array in ids) if ids else None
 
     def clear(self) -> None:
         self._team.close()
         self._arrived.clear()
+        self._settling.clear()
         for side in SIDES:
             self.windows[side].clear()
-            self._pending[side].drop(len(self._pending[side]))
-            self._settled[side] = self._inserted[side] = 0
+            self._inserted[side] = 0
 
     @property
     def least_result_time(self) -> float:
         """Each result to come has a tuple that is still to come or to settle."""
-        waiting = [int(pending["ts"][0]) for pending in self._pending.values() if len(pending)]
-        return min([*self._frontier.low.values(), *waiting])
+        return min(self._settling.low(side) for side in SIDES)
 
     @property
     def idle(self) -> bool:
-        return not self._arrived and not any(self._settled.values())
+        return not self._arrived and not any(self._settling.settled.values())
 
     def step(self, most: float) -> Matches:
         return self._settled_step(most) if self.settles else self._arrival_step(most)
@@ -129,7 +122,7 @@ class ThreeStep:
         if self._offset >= len(tuples):
             self._arrived.popleft()
             self._offset = 0
-            self.windows[side].insert(tuples, self._ranks[side])
+            self.windows[side].insert(tuples, self._settling.ranks[side])
             if not self._arrived:
                 self._expire()
         return matches
@@ -141,27 +134,16 @@ class ThreeStep:
 
     # Settled
 
-    def _settled_count(self, side: str) -> int:
-        """How many pending tuples of a side precede everything that can still come."""
-        bound, first_side, rank = self._frontier.bound
-        pending = self._pending[side]
-        if not math.isfinite(bound):
-            return len(pending) if bound > 0 else 0
-        low, high = (int(pending["ts"].searchsorted(int(bound), end)) for end in ("left", "right"))
-        if SIDES.index(side) != first_side:
-            return high if SIDES.index(side) < first_side else low
-        return low + int(np.searchsorted(self._ranks[side][pending["source"][low:high]], rank, "right"))
-
     def _settled_step(self, most: float) -> Matches:
         """Join the next tuples of both sides in the total order with what precedes them."""
         counts = self._counts()
         while True:
-            ends = self._cut()
+            ends = self._settling.first(self._step)
             self._recount(counts)
             for side in SIDES:
                 if ends[side] > self._inserted[side]:
-                    settled = self._pending[side].between(self._inserted[side], ends[side])
-                    self.windows[side].insert(settled, self._ranks[side])
+                    settled = self._settling.waiting[side].between(self._inserted[side], ends[side])
+                    self.windows[side].insert(settled, self._settling.ranks[side])
                     self._inserted[side] = ends[side]
             several = sum(ends.values()) > 1
             left = self._settled_probe("left", ends["left"], most, several)
@@ -169,26 +151,10 @@ class ThreeStep:
             if left and right:
                 break
         for side in SIDES:
-            self._pending[side].drop(ends[side])
-            self._settled[side] -= ends[side]
+            self._settling.drop(side, ends[side])
             self._inserted[side] -= ends[side]
         self._expire()
         return self._sorted(left, right)
-
-    def _cut(self) -> dict[str, int]:
-        """Where the next step ends on each side: the first pending tuples in the total order."""
-        ends = {side: min(self._settled[side], self._step) for side in SIDES}
-        times = {side: self._pending[side]["ts"] for side in SIDES}
-        if self._step == 1 and all(ends.values()):
-            later = "right" if times["left"][0] <= times["right"][0] else "left"
-            return {**ends, later: 0}
-        lasts = [(times[s][ends[s] - 1], n) for n, s in enumerate(SIDES) if ends[s] < self._settled[s]]
-        if lasts:
-            ts, number = min(lasts)
-            other = SIDES[1 - number]
-            cut = int(times[other].searchsorted(ts, "left" if other == "right" else "right"))
-            ends[other] = min(ends[other], cut)
-        return ends
 
     def _settled_probe(
         self, side: str, end: int, most: float, several: bool
@@ -196,7 +162,7 @@ class ThreeStep:
         """Probe with the first `end` pending tuples of `side`: left ids, right ids and, if the output is to be sorted,
         the keys to sort them by."""
         stored = OTHER[side]
-        probes = self._pending[side].between(0, end)
+        probes = self._settling.waiting[side].between(0, end)
         found = self._probe(stored, probes, self._preceding(stored, probes.ts), most, several)
         if found is None:
             return None
@@ -277,10 +243,7 @@ class ThreeStep:
     def _expire(self) -> None:
         """Drop what no tuple that can still probe has in reach."""
         for stored in SIDES:
-            window, pending = self.windows[stored], self._pending[OTHER[stored]]
-            low = self._frontier.low[OTHER[stored]]
-            if len(pending):
-                low = min(low, int(pending["ts"][0]))
+            window, low = self.windows[stored], self._settling.low(OTHER[stored])
             if low == math.inf:
                 window.clear()
             elif low > -math.inf:
