@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random
 import threading
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
 
+import handshake_runs
 import streamjoin as sj
-from handshake_runs import ORDERS, WINDOWS, check, numbers, pushes, small_tables, spec_of, table
+from handshake_runs import ORDERS, WINDOWS, check, check_large_join, pushes, small_tables, spec_of, table
 from strategies import push_all
-from streamjoin import planner
 from streamjoin.engine import Join
 from streamjoin.index import chain, scan
 from streamjoin.runtime.simulator import Simulator, from_seed
-from streamjoin.topologies.celljoin import CellJoin, Cores, Scanner
+from streamjoin.topologies.celljoin import Cores, Scanner
 
 
 @pytest.fixture(autouse=True)
@@ -25,23 +25,7 @@ def _every_part_is_worth_a_worker(monkeypatch):
     monkeypatch.setattr(chain, "SHARED_LOOKUPS", 1)
 
 
-def open_with(
-    spec: sj.JoinSpec,
-    index: str = "scan",
-    workers: int = 3,
-    order: str = "any",
-    max_results: int = 1000,
-    **options: Any,
-) -> Join:
-    """Open a join with more options than users have."""
-
-    class Changed(CellJoin):
-        def __init__(self, *given: Any):
-            super().__init__(*given, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(planner.TOPOLOGIES, "celljoin", Changed)
-        return sj.open_join(spec, "celljoin", index, workers, order, max_results)
+open_with = partial(handshake_runs.open_with, "celljoin")
 
 
 def check_interleaving(seed: int) -> Join:
@@ -52,7 +36,7 @@ def check_interleaving(seed: int) -> Join:
     order, index = draw.choice(ORDERS), draw.choice(["scan", "scan", "scan", "bisort"])
     simulator = Simulator(from_seed(seed))
     options = {"index": index, "workers": draw.randint(1, 5), "order": order, "batch": draw.randint(1, 6)}
-    join = open_with(spec, max_results=draw.choice([3, 1000]), executor=simulator, **options)
+    join: Join = open_with(spec, max_results=draw.choice([3, 1000]), executor=simulator, **options)
     check(join, spec, left, right, order, seed, simulator)
     return join
 
@@ -75,7 +59,7 @@ def test_every_window_and_index_equals_the_oracle(window, index):
     spec = spec_of(WINDOWS[window])
     for number, order in enumerate(ORDERS):
         simulator = Simulator(from_seed(number))
-        join = open_with(spec, index, 1 + 2 * number, order, batch=7, executor=simulator)
+        join = open_with(spec, None, index, 1 + 2 * number, order, batch=7, executor=simulator)
         check(join, spec, left, right, order, number, simulator)
 
 
@@ -104,15 +88,7 @@ def test_threads_give_the_oracles_result(workers):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_large_joins_equal_those_of_one_thread(order):
-    source = np.random.default_rng(3)
-    left, right = table(source, 4000, 8000, 20), table(source, 4000, 8000, 20)
-    spec = spec_of(sj.TimeWindow(300))
-    expected = sj.join_tables(left, right, spec, "three_step", order="timestamp", workers=1)
-    found = sj.join_tables(left, right, spec, "celljoin", "scan", workers=3, order=order)
-    assert found.num_rows == expected.num_rows > 10_000
-    if order == "timestamp":
-        assert found.equals(expected)
-    assert sorted(numbers([found])) == sorted(numbers([expected]))
+    check_large_join("celljoin", "scan", order, sj.TimeWindow(300))
 
 
 class Breaking(RuntimeError):

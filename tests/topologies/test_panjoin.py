@@ -185,7 +185,7 @@ def test_subwindows_are_dealt_in_turn_and_expire_whole(monkeypatch):
         simulator.run(1000)
         join.poll()
         nodes = workers_of(join)
-        assert [sum(len(w) for w in node.subwindows["left"].values()) for node in nodes] == [4, 4, 4]
+        assert [len(node.windows["left"]) for node in nodes] == [4, 4, 4]
         assert join.stats().left_window == 12
         join.push("right", rows([25], [0]))
         simulator.run(1000)
@@ -203,6 +203,20 @@ def test_a_worker_without_opposite_subwindows_is_not_asked_to_probe(monkeypatch)
         simulator.run(1000)
         sent = {line.split(" <-")[0].strip() for line in simulator.trace if "<-" in line}
         assert sent == {"manager to worker 1", "manager to worker 2"}
+
+
+@pytest.mark.parametrize(("credit", "waits"), [(1, True), (2, False)])
+def test_the_next_command_is_sent_while_the_last_one_waits_for_its_worker(credit, waits, monkeypatch):
+    topology, simulator = simulated(from_seed(3), credit=credit)
+    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    with sj.open_join(spec_of(sj.TimeWindow(10)), "panjoin", "scan", workers=1) as join:
+        join.push("left", rows([1], [1]))
+        join.push("right", rows([2], [1]))
+        assert (simulator.steps > 0) == waits, (
+            "a push waits for a worker only if it has no room for a command"
+        )
+        assert len(workers_of(join)[0].inlet) == (1 if waits else 2)
+        assert join.finish().num_rows == 1
 
 
 def test_an_error_in_a_worker_surfaces_and_stops_the_join(monkeypatch):

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+import handshake_runs
 import streamjoin as sj
 from handshake_runs import (
     EQUAL,
@@ -23,6 +25,7 @@ from handshake_runs import (
     SCHEMA,
     WINDOWS,
     check,
+    check_large_join,
     numbers,
     pushes,
     small_tables,
@@ -30,7 +33,6 @@ from handshake_runs import (
     table,
 )
 from strategies import arrivals, numbered, pairs_of, push_all, specs
-from streamjoin import planner
 from streamjoin.engine import Join
 from streamjoin.index.protocol import Tuples
 from streamjoin.kernels import gate as gate_kernels
@@ -43,23 +45,7 @@ from streamjoin.topologies.scalejoin_worker import Board, SharedRows, Worker
 BAND = "left.x BETWEEN right.x - 1 AND right.x + 1"
 
 
-def open_with(
-    spec: sj.JoinSpec,
-    index: str = "scan",
-    workers: int = 3,
-    order: str = "any",
-    max_results: int = 1000,
-    **options: Any,
-) -> Join:
-    """Open a join with more options than users have."""
-
-    class Changed(ScaleJoin):
-        def __init__(self, *given: Any):
-            super().__init__(*given, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(planner.TOPOLOGIES, "scalejoin", Changed)
-        return sj.open_join(spec, "scalejoin", index, workers, order, max_results)
+open_with = partial(handshake_runs.open_with, "scalejoin")
 
 
 def check_interleaving(seed: int, **changes: Any) -> Join:
@@ -72,7 +58,7 @@ def check_interleaving(seed: int, **changes: Any) -> Join:
     simulator = Simulator(from_seed(seed), most=draw.randint(1, 4))
     bounds = {"capacity": draw.randint(1, 2), "waiting": draw.randint(0, 4)}
     options = {"index": index, "workers": draw.randint(1, 5), "order": order, **bounds, **changes}
-    join = open_with(spec, max_results=draw.choice([3, 1000]), executor=simulator, **options)
+    join: Join = open_with(spec, max_results=draw.choice([3, 1000]), executor=simulator, **options)
     check(Stepping(join, simulator, draw), spec, left, right, options["order"], seed, simulator)
     return join
 
@@ -118,7 +104,7 @@ def test_each_tuple_is_stored_by_one_worker_in_turn():
         join.push("left", rows)
         while simulator.run(1):
             pass
-        workers: list[Worker] = join._topology.workers  # type: ignore[attr-defined]
+        workers: list[Worker] = join._topology.workers
         assert [w.windows["left"]["id"].tolist() for w in workers] == [[0, 3, 6], [1, 4], [2, 5]]
 
 
@@ -318,15 +304,7 @@ def test_threads_under_stress(workers, monkeypatch):
 @pytest.mark.parametrize("window", [sj.TimeWindow(300), sj.RowWindow(150)], ids=["time", "rows"])
 @pytest.mark.parametrize("index", ["scan", "bisort"])
 def test_large_joins_equal_those_of_one_thread(window, order, index):
-    source = np.random.default_rng(3)
-    left, right = table(source, 4000, 8000, 20), table(source, 4000, 8000, 20)
-    spec = spec_of(window)
-    expected = sj.join_tables(left, right, spec, "three_step", order="timestamp", workers=1)
-    found = sj.join_tables(left, right, spec, "scalejoin", index, workers=3, order=order)
-    assert found.num_rows == expected.num_rows > 10_000
-    if order == "timestamp":
-        assert found.equals(expected)
-    assert sorted(numbers([found])) == sorted(numbers([expected]))
+    check_large_join("scalejoin", index, order, window)
 
 
 def test_residual_conditions_are_checked_by_the_workers():
@@ -339,41 +317,6 @@ def test_residual_conditions_are_checked_by_the_workers():
     )
     found = sj.join_tables(left, right, spec, "scalejoin", workers=3, order="timestamp")
     assert found.equals(sj.oracle.join(left, right, spec)) and found.num_rows > 300
-
-
-def test_sorted_output_is_the_same_whatever_the_workers_and_the_pace():
-    same_bytes(8)
-
-
-@pytest.mark.slow
-def test_sorted_output_is_the_same_on_fifty_runs():
-    same_bytes(200)
-
-
-def same_bytes(runs: int) -> None:
-    """One to eight workers, one to six sources a side, pushed at random paces."""
-    source = np.random.default_rng(9)
-    tables = {side: table(source, 240, 200, 4) for side in ("left", "right")}
-    spec = spec_of(sj.TimeWindow(12))
-    expected: dict[int, pa.Table] = {}
-    for run in range(runs):
-        turns = random.Random(run)
-        count, workers = (1, 2, 3, 6)[run % 4], 1 + run % 8
-        parts = {
-            (side, f"s{k}"): rows.take(pa.array(range(k, rows.num_rows, count)))
-            for side, rows in tables.items()
-            for k in range(count)
-        }
-        with sj.open_join(spec, "scalejoin", "scan", workers, "timestamp") as join:
-            sources = {key: join.source(*key) for key in parts}
-            while waiting := [key for key, rows in parts.items() if rows.num_rows]:
-                key, size = turns.choice(waiting), turns.randint(1, 40)
-                sources[key].push(parts[key].slice(0, size))
-                parts[key] = parts[key].slice(size)
-            result = join.finish()
-        # How rows are spread over sources decides ties, so each number of sources has its own order.
-        assert expected.setdefault(count, result).equals(result)
-        assert result.num_rows > 100
 
 
 def test_comparisons_are_spread_evenly_whatever_the_keys():
@@ -403,7 +346,7 @@ def test_windows_and_payload_stay_bounded_and_end_empty():
                 for side in ("left", "right"):
                     join.push(side, rows)
                 join.poll()
-            running, nodes = join.stats(), join._topology._gate.size  # type: ignore[attr-defined]
+            running, nodes = join.stats(), join._topology._gate.size
             join.finish()
             last = join.stats()
         assert max(running.left_window, running.right_window) < 3000
@@ -455,13 +398,6 @@ def test_a_join_that_nobody_uses_stops_its_threads():
     gc.collect()
     assert gone() is None
     assert threading.active_count() == before
-
-
-@pytest.mark.parametrize("workers", [1, 64])
-def test_any_number_of_workers(workers):
-    spec, (left, right) = spec_of(sj.RowWindow(4)), small_tables(11)
-    found = sj.join_tables(left, right, spec, "scalejoin", "scan", workers, "timestamp")
-    assert found.equals(sj.oracle.join(left, right, spec))
 
 
 def test_rows_read_before_a_block_is_replaced_stay_valid():

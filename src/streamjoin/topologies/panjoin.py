@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from streamjoin.codegen.evaluate import Filter
-from streamjoin.index.protocol import Tuples, WindowIndex
+from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.kernels import atomics
 from streamjoin.runtime.node import Bell, Channel, Executor, Outbox
 from streamjoin.runtime.threads import Threads
@@ -49,11 +49,12 @@ CREDIT = 3  # commands that a worker may have
 SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
 SHARE = 4  # subwindows of a side on each worker, about
 WAITING_PAIRS = 1 << 20  # of one worker, before it stops for the manager
+RANK = np.zeros(1, np.int32)  # places order tuples, sources need not
 
 
 @dataclass(frozen=True)
 class Store:
-    """Rows of a command that go into a subwindow of a worker; a number it has not seen makes a new one."""
+    """Rows of a command that go into a subwindow, and so to its worker."""
 
     worker: int
     subwindow: int
@@ -62,10 +63,10 @@ class Store:
 
 @dataclass(frozen=True)
 class Command:
-    """Drop the subwindows before `live`, then probe with a batch of `side`, if there is one, and store it."""
+    """Drop what is `expired`, then probe with a batch of `side`, if there is one, and store it."""
 
     number: int
-    live: Mapping[str, int]  # the oldest subwindow of each side that is still needed
+    expired: Mapping[str, int]  # places of each side below this are not needed any more
     side: str = "left"
     tuples: Tuples | None = field(default=None, repr=False)
     stores: tuple[Store, ...] = ()
@@ -77,7 +78,8 @@ class Command:
 
 
 class Worker:
-    """A node that owns some subwindows of both sides."""
+    """A node that owns some subwindows of both sides, those of a side in one window: its index chains tuples by
+    arrival itself, and finds in few structures what would lie in many."""
 
     def __init__(self, number: int, make_window: MakeWindow, residuals: Mapping[str, Filter | None], fetch: Fetch,
                  manager: Bell, capacity: int):  # fmt: skip
@@ -85,16 +87,16 @@ class Worker:
         self.bell = Bell()
         self.outbox: Outbox[Found] = Outbox(WAITING_PAIRS, self.bell, manager)
         self.inlet: Channel[Command] = Channel(f"manager to {self.name}", capacity, manager, self.bell)
-        # Subwindow number -> its tuples, oldest first. Written by this worker; the manager reads sizes.
-        self.subwindows: dict[str, dict[int, WindowIndex]] = {side: {} for side in SIDES}
+        self.windows = {
+            side: make_window(side) for side in SIDES
+        }  # written by this worker; the manager reads sizes
         self._done = np.zeros(atomics.LINE, np.int64)  # number of the last command; the worker writes
-        self._retired = 0  # comparisons of subwindows that are gone
-        self._make_window, self._manager = make_window, manager
+        self._manager = manager
         self._matcher = Matcher(residuals, fetch, self.outbox)
         self._work: Iterator[None] | None = None
 
     def __str__(self) -> str:
-        held = ", ".join(f"{side} {list(self.subwindows[side])}" for side in SIDES)
+        held = ", ".join(f"{len(self.windows[side])} {side}" for side in SIDES)
         return f"done {self.done}, holds {held}, {self.outbox.rows} pairs wait"
 
     @property
@@ -104,8 +106,7 @@ class Worker:
 
     @property
     def comparisons(self) -> int:
-        windows = [window for held in self.subwindows.values() for window in list(held.values())]
-        return self._retired + sum(window.comparisons for window in windows)
+        return sum(window.comparisons for window in self.windows.values())
 
     def step(self, most: int) -> bool:
         busy = False
@@ -125,27 +126,24 @@ class Worker:
     def _execute(self, command: Command) -> Iterator[None]:
         """Expire, probe, insert; yields wherever pairs were handed over."""
         for side in SIDES:
-            for number in [n for n in self.subwindows[side] if n < command.live[side]]:
-                self._retired += self.subwindows[side].pop(number).comparisons
+            place = np.array([command.expired[side]])
+            self.windows[side].expire(Reach(place, place))
         if command.tuples is not None:
-            for window in self.subwindows[OTHER[command.side]].values():
-                yield from self._matcher.match(window, command.side, command.tuples)
+            yield from self._matcher.match(self.windows[OTHER[command.side]], command.side, command.tuples)
             self._store(command.side, command.tuples, command.stores)
         atomics.write(self._done, 0, command.number)  # releases: the manager sees all of the above
         self._manager.ring()
 
     def _store(self, side: str, tuples: Tuples, stores: Sequence[Store]) -> None:
-        held = self.subwindows[side]
         for store in stores:
             if store.worker == self.number:
-                if store.subwindow not in held:
-                    held[store.subwindow] = self._make_window(side)
-                held[store.subwindow].insert(tuples.pick(store.rows), np.zeros(1, np.int32))
+                self.windows[side].insert(tuples.pick(store.rows), RANK)
 
     def clear(self) -> None:
         """Let go of all tuples; nobody steps any more."""
         self._work = None
-        self.subwindows = {side: {} for side in SIDES}
+        for window in self.windows.values():
+            window.clear()
 
 
 @dataclass
@@ -213,10 +211,7 @@ class PanJoin:
 
     @property
     def windows(self) -> dict[str, Spread]:
-        return {
-            side: Spread([window for node in self.nodes for window in list(node.subwindows[side].values())])
-            for side in SIDES
-        }
+        return {side: Spread([node.windows[side] for node in self.nodes]) for side in SIDES}
 
     def held(self, side: str) -> int:
         return self._counts[side]
@@ -293,14 +288,16 @@ class PanJoin:
             self._executor.start(self.nodes, channels, self._bell)
             self._started = True
         while all(node.inlet.room for node in self.nodes):
-            gone = {side: self._expired(side) for side in SIDES}  # for what the next batch needs as well
+            # Before the next batch is taken: it may be the last that reaches something.
+            expired = {side: self._stamps.expired(side) for side in SIDES}
+            gone = {side: self._expired(side) for side in SIDES}
             if self._stamps.ready:
                 side, tuples, time = self._stamps.take(self._batch)
                 probed = {dealt.worker for dealt in self._dealt[OTHER[side]]}
                 stores = tuple(self._deal(side, tuples))
-                self._send(Command(self._next_command, self._live, side, tuples, stores), probed, gone, time)
+                self._send(Command(self._next_command, expired, side, tuples, stores), probed, gone, time)
             elif any(gone.values()):
-                self._send(Command(self._next_command, self._live), set(), gone)
+                self._send(Command(self._next_command, expired), set(), gone)
             else:
                 return
 
@@ -308,11 +305,6 @@ class PanJoin:
     def _next_command(self) -> int:
         self._numbers["command"] += 1
         return self._numbers["command"]
-
-    @property
-    def _live(self) -> dict[str, int]:
-        after = self._numbers["subwindow"] + 1
-        return {side: dealt[0].number if dealt else after for side, dealt in self._dealt.items()}
 
     def _send(
         self, command: Command, probed: set[int], gone: Mapping[str, list[Dealt]], time: float = math.inf

@@ -38,7 +38,15 @@ from streamjoin.runtime.node import Bell, Executor
 from streamjoin.runtime.threads import Threads
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.matching import Collector, Found
-from streamjoin.topologies.protocol import Fetch, Frontier, MakeWindow, Matches, Residuals, must_settle
+from streamjoin.topologies.protocol import (
+    Fetch,
+    Frontier,
+    MakeWindow,
+    Matches,
+    Residuals,
+    Spread,
+    must_settle,
+)
 from streamjoin.topologies.scalejoin_worker import Board, News, Progress, Shared, SharedRows, Worker
 
 CAPACITY = 4_096  # nodes of the gate in at first, and of each worker in the gate out
@@ -56,17 +64,6 @@ class Arrival:
     last_key: int  # event time or number of arrival, the greatest
     first_ts: int
     last_ts: int
-
-
-@dataclass(frozen=True)
-class Size:
-    """A window whose parts lie on all workers."""
-
-    count: int
-    nbytes: int
-
-    def __len__(self) -> int:
-        return self.count
 
 
 class ScaleJoin:
@@ -122,11 +119,8 @@ class ScaleJoin:
         return tuple(worker.comparisons for worker in self.workers)
 
     @property
-    def windows(self) -> dict[str, Size]:
-        told = [worker.progress for worker in self.workers]
-        return {
-            side: Size(sum(p.held[side] for p in told), sum(p.nbytes[side] for p in told)) for side in SIDES
-        }
+    def windows(self) -> dict[str, Spread]:
+        return {side: Spread([worker.windows[side] for worker in self.workers]) for side in SIDES}
 
     def held(self, side: str) -> int:
         return self._held[side]

@@ -28,7 +28,6 @@ PIECE = 4_096  # tuples that a worker joins at a time
 FIRST_SORTED_PIECE = 64
 SORTED_PAIRS = 1 << 16  # of one piece, about, where a piece is sorted
 RANK = np.zeros(1, np.int32)  # places order tuples, sources need not
-BYTES_EVERY = 64  # pieces after which a worker looks how large its windows are
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,6 @@ class Progress:
     done: int = 0
     reached: int = LEAST
     floors: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, LEAST))
-    held: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, 0))
-    nbytes: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, 0))
 
 
 @dataclass(frozen=True)
@@ -175,7 +172,7 @@ class Worker:
         self._positions, self._sides = np.empty(PIECE, np.int64), np.empty(PIECE, np.int64)
         self._piece = PIECE if shared.out is None else FIRST_SORTED_PIECE
         self._work: Iterator[bool | None] | None = None
-        self._done = self._news = self._pieces = 0
+        self._done = self._news = 0
         self._seen = dict.fromkeys(SIDES, 0)  # tuples taken
         # Row number and event time of the first tuple of a piece, for floors of row windows.
         self._history: dict[str, deque[tuple[int, int]]] = {side: deque() for side in SIDES}
@@ -363,12 +360,7 @@ class Worker:
     # Both
 
     def _publish(self, reached: int, floors: Mapping[str, int]) -> None:
-        nbytes = self.progress.nbytes
-        if self._pieces % BYTES_EVERY == 0:
-            nbytes = {side: window.nbytes for side, window in self.windows.items()}
-        self._pieces += 1
-        held = {side: len(window) for side, window in self.windows.items()}
-        self.progress = Progress(self._done, reached, floors, held, nbytes)
+        self.progress = Progress(self._done, reached, floors)
         self._shared.driver.ring()
 
     def clear(self) -> None:
