@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -189,6 +190,9 @@ class Sources:
             side: np.zeros(0, np.int32) for side in SIDES
         }  # order by name, for each source's number
         self.ended: set[str] = set()
+        # Heaps of (watermark, name) of the open sources. Watermarks only grow, so one may be out of date until it is
+        # the least.
+        self._marks: dict[str, list[tuple[float, str]]] = {side: [] for side in SIDES}
         self._low: dict[str, float] = dict.fromkeys(SIDES, -math.inf)
         self._bound: tuple[float, int, str] = (
             -math.inf,
@@ -207,6 +211,7 @@ class Sources:
             )
         source.number = len(known)
         known[source.name] = source
+        heappush(self._marks[side], (-math.inf, source.name))
         ranks = np.empty(len(known), np.int32)
         ranks[[s.number for s in sorted(known.values(), key=lambda s: s.name)]] = np.arange(len(known))
         self.ranks[side] = ranks
@@ -228,20 +233,32 @@ class Sources:
         return late
 
     def frontier(self) -> Frontier:
-        """Announce what can still come, from the watermarks of all open sources."""
+        """Announce what can still come, from the watermarks of all open sources; O(log sources) for each that has moved
+        on and was the last."""
         bounds = []
         for side_number, side in enumerate(SIDES):
             if side in self.ended:
                 self._low[side] = math.inf
                 continue
-            current = [source for source in self._of[side].values() if not source.closed]
-            if current:
-                self._low[side] = max(self._low[side], min(source.watermark for source in current))
-            marks = [(max(s.watermark, self._low[side]), side_number, s.name) for s in current]
-            # Without an open source, one of any name may come.
-            bounds.append(min(marks, default=(self._low[side], side_number, "")))
+            self._low[side], name = self._least(side)
+            bounds.append((self._low[side], side_number, name))
         self._bound = max(self._bound, min(bounds, default=(math.inf, 0, "")))
         ts, side_number, name = self._bound
         first = self.find(SIDES[side_number], name)
         rank = -1 if first is None else int(self.ranks[SIDES[side_number]][first.number])
         return Frontier((ts, side_number, rank), dict(self._low))
+
+    def _least(self, side: str) -> tuple[float, str]:
+        """The least watermark of an open source, not below what was announced, and the first source that has it."""
+        marks = self._marks[side]
+        while marks:
+            mark, name = marks[0]
+            source = self._of[side][name]
+            now = max(source.watermark, self._low[side])
+            if source.closed:
+                heappop(marks)
+            elif now > mark:
+                heapreplace(marks, (now, name))
+            else:
+                return mark, name
+        return self._low[side], ""  # without an open source, one of any name may come
