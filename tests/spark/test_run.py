@@ -162,7 +162,7 @@ def test_a_torn_entry_of_a_log_is_taken_back(spark, tmp_path, log, commit):
     assert written(spark, tmp_path) == truth(files=3)
 
 
-def test_whole_logs_are_left_alone(spark, tmp_path):
+def test_whole_logs_are_left_alone_and_torn_ones_shortened(spark, tmp_path):
     """The last micro-batch may have begun, so that it has offsets alone."""
     job = Job.read(write_job(tmp_path, files=1))
     assert mend(spark, job) is None
@@ -176,6 +176,11 @@ def test_whole_logs_are_left_alone(spark, tmp_path):
     (offsets / "1").write_text("v1")
     assert mend(spark, job) == 1
     assert [path.name for path in (*offsets.iterdir(), *commits.iterdir())] == ["0", "0"]
+    # What came after a torn entry goes with it.
+    (offsets / "1").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":1}\n-')
+    (commits / "0").write_text("v")
+    assert mend(spark, job) == 0
+    assert [path.name for path in (*offsets.iterdir(), *commits.iterdir())] == ["0"]
 
 
 def check_changes_are_refused(spark: SparkSession, path: Path, job: Job) -> None:

@@ -133,24 +133,34 @@ def mend(spark: SparkSession, job: Job) -> int | None:
 
     Spark notes a micro-batch in `offsets` before it runs, in the log of a files sink when its rows are there, and in
     `commits` at the end. Without the last note it runs again, on the state before it. Without the first it is planned
-    again, and what the sink holds of it may not count. The order of removal leaves each step a state to mend from.
+    again, and what the sink holds of it may not count. Torn entries go last: whatever ends this, it can be done again.
     """
     if job.run.checkpoint is None:
         return None
     offsets, commits = (Folder(spark, f"{job.run.checkpoint}/{log}") for log in ("offsets", "commits"))
     sink = [Folder(spark, f"{job.sink.path}/{SINK_LOG}")] if isinstance(job.sink, FilesSink) else []
-    numbers = [int(name) for name in offsets.names() if name.isdecimal()]
-    if not numbers:
-        return None
-    entries = [(log, f"{max(numbers)}{end}") for log in (commits, *sink, offsets) for end in ("", ".compact")]
-    entries = [(log, name) for log, name in entries if log.has(name)]
-    torn = [log for log, name in entries if is_torn(log, name)]
+    torn = {log: number for log in (offsets, commits, *sink) if (number := torn_at_the_end(log)) is not None}
     if not torn:
         return None
-    for log, name in entries:
-        if log is commits or log in torn or offsets in torn:
-            log.remove(name)
-    return max(numbers)
+    first = min(torn.values())
+    for log in sorted((offsets, commits, *sink), key=torn.__contains__):
+        again = log is commits or first in (torn.get(log), torn.get(offsets))
+        for number, name in log_entries(log):
+            if number > first or (number == first and again):
+                log.remove(name)
+    return first
+
+
+def log_entries(log: Folder) -> list[tuple[int, str]]:
+    """The numbers and names of a log's entries, by number; the sink's log has some that stand for all before them."""
+    names = [name for name in log.names() if re.fullmatch(r"\d+(\.compact)?", name)]
+    return sorted((int(name.partition(".")[0]), name) for name in names)
+
+
+def torn_at_the_end(log: Folder) -> int | None:
+    """The number of a log's last entry if that is torn."""
+    entries = log_entries(log)
+    return entries[-1][0] if entries and is_torn(log, entries[-1][1]) else None
 
 
 def is_torn(log: Folder, name: str) -> bool:
