@@ -50,17 +50,18 @@ class Case(NamedTuple):
 
 
 class Streams:
-    """Both streams at a rate, in batches."""
+    """Both streams at a rate, in batches, the right one so many microseconds behind."""
 
-    def __init__(self, rate: int):
+    def __init__(self, rate: int, behind: int):
         self.random, self.rate, self.at = np.random.default_rng(SEED), rate, 0
+        self.behind = behind
 
     def batches(self, count: int, size: int) -> list[tuple[pa.RecordBatch, pa.RecordBatch]]:
         made = []
         for _ in range(count):
             micros = (self.at + np.arange(size)) * 1_000_000 // self.rate
             self.at += size
-            made.append((self._side(LEFT, micros), self._side(RIGHT, micros + offset(self.rate, size))))
+            made.append((self._side(LEFT, micros), self._side(RIGHT, micros + self.behind)))
         return made
 
     def _side(self, schema: pa.Schema, micros: np.ndarray[Any, Any]) -> pa.RecordBatch:
@@ -84,7 +85,7 @@ def open_case(topology: str, windows: tuple[float, float], workers: int) -> sj.e
 
 def fastest(topology: str, windows: tuple[float, float], batch: int, workers: int, rate: int) -> float:
     """Tuples a second of a side that are taken when they are pushed as fast as possible, with windows of `rate`."""
-    streams = Streams(rate)
+    streams = Streams(rate, offset(rate, batch))
     with open_case(topology, windows, workers) as join:
         for left, right in streams.batches(1 + int(max(windows) * rate) // FILL, FILL):
             push(join, left, right)
@@ -112,7 +113,7 @@ def full_load(topology: str, windows: tuple[float, float], batch: int, workers: 
 def measure(case: Case, seconds: float) -> np.ndarray[Any, Any]:
     """A row for each result, in seconds: when it was polled, how long after its later tuple was due, and pushed."""
     period = case.batch / case.rate
-    made = Streams(case.rate).batches(int(seconds / period) + 1, case.batch)
+    made = Streams(case.rate, offset(case.rate, case.batch)).batches(int(seconds / period) + 1, case.batch)
     pushed, polled = np.zeros(2 * len(made)), []
     with open_case(case.topology, case.windows, case.workers) as join:
         push(join, *made[0])  # starts the threads
@@ -164,7 +165,7 @@ def run(quick: bool) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     summary: dict[str, Any] = {}
     for case in cases(scale, cores):
-        seen = measure(case, 1.75 * max(case.windows))
+        seen = measure(case, 1.5 * max(case.windows))
         rows += over_time(case, seen, scale)
         steady = 1e3 * seen[seen[:, 0] > 1.1 * max(case.windows), 1:]
         summary[case.name] = {
