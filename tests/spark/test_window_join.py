@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from streamjoin.spark import in_time_order, window_join
 from streamjoin.spark.metrics import join_metrics
+from streamjoin.spark.window_join import POOL
 
 SCHEMA = "ts TIMESTAMP, x INT, name STRING"
 MINUTE = sj.TimeWindow("60 seconds")
@@ -140,6 +141,12 @@ def test_a_stream_gives_the_rows_of_the_oracle(streams, on, window, how, order):
     assert sum(m["rows_in"] for m in metrics) >= len(LEFT) + len(RIGHT)
     assert sum(m["matches"] for m in metrics) >= len(found) - 2 * len(LEFT)
     assert sum(m["late"] for m in metrics) == 0
+
+
+def test_functions_outside_the_join_keep_their_environment(streams):
+    left, right = streams.frame("left"), streams.frame("right")
+    window_join(left, right, NEAR, window=MINUTE, left_time="ts", right_time="ts", lateness="1 second")
+    assert POOL not in streams.spark.sparkContext.environment
 
 
 def test_a_table_gives_the_rows_of_the_oracle(spark):

@@ -14,6 +14,7 @@ then carry that watermark.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import zlib
 from collections.abc import Callable, Iterator
@@ -45,6 +46,7 @@ from streamjoin.spark.wire import PARCEL_DDL, packer, unpack
 
 PARTITIONING = ("auto", "hash", "range", "matrix")
 DELAY = "spark.watermarkDelayMs"  # the key of a column's metadata by which Spark knows a watermark
+POOL = "STREAMJOIN_SPARK_POOL"  # the environment variable by which processes for the join differ from others
 RESULT = "streamjoin.result"  # marks a column whose watermark comes from a join, which has no rows to spare
 EVENT_TIME = "streamjoin time"  # an integer time column as a timestamp, of which Spark can keep a watermark
 
@@ -283,11 +285,24 @@ def _is_hashable(kind: DataType) -> bool:
 
 def _streamed(parcels: DataFrame, task: JoinTask, processor: StatefulProcessor) -> DataFrame:
     """The workers as a stateful operator, their counts as observed metrics."""
-    joined = parcels.groupBy("worker").transformWithStateInPandas(
-        processor, OUTPUT, outputMode="Append", timeMode="EventTime"
-    )
+    with processes_of_its_own(parcels):
+        joined = parcels.groupBy("worker").transformWithStateInPandas(
+            processor, OUTPUT, outputMode="Append", timeMode="EventTime"
+        )
     name = f"{OBSERVATION}_{zlib.crc32(task.digest.encode()):08x}"  # two joins of a query have two names
     return joined.observe(name, *(F.sum(metric).alias(metric) for metric in NAMES))
+
+
+@contextlib.contextmanager
+def processes_of_its_own(frame: DataFrame) -> Iterator[None]:
+    """Python functions of a query made meanwhile share their processes with no others: Spark keeps a pool of them for
+    each environment. The fewer take turns at the join's partitions, the fewer have to decode and index a new run."""
+    environment = frame.sparkSession.sparkContext.environment
+    environment[POOL] = "join"
+    try:
+        yield
+    finally:
+        del environment[POOL]
 
 
 def _grouped(parcels: DataFrame, task: JoinTask) -> DataFrame:
