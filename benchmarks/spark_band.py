@@ -58,9 +58,9 @@ def run(quick: bool) -> dict[str, Any]:
     """Rows: micro-batches of every join. Summary: the ratios at the last amount of state that both reached."""
     sizes = [5_000] * 4 if quick else [25_000, 25_000, 50_000, *[100_000] * 10]
     peers = {  # name: cell, dimensions, state store, seconds
-        "buckets of 5": (5, 1, "RocksDB", 20 if quick else 35),
-        "grid of 40, memory": (40, 2, "HDFSBacked", 20 if quick else 50),
-        "grid of 40, RocksDB": (40, 2, "RocksDB", 20 if quick else 100),
+        "buckets of 5": (5, 1, "RocksDB", 20 if quick else 25),
+        "grid of 40, memory": (40, 2, "HDFSBacked", 20 if quick else 35),
+        "grid of 40, RocksDB": (40, 2, "RocksDB", 20 if quick else 80),
     }
     folder = Path(tempfile.mkdtemp(prefix="files"))
     session = open_session()
