@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ from streamjoin.topologies.low_latency_handshake import (
     LowLatencyNode,
     resting,
 )
-from streamjoin.topologies.scanning_node import ScanningNode
+from streamjoin.topologies.scanning_node import ScanningNode, Stage
 
 TOPOLOGY = "low_latency_handshake"
 KINDS = {"interpreted": LowLatencyNode, "compiled": ScanningNode}
@@ -340,6 +341,28 @@ def test_without_a_part_of_the_protocol_results_are_wrong(node):
 
     with pytest.raises(AssertionError):
         search()
+
+
+# ---- what compiled nodes share with the driver
+
+
+def test_staged_columns_appear_all_at_once_and_rows_take_turns():
+    spec, taken = spec_of(sj.TimeWindow(1)), []
+    with open_with(TOPOLOGY, spec, executor=Simulator(from_seed(1))) as join:
+        join._topology.push = lambda side, tuples, ranks, frontier: taken.append(tuples)
+        join.push("left", pa.table({"ts": [1, 2], "x": [3, 4], "n": [0, 1]}, schema=SCHEMA))
+    (plain,) = taken
+    tuples = replace(plain, probing=plain.probing | {"since": plain.ts})
+    stage, seen = Stage(arrivals=2, most=3), []
+    firsts = []
+    for number in range(3):
+        seen.append((dict(stage.stored), dict(stage.probing)))
+        firsts.append(stage.write(Expedition("left", number, 0, tuples, tuples.id)))
+    assert firsts == [0, 3, 0]
+    assert seen[0] == ({}, {})
+    assert [set(columns) for columns in seen[1]] == [set(tuples.stored), set(tuples.probing)]
+    assert all(stage.stored[name] is seen[1][0][name] for name in stage.stored)
+    assert stage.rows[kernel.ID, :5].tolist() == [0, 1, 0, 0, 1]
 
 
 # ---- homes by key

@@ -46,13 +46,17 @@ class Stage:
         stamps = (tuples.ts, tuples.probing["since"], tuples.id, arrival.home)
         for row, values in zip(self.rows, stamps, strict=True):
             row[here] = values
+        if not self.probing:  # each dictionary whole at once: nodes may be looking
+            self.stored, self.probing = self._columns_like(tuples.stored), self._columns_like(tuples.probing)
         for staged, given in ((self.stored, tuples.stored), (self.probing, tuples.probing)):
             for name, values in given.items():
-                if name not in staged:
-                    staged[name] = np.zeros((self.rows.shape[1], *values.shape[1:]), values.dtype)
                 staged[name][here] = values
         self.nulls |= tuples.nulls
         return first
+
+    def _columns_like(self, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        count = self.rows.shape[1]
+        return {name: np.zeros((count, *values.shape[1:]), values.dtype) for name, values in given.items()}
 
 
 class Records:
