@@ -160,6 +160,18 @@ def test_the_least_recently_used_contents_go_first(own_cache):
     assert cache.MEMORY.get(left) is not None and cache.MEMORY.get(right) is None
 
 
+def test_runs_that_another_process_has_replaced_do_not_pile_up(own_cache, monkeypatch):
+    """Spark gives a worker to any Python process of the host: here to two of them in turn."""
+    task, store = make_task(), MemoryStore()
+    processes = [cache.MEMORY, cache.ContentCache(1 << 30)]
+    held = []
+    for number in range(240):
+        monkeypatch.setattr("streamjoin.spark.cache.MEMORY", processes[number % 2])
+        step(task, store, 100 * number, 100, 100 * number - 1)
+        held.append(len(processes[0]._held))
+    assert max(held[120:]) <= max(held[60:120]) <= 60
+
+
 @pytest.mark.parametrize("version", [0, state.VERSION + 1])
 def test_state_of_another_version_is_refused(own_cache, version):
     task, store = make_task(), MemoryStore()

@@ -14,6 +14,7 @@ import tempfile
 import time
 import zlib
 from collections import OrderedDict
+from collections.abc import Hashable
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,11 +30,12 @@ LOOK_AFTER_BYTES = 256 << 20  # written by this process before it looks at the s
 
 
 class ContentCache:
-    """Decoded and indexed runs of this process; the least recently used go first."""
+    """Decoded and indexed runs of this process; the least recently used go first. Whoever puts a run is its owner."""
 
     def __init__(self, most: int):
         self.most = most
         self._held: OrderedDict[str, Content] = OrderedDict()
+        self._owned: dict[Hashable, set[str]] = {}
 
     def get(self, token: str) -> Content | None:
         content = self._held.get(token)
@@ -41,9 +43,16 @@ class ContentCache:
             self._held.move_to_end(token)
         return content
 
-    def put(self, token: str, content: Content) -> None:
+    def put(self, token: str, content: Content, owner: Hashable = None) -> None:
         self._held[token] = content
         self._held.move_to_end(token)
+        self._owned.setdefault(owner, set()).add(token)
+
+    def keep(self, owner: Hashable, tokens: set[str]) -> None:
+        """Drop an owner's other runs: it may have merged them, or let them expire, while another process ran it."""
+        for token in self._owned.get(owner, set()) - tokens:
+            self.remove(token)
+        self._owned[owner] = tokens & self._held.keys()
 
     def trim(self) -> None:
         """Drop until the bound holds; indexes made since count as well. O(held)."""

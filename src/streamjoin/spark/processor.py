@@ -75,7 +75,7 @@ class JoinProcessor(StatefulProcessor):
         self, worker_id: int, batches: dict[str, list[pa.RecordBatch]], spark_ms: int, fired: int | None
     ) -> Iterator[pd.DataFrame]:
         counts = Counts()
-        state = State(self.task, self._store, counts)
+        state = State(self.task, self._store, counts, int(worker_id))
         number = worker_ids(self.task.routing.workers).index(int(worker_id))
         worker = Worker(self.task, number, state, counts)
         for result in worker.step(batches, self.task.watermark(spark_ms)):

@@ -70,11 +70,12 @@ class State:
 
     `acted`: the watermark up to which rows have settled, been decided and expired. `decided`: by side, the last
     row in a row window whose fate is known, as (ts, tie, how many like it). `timer`: the Spark watermark at which
-    the worker asked to be called.
+    the worker asked to be called. `worker` tells the workers of a join apart in the cache.
     """
 
-    def __init__(self, task: JoinTask, store: Store, counts: Counts):
+    def __init__(self, task: JoinTask, store: Store, counts: Counts, worker: int = 0):
         self.task, self.store, self.counts = task, store, counts
+        self._owner = (task.digest, worker)
         self.runs: dict[str, list[Run]] = {side: [] for side in SIDES}
         self.acted, self.timer, self._next = BEGIN, None, 0
         self.decided: dict[str, tuple[int, int, int] | None] = dict.fromkeys(SIDES)
@@ -116,6 +117,7 @@ class State:
             "next": self._next,
         }
         self.store.write_manifest(json.dumps(manifest).encode())
+        cache.MEMORY.keep(self._owner, {run.token for runs in self.runs.values() for run in runs})
         cache.MEMORY.trim()
 
     @property
@@ -142,7 +144,7 @@ class State:
             data = self.store.read("runs", run.number)
             cache.FILES.put(run.token, data)
         content = Content(self.task, side, decode(data))
-        cache.MEMORY.put(run.token, content)
+        cache.MEMORY.put(run.token, content, self._owner)
         return content
 
     def matched(self, side: str, run: Run) -> np.ndarray:
@@ -168,7 +170,7 @@ class State:
         if matched is not None:
             self.mark(run, matched)
         cache.FILES.put(run.token, data)
-        cache.MEMORY.put(run.token, content)
+        cache.MEMORY.put(run.token, content, self._owner)
         return run
 
     def mark(self, run: Run, matched: np.ndarray) -> None:
