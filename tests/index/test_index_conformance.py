@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from strategies import numbered, pairs_of, push_all, specs, windows
-from streamjoin.index import access, adaptive, chain, chooser
+from streamjoin.index import adaptive, chain, chooser, strips
 from streamjoin.planner import INDEXES, ORDERS
 
 SORTED = ("bisort", "raptable", "wibtree")
@@ -126,15 +126,17 @@ SERVED = {name: case for name, case in CASES.items() if case.indexes}
 
 @contextmanager
 def subwindows(smallest: int, largest: int) -> Iterator[None]:
-    """New subwindows take between so many tuples; a window left to the planner is indexed from `largest` on, by a
-    grid where there are two bands."""
+    """New subwindows take between so many tuples; a window left to the planner is indexed from `largest` on, in
+    strips where there are two bands."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chain, "SMALLEST", smallest)
         patch.setattr(chain, "LARGEST", largest)
         patch.setattr(adaptive, "COMPARISONS_WORTH_AN_INDEX", 0)
         patch.setattr(adaptive, "FEWEST_TUPLES", largest)
         patch.setattr(chooser, "MANY_CANDIDATES", 0)
-        patch.setattr(access, "CELLS_AT_ONCE", 5)
+        patch.setattr(chooser, "MANY_OF_A_BATCH", 0)
+        patch.setattr(chooser.Workload, "known", True)
+        patch.setattr(strips, "SORTED_FROM", 5)
         yield
 
 

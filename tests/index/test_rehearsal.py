@@ -71,6 +71,7 @@ def small_subwindows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adaptive, "COMPARISONS_WORTH_AN_INDEX", 0)
     monkeypatch.setattr(adaptive, "FEWEST_TUPLES", 256)
     monkeypatch.setattr(chooser, "MANY_CANDIDATES", 4)
+    monkeypatch.setattr(chooser, "MANY_OF_A_BATCH", 0)
 
 
 @pytest.mark.parametrize("order", ["any", "timestamp"])
