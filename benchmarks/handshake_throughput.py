@@ -133,7 +133,7 @@ def row(
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     def best(variant: Variant, what: str = "ratio", workers: int = 2) -> float:
         return max(
-            row[what]
+            float(row[what])
             for row in rows
             if (row["topology"], row["order"], row["on"], row["workers"]) == (*variant, workers)
         )
