@@ -256,7 +256,7 @@ def worth_sampling(capacity: int) -> int:
 def spread_over(held: Table, count: int = SAMPLED_TUPLES) -> Table:
     """So many of the tuples held, or fewer, from the oldest to the newest."""
     step = max(1, -(-len(held["key_ok"]) // count))
-    return {name: rows[::step] for name, rows in held.items()}
+    return {name: rows[::step].copy() for name, rows in held.items()}  # kernels are compiled for whole arrays
 
 
 def rise(keys: np.ndarray) -> bool:
