@@ -16,6 +16,7 @@ from typing import Any
 
 RESULTS = Path(__file__).resolve().parent / "results"
 README = RESULTS.parents[1] / "README.md"
+WIDE = 20  # x axes that span more than this factor are logarithmic
 STROKES = ("-", "--", ":", "-.")
 START, END = "<!-- measured: written by benchmarks/plot.py -->\n", "<!-- end of measured -->"
 
@@ -261,8 +262,50 @@ FIGURES = {
         {"mean_ms": ""},
         "seconds",
         "mean latency, ms",
+        where={
+            "join": tuple(
+                f"{topology}, 4 s and 4 s, batch {batch}, half load, 2 workers"
+                for topology, batch in (
+                    ("handshake", 64),
+                    ("low_latency_handshake", 64),
+                    ("low_latency_handshake", 4),
+                )
+            )
+        },
         by="join",
         log=True,
+    ),
+    "handshake_throughput": Figure(
+        "workers",
+        {"comparisons_per_s": ""},
+        "workers; two cores, batches of 256, windows of 270,000",
+        "G comparisons/s",
+        1e9,
+        where={"batch": 256, "order": "any", "on": "bands"},
+        by="topology",
+    ),
+    "topologies": Figure(
+        "batch",
+        {"tuples_per_s": ""},
+        "tuples per batch; band, windows of 50,000, two workers",
+        "tuples/s a side",
+        where={"predicate": "band", "window": 50_000, "order": "any", "workers": 2},
+        by="topology",
+        log=True,
+    ),
+    "spark_throughput": Figure(
+        "rows_a_batch",
+        {"rows_per_second": ""},
+        "rows a micro-batch; windows of 1M rows a side, one match a row",
+        "rows/s",
+        by="pipeline",
+    ),
+    "spark_equi": Figure(
+        "rows_read",
+        {"rows_per_second": ""},
+        "rows read",
+        "rows/s",
+        by="join",
     ),
 }
 
@@ -281,7 +324,8 @@ def draw(name: str) -> Path:
         stacked_bars(axes, figure, rows)
     else:
         draw_curves(axes, figure, rows)
-        if min(row[figure.x] for row in rows) > 0:
+        least, most = (choose(row[figure.x] for row in rows) for choose in (min, max))
+        if least > 0 and most >= WIDE * least:
             axes.set_xscale("log", base=2)
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     if figure.log:
