@@ -23,7 +23,7 @@ import pyarrow as pa
 from streamjoin.codegen.columns import ColumnData, one_array, to_column_data
 from streamjoin.index.adaptive import AdaptiveWindow
 from streamjoin.index.chain import ChainWindow
-from streamjoin.index.protocol import Tuples
+from streamjoin.index.protocol import Tuples, has_unknown
 from streamjoin.index.scan import ScanWindow
 from streamjoin.index.sliding import SlidingColumns
 from streamjoin.payload import PayloadStore, Rows, restored, storage_schema
@@ -210,14 +210,10 @@ class Join:
         side, count = source.side, len(ts)
         own, opposite = self.plan.programs[side], self.plan.programs[OTHER[side]]
         data = {column: to_column_data(batch.column(column.name), column.type) for column in self._read[side]}
-        tuples = Tuples(
-            ts,
-            np.arange(first, first + count),
-            np.full(count, source.number, np.int32),
-            own.prepare_stored(data, count),
-            opposite.prepare_probe(data, count),
-            any(column.valid is not None for column in data.values()),
-        )
+        stored, probing = own.prepare_stored(data, count), opposite.prepare_probe(data, count)
+        nulls = any(column.valid is not None for column in data.values()) or has_unknown(stored, probing)
+        ids, sources = np.arange(first, first + count), np.full(count, source.number, np.int32)
+        tuples = Tuples(ts, ids, sources, stored, probing, nulls)
         if source.lateness and count > 1 and (ts[1:] < ts[:-1]).any():
             return tuples.pick(np.argsort(ts, kind="stable"))
         return tuples

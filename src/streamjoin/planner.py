@@ -6,9 +6,11 @@ Constants of the topology's choice are measured (`benchmarks/topologies.py`, doc
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from dataclasses import dataclass
+from numbers import Real
 
 from streamjoin.codegen.programs import WindowProgram, has_one_key, has_two_ends, is_equality
 from streamjoin.index.adaptive import AdaptiveWindow, scanned_up_to
@@ -94,8 +96,7 @@ def make_plan(
         raise SpecError(
             f"workers is {workers!r}; allowed: a whole number from 1 on, up to {MOST_WORKERS}, or None"
         )
-    for what, given in (("rate", rate), ("latency", latency)):
-        _check_amount(what, given)
+    rate, latency = _amount("rate", rate), _amount("latency", latency)
     analysis = None if isinstance(spec.predicate, CallablePredicate) else analyse(spec.predicate)
     indexes, programs, reasons = {}, {}, []
     for side in SIDES:
@@ -141,14 +142,14 @@ def _choose_topology(
 
 
 def _least_window(spec: JoinSpec, rate: float | None) -> int | None:
-    """Tuples of the smaller window, as far as that can be known."""
+    """Tuples of the smaller window, as far as that can be known; by the rate up to LARGE."""
     sizes = []
     for side in SIDES:
         window = spec.side_window(side)
         if window.rows:
             sizes.append(window.size)
         elif rate is not None and spec.time_unit is not None:
-            sizes.append(int(rate * window.size / 10 ** TIME_SCALE[spec.time_unit]))
+            sizes.append(int(min(rate * window.size / 10 ** TIME_SCALE[spec.time_unit], LARGE)))
     return min(sizes, default=None)
 
 
@@ -231,11 +232,13 @@ def _check(what: str, given: object, allowed: tuple[str, ...]) -> None:
         raise SpecError(f"{what} is {given!r}; allowed: {', '.join(allowed)}")
 
 
-def _check_amount(what: str, given: object) -> None:
+def _amount(what: str, given: object) -> float | None:
     if given is None:
-        return
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 < given < math.inf:
-        raise SpecError(f"{what} is {given!r}; allowed: a number above 0, or None if it is not known")
+        return None
+    with contextlib.suppress(OverflowError):  # of numbers that are too large for a float
+        if not isinstance(given, bool) and isinstance(given, Real) and 0 < float(given) < math.inf:
+            return float(given)
+    raise SpecError(f"{what} is {given!r}; allowed: a number above 0, or None if it is not known")
 
 
 def _topology_reason(spec: JoinSpec, chosen: str, why: str, used: int, order: str) -> str:

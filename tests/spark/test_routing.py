@@ -135,6 +135,7 @@ def ranged(on: str, how: str = "inner", workers: int = 3, asked: str = "auto") -
         ),
         ("left.x > right.x", "inner", routing.Routing("matrix", 1, 3)),
         ("abs(left.x - right.x) <= 0", "inner", routing.Routing("matrix", 1, 3)),
+        ("left.x BETWEEN right.x AND right.x + 1e308", "inner", routing.Routing("matrix", 1, 3)),
         ("left.x = right.x", "inner", routing.Routing("hash", 3)),
         (f"{NEAR} AND left.reach < right.reach", "inner", routing.Routing("range", 3, 1, "left", 8.0)),
     ],

@@ -64,6 +64,15 @@ def test_a_probe_finds_what_lies_in_its_rectangle_across_the_edge_of_a_strip():
     assert pairs_of(index, probes, Reach(np.full(2, 1), np.full(2, 3))) == {(0, 1)}, "of the time it reaches"
 
 
+def test_a_strict_reach_ends_before_its_own_time():
+    stored, probing = contents(NEAR, [(5, 8.0, 5, 0.0)], [(5, 8.0, 5, 0.5)])
+    access = StripAccess(stored.task.plan().programs["left"], (0, 1), (8.0, 1.0))
+    index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
+    low, high = np.array([0]), np.array([5])
+    assert pairs_of(index, probing.tuples, Reach(low, high)) == {(0, 0)}
+    assert pairs_of(index, probing.tuples, Reach(low, high, strict=True)) == set()
+
+
 def test_a_run_with_two_bands_is_cut_into_strips_and_one_with_few_rows_is_scanned():
     rng = np.random.default_rng(1)
     rows = [(i, float(x), int(y), 3.0) for i, (x, y) in enumerate(rng.integers(0, 500, (5_000, 2)))]
@@ -85,6 +94,8 @@ def test_strips_are_wider_the_less_is_found_and_their_widths_are_powers_of_two()
     assert strip_widths((16.0, 64.0), 1.0) == (16.0, 1.0)
     assert strip_widths((16.0, 64.0), 0.06) == (64.0, 1.0)
     assert strip_widths((16.0, 64.0), 0.0) == (256.0, 1.0)
+    for ends in (strip_widths((5e-324, 5e-324), 1.0), strip_widths((1.7e308, 1.7e308), 0.0)):
+        assert all(0 < width < float("inf") for width in ends)
 
 
 coordinates = st.one_of(
@@ -104,8 +115,9 @@ rows_of = st.lists(st.tuples(st.integers(0, 9), coordinates, numbers, reaches), 
     st.sampled_from([(0.5, 0.25), (4.0, 1.0), (64.0, 8.0)]),
     st.integers(-3, 12),
     st.integers(0, 6),
+    st.booleans(),
 )
-def test_strips_find_what_a_scan_finds(left, right, widths, low, length):
+def test_strips_find_what_a_scan_finds(left, right, widths, low, length, strict):
     stored, probing = contents(NEAR, sorted(left, key=lambda r: r[0]), right)
     scanned = ScannedRun(stored.task.plan(), "left", stored.stored)
     access = StripAccess(stored.task.plan().programs["left"], (0, 1), widths)
@@ -113,7 +125,7 @@ def test_strips_find_what_a_scan_finds(left, right, widths, low, length):
     probes = probing.tuples
     probes = probes.pick(np.flatnonzero(probes.probing["probe_ok"]))
     if len(probes):
-        reach = Reach(np.full(len(probes), low), np.full(len(probes), low + length))
+        reach = Reach(np.full(len(probes), low), np.full(len(probes), low + length), strict=strict)
         assert pairs_of(index, probes, reach) == pairs_of(scanned, probes, reach)
 
 

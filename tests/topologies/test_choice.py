@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -60,6 +61,8 @@ def test_three_step_is_kept_where_it_is_faster(on, window, known, why):
 def test_large_windows_are_known_from_the_rate_or_from_rows():
     assert chosen(spec_of(), latency=1, rate=100)[0] == "scalejoin"
     assert chosen(spec_of(window=sj.RowWindow(50_000)), latency=1)[0] == "scalejoin"
+    assert chosen(spec_of(), latency=np.float32(1), rate=np.int64(100))[0] == "scalejoin"
+    assert chosen(spec_of(), latency=1, rate=1e308)[0] == "scalejoin"
 
 
 def test_explain_says_what_was_chosen_and_why():
@@ -68,7 +71,7 @@ def test_explain_says_what_was_chosen_and_why():
 
 
 @pytest.mark.parametrize("what", ["rate", "latency"])
-@pytest.mark.parametrize("given", [0, -1, float("nan"), float("inf"), "fast", True])
+@pytest.mark.parametrize("given", [0, -1, float("nan"), float("inf"), 10**400, "fast", True])
 def test_an_amount_that_makes_no_sense_is_refused(what, given):
     with pytest.raises(sj.StreamJoinError, match=f"{what} is {given!r}; allowed: a number above 0"):
         sj.open_join(spec_of(), **{what: given})

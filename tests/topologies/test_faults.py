@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -13,10 +15,12 @@ import streamjoin as sj
 from handshake_runs import SCHEMA, numbers, open_with, small_tables, spec_of
 from streamjoin.index import chain, scan
 from streamjoin.index.bisort import BISortSubwindow
+from streamjoin.kernels import expedition as kernel
 from streamjoin.planner import TOPOLOGIES
 from streamjoin.runtime.node import Bell, Channel, Node
 from streamjoin.runtime.simulator import Simulator, from_seed
 from streamjoin.runtime.threads import Threads
+from streamjoin.topologies.scanning_node import Store
 
 THREADED = ["celljoin", "panjoin", "scalejoin"]
 
@@ -65,6 +69,52 @@ def test_any_number_of_workers(topology, workers):
         found = sj.join_tables(left, right, spec, topology, "scan", workers, "timestamp")
         assert numbers([found]) == numbers([sj.oracle.join(left, right, spec)])
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+def test_a_watermark_may_lie_below_all_times(topology):
+    left, right = (pa.table({"ts": [-(2**63)], "x": [0], "n": [0]}, schema=SCHEMA) for _ in range(2))
+    spec = dataclasses.replace(spec_of(sj.TimeWindow(5)), lateness=3)
+    found = sj.join_tables(left, right, spec, topology, "scan", 1, "timestamp")
+    assert numbers([found]) == numbers([sj.oracle.join(left, right, spec)]) == [(0, 0)]
+
+
+@pytest.mark.parametrize(
+    "on",
+    ["abs(left.x % left.n - right.x) <= 3", "abs(left.x - right.x % right.n) <= 3"],
+    ids=["left", "right"],
+)
+@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+def test_keys_that_are_null_by_arithmetic_meet_nothing(topology, on):
+    rows = pa.table({"ts": [0, 1], "x": [5, 6], "n": [0, 4]}, schema=SCHEMA)
+    spec = spec_of(sj.TimeWindow(9), on)
+    found = sj.join_tables(rows, rows, spec, topology, "scan", 1)
+    assert sorted(numbers([found])) == sorted(numbers([sj.oracle.join(rows, rows, spec)]))
+    assert found.num_rows == 1
+
+
+@pytest.mark.parametrize("topology", ["handshake", "low_latency_handshake"])
+def test_no_more_is_collected_while_results_wait(topology):
+    rows = pa.table({"ts": range(40), "x": [0] * 40, "n": range(40)}, schema=SCHEMA)
+    simulator, spec = Simulator(from_seed(1)), spec_of(sj.TimeWindow(1000))
+    with open_with(topology, spec, index="scan", workers=1, executor=simulator, max_results=10**6) as join:
+        join.push("left", rows)
+        chain: Any = join._topology
+        join.push("right", rows)
+        while not chain._collector.ready:
+            simulator.run(1)
+            chain._collect()
+        join.push("right", rows.slice(39))
+        simulator.run(1000)
+        while held := sum(len(pairs.left) for pairs in chain._collector._ready):
+            handed = chain.step(1)
+            assert sum(len(pairs.left) for pairs in chain._collector._ready) == held - len(handed.left)
+
+
+def test_sizes_of_compiled_nodes_are_never_below_nothing():
+    words = np.zeros(64, np.int64)
+    words[kernel.BEGIN], words[kernel.VISIBLE] = 3, 2  # as they may be seen while the node moves both
+    assert len(Store(0, words, cast(Any, None), cast(Any, None))) == 0
 
 
 def test_sizes_can_be_asked_while_a_worker_changes_its_windows(monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +36,11 @@ class Tuples:
         return Tuples(self.ts[rows], self.id[rows], self.source[rows], stored, probing, self.nulls)
 
 
+def has_unknown(stored: Mapping[str, np.ndarray], probing: Mapping[str, np.ndarray]) -> bool:
+    """Whether some key or bound is NULL: by its column, or by arithmetic, as x % 0."""
+    return any(not role[ok].all() for role, ok in ((stored, "key_ok"), (probing, "probe_ok")) if ok in role)
+
+
 @dataclass(frozen=True)
 class Reach:
     """Which stored tuples each probe may meet, by their place in the total order.
@@ -60,7 +65,9 @@ class Reach:
 
     def covers(self, oldest: int, newest: int) -> bool:
         """Whether every probe reaches all tuples between these times."""
-        return self.low is not None and bool(self.low[-1] <= oldest and newest <= self.high[0])
+        if self.low is None or oldest < self.low[-1]:
+            return False
+        return bool(newest < self.high[0] if self.strict else newest <= self.high[0])
 
     def positions(self, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The range [start, stop) of positions in a window sorted by `ts`, for each probe."""

@@ -6,6 +6,7 @@ on average, and memory stays within a constant factor of the live rows.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 from collections.abc import Mapping
@@ -25,7 +26,9 @@ def room_for(rows: int, like: np.ndarray) -> tuple[np.ndarray, mmap.mmap | None]
     if size < LARGE or not hasattr(mmap, "MADV_DONTNEED"):
         return np.empty(shape, like.dtype), None
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel that has none
+            memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, like.dtype).reshape(shape), memory
 
 

@@ -22,10 +22,9 @@ STEPS_OF_A_BAND = 64  # so a sixty-fourth of what is found is found for the roun
 # Looking an interval up costs about as much as checking a candidate, so these bands a strip are best for one match.
 BANDS_OF_A_STRIP, WIDEST = 1.0, 16.0
 SORTED_FROM = 4_096  # intervals, which then share what they bring into the caches
-SAME_WIDTH, FAR = (
-    2.0,
-    2.0**29,
-)  # widths of which one will do for the other, and a key's distance, in strips or steps
+# Widths of which one will do for the other, and a key's distance, in strips or steps.
+SAME_WIDTH, FAR = 2.0, 2.0**29
+NARROW, HUGE = 2.0**-1000, 2.0**1023  # the ends of widths
 
 
 class StripAccess:
@@ -102,5 +101,10 @@ def strip_widths(bands: Pair, found: float) -> Pair:
     of two: subwindows with about the same bands then share what probes ask.
     """
     wide = min(max(1.0, (BANDS_OF_A_STRIP / max(found, 1e-9)) ** 0.5), WIDEST)
-    strip, step = (2.0 ** round(math.log2(width)) for width in (bands[0] * wide, bands[1] / STEPS_OF_A_BAND))
+    strip, step = (power_of_two(width) for width in (bands[0] * wide, bands[1] / STEPS_OF_A_BAND))
     return strip, step
+
+
+def power_of_two(width: float) -> float:
+    """The one next to a width, within what floats have."""
+    return 2.0 ** round(math.log2(min(max(width, NARROW), HUGE)))

@@ -19,7 +19,7 @@ from pyspark import cloudpickle
 from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.codegen.programs import WindowProgram
-from streamjoin.index.protocol import Tuples
+from streamjoin.index.protocol import Tuples, has_unknown
 from streamjoin.planner import Plan, make_plan
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
@@ -151,7 +151,7 @@ class JoinTask:
         data = column_data(batch, program.stored_columns)
         stored = program.prepare_stored(data, count)
         columns = [*program.stored_columns, *self.plan().programs[OTHER[side]].probe_columns]
-        nulls = any(batch.column(column.name).null_count for column in columns)
+        nulls = any(batch.column(column.name).null_count for column in columns) or has_unknown(stored, {})
         return Tuples(ts, np.arange(count), np.zeros(count, np.int32), stored, {}, nulls)
 
     def prepare_probing(self, batch: pa.RecordBatch, side: str) -> dict[str, np.ndarray]:

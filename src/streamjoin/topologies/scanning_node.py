@@ -127,7 +127,8 @@ class Store:
         return self._program.block is None and bool(self._program.shapes)
 
     def __len__(self) -> int:
-        return int(self._words[kernel.VISIBLE + self._number] - self._words[kernel.BEGIN + self._number])
+        begin, end = self._ends()
+        return max(0, end - begin)  # the node may move both between two looks
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.rows[{"ts": kernel.PLACE, "id": kernel.ID}[name], self._live()]
@@ -136,9 +137,11 @@ class Store:
     def nbytes(self) -> int:
         return sum(array.nbytes for array in [self.rows, *self.columns.values()])
 
+    def _ends(self) -> tuple[int, int]:
+        return int(self._words[kernel.BEGIN + self._number]), int(self._words[kernel.VISIBLE + self._number])
+
     def _live(self) -> slice:
-        begin, end = (int(self._words[which + self._number]) for which in (kernel.BEGIN, kernel.VISIBLE))
-        return slice(begin, end)
+        return slice(*self._ends())
 
     def scanner(self, probes: Stage, chosen: slice) -> Callable[..., int]:
         """The scan of what can be found by some staged rows."""
