@@ -20,6 +20,7 @@ from streamjoin.planner import TOPOLOGIES
 from streamjoin.runtime.node import Bell, Channel, Node
 from streamjoin.runtime.simulator import Simulator, from_seed
 from streamjoin.runtime.threads import Threads
+from streamjoin.topologies.matching import Found
 from streamjoin.topologies.scanning_node import Store
 
 THREADED = ["celljoin", "panjoin", "scalejoin"]
@@ -94,21 +95,16 @@ def test_keys_that_are_null_by_arithmetic_meet_nothing(topology, on):
 
 
 @pytest.mark.parametrize("topology", ["handshake", "low_latency_handshake"])
-def test_no_more_is_collected_while_results_wait(topology):
-    rows = pa.table({"ts": range(40), "x": [0] * 40, "n": range(40)}, schema=SCHEMA)
-    simulator, spec = Simulator(from_seed(1)), spec_of(sj.TimeWindow(1000))
-    with open_with(topology, spec, index="scan", workers=1, executor=simulator, max_results=10**6) as join:
-        join.push("left", rows)
+def test_no_more_is_collected_while_results_wait(topology, monkeypatch):
+    collected = []
+    with open_with(
+        topology, spec_of(sj.TimeWindow(9)), workers=1, executor=Simulator(from_seed(1)), max_results=10
+    ) as join:
         chain: Any = join._topology
-        join.push("right", rows)
-        while not chain._collector.ready:
-            simulator.run(1)
-            chain._collect()
-        join.push("right", rows.slice(39))
-        simulator.run(1000)
-        while held := sum(len(pairs.left) for pairs in chain._collector._ready):
-            handed = chain.step(1)
-            assert sum(len(pairs.left) for pairs in chain._collector._ready) == held - len(handed.left)
+        chain._collector.add(Found({"left": np.arange(3), "right": np.arange(3)}, {}))
+        monkeypatch.setattr(chain, "_collect", lambda: collected.append("once"))
+        assert [len(chain.step(most).left) for most in (1, 2)] == [1, 2] and not collected
+        assert len(chain.step(1).left) == 0 and collected == ["once"]
 
 
 def test_sizes_of_compiled_nodes_are_never_below_nothing():
