@@ -300,13 +300,17 @@ FIGURES = {
         "rows/s",
         by="pipeline",
     ),
-    "spark_equi": Figure(
-        "rows_read",
-        {"rows_per_second": ""},
-        "rows read",
-        "rows/s",
-        by="join",
-    ),
+    **{
+        name: Figure(
+            "rows_read",
+            {"rows_per_second": ""},
+            "rows read, all of them in the windows",
+            "rows/s",
+            by="join",
+            log=True,
+        )
+        for name in ("spark_equi", "spark_band")
+    },
 }
 
 
