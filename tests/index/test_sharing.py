@@ -225,9 +225,7 @@ def test_each_thread_takes_its_part(index):
         assert len(threads()) == 3
         counts = join.stats().worker_comparisons
         assert join.stats().matches == sum(counts) == 360_000
-        assert (
-            max(counts) < sum(counts) / 2
-        )  # lookups are dealt evenly; subwindows may differ in what they find
+        assert max(counts) < 1.2 * min(counts)
     assert not threads()
 
 

@@ -34,16 +34,6 @@ class Access(Protocol):
     def questions(self, probing: Table) -> Intervals:
         """What prepared probes ask, the same for all subwindows with this access."""
 
-    def probe(
-        self,
-        subwindow: Subwindow,
-        questions: Intervals,
-        start: np.ndarray,
-        stop: np.ndarray,
-        pairs: PairBuffer,
-    ) -> Iterator[int]:
-        """Candidates for the probes that asked, as `Subwindow.probe` appends them."""
-
 
 def key_text(program: WindowProgram, band: int) -> str:
     """The key of a band as SQL; of COMPOSITE, all equality keys."""
@@ -70,16 +60,6 @@ class BandAccess:
 
     def questions(self, probing: Table) -> Intervals:
         return self.program.intervals(probing, self.band)
-
-    def probe(
-        self,
-        subwindow: Subwindow,
-        questions: Intervals,
-        start: np.ndarray,
-        stop: np.ndarray,
-        pairs: PairBuffer,
-    ) -> Iterator[int]:
-        return ask(subwindow, questions, start, stop, pairs)
 
 
 def ask(

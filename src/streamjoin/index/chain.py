@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 
 from streamjoin.codegen.programs import Intervals
-from streamjoin.index.access import Access
+from streamjoin.index.access import Access, ask
 from streamjoin.index.bisort import BISortSubwindow, Merging
 from streamjoin.index.chooser import Choice, Chooser, Workload
 from streamjoin.index.protocol import ALONE, Reach, Subwindow, Team, Tuples, cuts
@@ -187,7 +187,7 @@ class ChainWindow:
     def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
         """Each subwindow in reach is asked for its candidates, which are checked for the rest of the predicate.
 
-        All lookups in a row, subwindow after subwindow and in each probe after probe, are what a team shares.
+        A team shares the probes: subwindows differ in what they find, and each part then asks all of them.
         """
         if not self._links or not len(probes):
             return
@@ -201,7 +201,7 @@ class ChainWindow:
         asked = list(self._in_reach(reach, len(probes)))
         parts = [
             partial(self._look_up, probes, asked, part)
-            for part in cuts(len(asked) * len(probes), SHARED_LOOKUPS, team.workers)
+            for part in cuts(len(probes), SHARED_LOOKUPS // max(len(asked), 1), team.workers)
         ]
         for before in team.share(parts, pairs):
             self.comparisons += pairs.compared
@@ -210,20 +210,17 @@ class ChainWindow:
                 pairs.probe[before : pairs.count] = kept[pairs.probe[before : pairs.count]]
             yield before
 
-    def _look_up(self, probes: Tuples, asked: list[Asked], part: slice, pairs: PairBuffer) -> Iterator[int]:
-        """Some of the lookups; changes nothing."""
-        count, questions = len(probes), dict[Access, Intervals]()
-        for number in range(part.start // count, -(-part.stop // count)):
-            link, start, stop, timed = asked[number]
-            first, last = max(part.start - number * count, 0), min(part.stop - number * count, count)
-            if last - first < count:
-                rows = slice(first, last)
-                some = probes.pick(rows), start[rows], stop[rows], timed and timed.pick(rows)
-                yield from self._ask(link, *some, link.access.questions(some[0].probing), first, pairs)
-                continue
+    def _look_up(self, probes: Tuples, asked: list[Asked], rows: slice, pairs: PairBuffer) -> Iterator[int]:
+        """On behalf of some of the probes; changes nothing."""
+        some = probes if rows.stop - rows.start == len(probes) else probes.pick(rows)
+        questions = dict[Access, Intervals]()
+        for link, start, stop, timed in asked:
             if link.access not in questions:
-                questions[link.access] = link.access.questions(probes.probing)
-            yield from self._ask(link, probes, start, stop, timed, questions[link.access], 0, pairs)
+                questions[link.access] = link.access.questions(some.probing)
+            reach = timed and timed.pick(rows)
+            yield from self._ask(
+                link, some, start[rows], stop[rows], reach, questions[link.access], rows.start, pairs
+            )
 
     def _ask(
         self,
@@ -238,7 +235,7 @@ class ChainWindow:
     ) -> Iterator[int]:
         """Ask one subwindow on behalf of some probes, which are numbered from `first` on."""
         begin = np.int32(link.first - self._gone)
-        for before in link.access.probe(link.subwindow, questions, start, stop, pairs):
+        for before in ask(link.subwindow, questions, start, stop, pairs):
             if pairs.count > before:
                 pairs.compared += pairs.count - before
                 pairs.pos[before : pairs.count] += begin

@@ -12,7 +12,7 @@ import pyarrow as pa
 from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.codegen.programs import Table, WindowProgram, new_cursor
-from streamjoin.index.access import Access
+from streamjoin.index.access import Access, ask
 from streamjoin.index.bisort import BISortSubwindow, Merging
 from streamjoin.index.chooser import Structure
 from streamjoin.index.protocol import Subwindow
@@ -62,7 +62,7 @@ def rehearse_index(program: WindowProgram, make: Structure, access: Access, sche
     pairs, shapes = PairBuffer(1), access.unchecked[0]
     subwindow = make(1, access.dtype, None)
     subwindow.insert(access.keys(stored), NONE.astype(np.int32))
-    for _ in access.probe(subwindow, access.questions(probing), NONE, NONE, pairs):
+    for _ in ask(subwindow, access.questions(probing), NONE, NONE, pairs):
         pass
     keys = tuple(stored[f"key{number}"] for number in range(len(program.keys.keys)))
     lows, highs = (

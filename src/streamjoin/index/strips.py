@@ -4,18 +4,16 @@ of the one or two strips that it touches. All a sorted subwindow can do, it can 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 
 from streamjoin.codegen.programs import Intervals, Table, WindowProgram
-from streamjoin.index.access import ask, key_text
+from streamjoin.index.access import key_text
 from streamjoin.index.bisort import sort_batch
-from streamjoin.index.protocol import Subwindow
 from streamjoin.kernels import strips
 from streamjoin.kernels.check import band_check
-from streamjoin.kernels.pairs import PairBuffer
 
 Pair = tuple[float, float]
 STEPS_OF_A_BAND = 64  # so a sixty-fourth of what is found is found for the rounding
@@ -82,16 +80,6 @@ class StripAccess:
         if low is not None and high is not None:
             return low, high
         return self.program.bounds_of_band(probing, band)
-
-    def probe(
-        self,
-        subwindow: Subwindow,
-        questions: Intervals,
-        start: np.ndarray,
-        stop: np.ndarray,
-        pairs: PairBuffer,
-    ) -> Iterator[int]:
-        return ask(subwindow, questions, start, stop, pairs)
 
 
 def strip_widths(bands: Pair, found: float) -> Pair:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin.index.access import Access
+from streamjoin.index.access import Access, ask
 from streamjoin.index.adaptive import AdaptiveWindow
 from streamjoin.index.chain import ChainWindow
 from streamjoin.index.chooser import SAMPLED_BATCHES, Choice, FixedChoice, Workload
@@ -81,7 +81,7 @@ class RunIndex:
             start, stop = np.zeros(len(probes), np.int64), np.full(len(probes), len(ts))
         else:
             start, stop = reach.positions(ts)
-        for before in self.access.probe(self.subwindow, asked, start, stop, pairs):
+        for before in ask(self.subwindow, asked, start, stop, pairs):
             self.comparisons += pairs.count - before
             self._check(probes, pairs, before)
             yield before
