@@ -193,7 +193,20 @@ def test_the_compiled_engine_agrees_with_sorted_lists(capacity, partition, units
                 assert simulator.probe(probes)[0] == expected(window, probes, predicate)
         with pytest.raises(HardwareError, match=f"it holds {capacity}"):
             simulator.insert(batch(dice, capacity, 0))
+        for wrong, message in (
+            ([(4, 0), (3, 1)], "3 comes after 4"),
+            ([(1 << 15, 0)], "keys have 16 bits"),
+            ([(0, 1 << 16)], "ids 16"),
+        ):
+            with pytest.raises(HardwareError, match=message):
+                simulator.insert(wrong)
         assert simulator.window() == window
+    simulator.close()
+    with pytest.raises(HardwareError, match="closed"):
+        simulator.probe([(1, 0)])
+    simulator.clear()
+    assert simulator.window() == []
+    simulator.close()
 
 
 @pytest.mark.parametrize(("units", "latency"), [(1, 1), (1, 12), (4, 12)])

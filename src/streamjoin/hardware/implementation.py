@@ -19,8 +19,6 @@ from streamjoin.hardware.tools import Heard, cache_folder, cached, call, need, y
 from streamjoin.hardware.verilog import TOP, to_rtlil
 
 DEVICE = ("--um5g-85k", "--package", "CABGA756", "--speed", "8")
-# Beyond what any of the designs reaches, so that the placer never stops trying.
-TARGET_MHZ = 250
 # Counting keeps the hierarchy, so that equal cores are mapped once; placing needs one flat netlist.
 SYNTHESIS = {
     "ecp5": f"synth_ecp5 -noflatten -top {TOP}",
@@ -85,8 +83,8 @@ def synthesise(design: Any, target: str = "ecp5", heard: Heard | None = None) ->
     )
 
 
-def route(design: Any, seed: int = 1, target_mhz: float = TARGET_MHZ, heard: Heard | None = None) -> Routed:
-    """Place and route the design inside a `PinHarness` on the ECP5-85F.
+def route(design: Any, target_mhz: float, seed: int = 1, heard: Heard | None = None) -> Routed:
+    """Place and route the design inside a `PinHarness` on the ECP5-85F, aiming at a clock.
 
     Under a minute for 4 cores, a quarter of an hour or more for 64; the report is kept, so that it is made once.
     """
@@ -102,7 +100,7 @@ def route(design: Any, seed: int = 1, target_mhz: float = TARGET_MHZ, heard: Hea
             "--seed",
             str(seed),
             "--freq",
-            str(target_mhz),
+            f"{target_mhz:g}",
             "--lpf-allow-unconstrained",
             "--timing-allow-fail",
         ]
@@ -117,7 +115,7 @@ def route(design: Any, seed: int = 1, target_mhz: float = TARGET_MHZ, heard: Hea
         )
         (folder / "netlist.json").unlink()
 
-    folder = cached("route", [rtlil, str(seed), str(target_mhz), *DEVICE, *versions], build)
+    folder = cached("route", [rtlil, str(seed), f"{target_mhz:g}", *DEVICE, *versions], build)
     return _read_report(json.loads((folder / "report.json").read_text()), seed)
 
 

@@ -50,13 +50,18 @@ class BiSortSimulator:
         self.library = verilated(BiSortSystem(p), DRIVER, "records", p.units)
         self.library.open_engine.restype = ctypes.c_void_p
         self.library.read_window.restype = ctypes.c_int64
-        self.engine = ctypes.c_void_p(self.library.open_engine())
-        self.count = 0
+        self.engine = ctypes.c_void_p()
+        self.clear()
 
     def clear(self) -> None:
         """Begin anew with an empty window."""
-        self.library.close_engine(self.engine)
+        self.close()
         self.engine, self.count = ctypes.c_void_p(self.library.open_engine()), 0
+
+    def close(self) -> None:
+        """Give the engine's memory back; only `clear` may follow. Closing twice does nothing."""
+        self.library.close_engine(self.engine)
+        self.engine = ctypes.c_void_p()
 
     def __enter__(self) -> BiSortSimulator:
         return self
@@ -64,7 +69,7 @@ class BiSortSimulator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.library.close_engine(self.engine)
+        self.close()
 
     def insert(self, items: Sequence[Item]) -> int:
         """Merge a batch, sorted by key, into the window; the cycles it took."""
@@ -73,8 +78,9 @@ class BiSortSimulator:
                 f"{self.count} items are in the window and {len(items)} come: "
                 f"it holds {self.parameters.capacity}"
             )
+        cycles = self._run(items, insert=True)[1]
         self.count += len(items)
-        return self._run(items, insert=True)[1]
+        return cycles
 
     def probe(self, items: Sequence[Item]) -> tuple[list[Record], int]:
         """The records of a batch, sorted by key, in its order; the cycles it took."""
@@ -86,12 +92,15 @@ class BiSortSimulator:
 
     def window(self) -> list[Item]:
         """The sorted array as it lies in the memory."""
+        self._check_open()
         words = np.zeros(self.parameters.capacity, np.uint64)
         place = words.ctypes.data_as(ctypes.c_void_p)
         count = self.library.read_window(self.engine, ctypes.c_int64(self.parameters.capacity), place)
         return [self._item(int(word)) for word in words[:count]]
 
     def _run(self, items: Sequence[Item], insert: bool) -> tuple[list[Record], int]:
+        self._check_open()
+        self._check_batch(items)
         p = self.parameters
         keys, ids = (1 << p.key_width) - 1, (1 << p.id_width) - 1
         words = np.array([(key & keys) << p.id_width | number & ids for key, number in items], np.uint64)
@@ -110,6 +119,21 @@ class BiSortSimulator:
                 f"the engine did not finish: {batch.record_count} records after {batch.cycles} cycles"
             )
         return sorted(self._record(int(word)) for word in records[: batch.record_count]), batch.cycles
+
+    def _check_open(self) -> None:
+        if not self.engine:
+            raise HardwareError("the simulator is closed: `clear` begins anew with an empty window")
+
+    def _check_batch(self, items: Sequence[Item]) -> None:
+        p = self.parameters
+        lowest, beyond = -(1 << p.key_width - 1), 1 << p.key_width - 1
+        for before, item in zip([(lowest, 0), *items], items, strict=False):
+            if not (lowest <= item[0] < beyond and 0 <= item[1] < 1 << p.id_width):
+                raise HardwareError(
+                    f"item {item}: keys have {p.key_width} bits with sign and ids {p.id_width} without"
+                )
+            if item[0] < before[0]:
+                raise HardwareError(f"key {item[0]} comes after {before[0]}: sort the batch by key")
 
     def _item(self, word: int) -> Item:
         p = self.parameters

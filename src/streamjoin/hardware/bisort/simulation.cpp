@@ -22,8 +22,9 @@ struct Batch {
     int64_t insert;          // or else probe
     int64_t base;            // address of the batch in the memory
     int64_t most_cycles;
-    uint64_t* records;       // one for each probe, or none
-    int64_t record_count, cycles;
+    uint64_t* records;       // room for `count`
+    int64_t record_count;    // all that came, also those there was no room for
+    int64_t cycles;
 };
 
 void* open_engine() {
@@ -53,7 +54,7 @@ void run_batch(void* handle, Batch* batch) {
     top->insert = top->probe = 0;
     batch->record_count = batch->cycles = 0;
     auto take_record = [&](int, bool valid, const auto& payload) {
-        if (valid) get(payload, batch->records + batch->record_count++);
+        if (valid && batch->record_count++ < batch->count) get(payload, batch->records + batch->record_count - 1);
         return true;
     };
     for (engine->half(0); top->busy && batch->cycles < batch->most_cycles; engine->half(0), batch->cycles++) {
