@@ -225,12 +225,29 @@ class BISortSubwindow:
         `outside`: what matches is key < low or key > high, as in `<>`: one record instead of two. NaN matches nothing.
         """
         self._flush()
-        main, firsts, lasts = self._main, np.empty(len(lows), np.int32), np.empty(len(lows), np.int32)
-        nodes = find_records(main.keys, main.index, main.count, lows, highs, firsts, lasts)
+        return self._records(self._main, lows, highs, asking, outside)
+
+    def run_records(
+        self,
+        lows: np.ndarray,
+        highs: np.ndarray,
+        asking: np.ndarray | None = None,
+        outside: bool = False,
+    ) -> tuple[Records, Records]:
+        """As `probe_records`, those of the main array and those of the buffer, which both stay as they are."""
+        asked = lows, highs, asking, outside
+        return self._records(self._main, *asked), self._records(self._buffer, *asked)
+
+    def _records(
+        self, run: SortedRun, lows: np.ndarray, highs: np.ndarray, asking: np.ndarray | None, outside: bool
+    ) -> Records:
+        firsts, lasts, nodes = np.zeros(len(lows), np.int32), np.zeros(len(lows), np.int32), 0
+        if run.count:
+            nodes = find_records(run.keys, run.index, run.count, lows, highs, firsts, lasts)
         if outside and self.dtype.kind == "f":
             unknown = np.isnan(lows) | np.isnan(highs)
-            firsts[unknown], lasts[unknown] = 0, main.count
-        return Records(firsts, lasts, asking, outside, self.sorted_slots, nodes)
+            firsts[unknown], lasts[unknown] = 0, run.count
+        return Records(firsts, lasts, asking, outside, run.slots[: run.count], nodes)
 
     def probe(
         self, lows: np.ndarray, highs: np.ndarray, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer

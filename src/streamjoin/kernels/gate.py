@@ -24,6 +24,8 @@ not above any mark, and the last node they have reached stays. So its place is b
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from streamjoin.kernels.atomics import LINE, compare_exchange, fence, load, store
@@ -376,3 +378,14 @@ class Gate:
 @jit(nogil=False)
 def _publish_version(table, version):
     store(table, VERSION, version)  # release: the new arrays are filled
+
+
+@cache
+def rehearse() -> None:
+    """Compile all that a gate calls, or load it from the cache."""
+    gate, numbers = Gate(1, 1, 1), np.zeros(2, np.int64)
+    gate.relabel(0, numbers)
+    gate.add(0, numbers, numbers, numbers, numbers)  # room for one, so it looks for nodes that are free
+    gate.grow(0, 1)
+    gate.close(0)
+    gate.next_ready(0, numbers, numbers)
