@@ -281,8 +281,34 @@ FIGURES = {
         "workers; two cores, batches of 256, windows of 270,000",
         "G comparisons/s",
         1e9,
-        where={"batch": 256, "order": "any", "on": "bands"},
+        where={"batch": 256, "order": "any"},
         by="topology",
+    ),
+    "handshake_simd": Figure(
+        "workers",
+        {"sustained_rate": ""},
+        "workers; two cores, windows of 15 minutes",
+        "tuples/s a side",
+        where={"topology": "handshake"},
+        by="kernel",
+    ),
+    "handshake_sort_buffer": Figure(
+        "workers",
+        {
+            "low_latency_buffer": "low-latency handshake join",
+            "handshake_buffer": "handshake join",
+            "window_results": "without punctuations",
+        },
+        "workers",
+        "most results that wait to be sorted",
+        log=True,
+    ),
+    "handshake_index": Figure(
+        "join",
+        {"tuples_per_s": ""},
+        "2 workers, windows of 270,000 tuples, one match a tuple",
+        "tuples/s a side",
+        where={"window": 270_000},
     ),
     "topologies": Figure(
         "batch",
@@ -299,6 +325,20 @@ FIGURES = {
         "rows a micro-batch; windows of 1M rows a side, one match a row",
         "rows/s",
         by="pipeline",
+    ),
+    "spark_scale-window": Figure(
+        "rows_of_windows",
+        {"seconds_a_batch": "a micro-batch of 100,000 rows"},
+        "rows of both windows, one match a row",
+        "seconds",
+        where={"part": "window"},
+    ),
+    "spark_scale-cluster": Figure(
+        "executors",
+        {"rows_per_second": "windows of 500,000 rows a side"},
+        "executors of one core each, on two cores",
+        "rows/s",
+        where={"part": "cluster"},
     ),
     **{
         name: Figure(

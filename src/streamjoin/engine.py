@@ -352,7 +352,7 @@ class Join:
         return batches
 
     def _build(self, ids: dict[str, np.ndarray], views: Mapping[str, Rows]) -> pa.RecordBatch:
-        held = [c for side in SIDES for c in views[side].take(ids[side], self._schemas[side]).columns]
+        held = [column for side in SIDES for column in views[side].columns(ids[side], self._schemas[side])]
         columns = [restored(column, field.type) for column, field in zip(held, self.spec.schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.spec.schema)
 

@@ -55,19 +55,23 @@ def restored(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 @dataclass(frozen=True)
 class Held:
-    """A batch and, for each of its columns, the address of its values; 0 if they can not be gathered by address."""
+    """A batch, and where those of its columns are that were asked for: most are copied elsewhere before they are."""
 
     batch: pa.RecordBatch
     addresses: dict[str, int]
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> Held:
-        addresses = {}
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        return cls(batch, {})
+
+    def address(self, name: str) -> int:
+        """The address of a column's values; 0 if they can not be gathered by address."""
+        if name not in self.addresses:
+            column = self.batch.column(name)
             plain = is_plain(column.type) and not column.null_count and len(column)
             start = column.offset * (column.type.bit_width // 8) if plain else 0
-            addresses[name] = column.buffers()[1].address + start if plain else 0
-        return cls(batch, addresses)
+            self.addresses[name] = column.buffers()[1].address + start if plain else 0
+        return self.addresses[name]
 
 
 def is_plain(kind: pa.DataType) -> bool:
@@ -87,51 +91,51 @@ class Rows:
         return [held.batch for held in self.held]
 
     def take(self, ids: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:
-        """The columns of `schema`, of the rows numbered `ids`, in that order; all must be held.
+        """The columns of `schema`, of the rows numbered `ids`, in that order; all must be held."""
+        return pa.RecordBatch.from_arrays(self.columns(ids, schema), schema=schema)
 
-        Plain columns without nulls cost a few nanoseconds a value; the others are left to Arrow.
-        """
+    def columns(self, ids: np.ndarray, schema: pa.Schema) -> list[pa.Array]:
+        """As `take`. Plain columns without nulls cost a few nanoseconds a value; the others are left to Arrow."""
         if not len(ids):
-            return pa.RecordBatch.from_pylist([], schema=schema)
+            return [pa.array([], field.type) for field in schema]
         of = np.searchsorted(self.starts, ids, "right") - 1
-        places = ids - self.starts[of]
+        used = np.unique(of)
+        of, held = np.searchsorted(used, of), [self.held[number] for number in used]
+        places = ids - self.starts[used][of]
         columns: dict[str, pa.Array] = {}
         for field in schema:
-            addresses = np.array([held.addresses[field.name] for held in self.held])
+            addresses = np.array([each.address(field.name) for each in held])
             if addresses.all():
                 columns[field.name] = _gathered(addresses, of, places, field.type)
         others = [name for name in schema.names if name not in columns]
         if others:
-            columns |= dict(zip(others, self._take_by_arrow(ids, of, others).columns, strict=True))
-        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+            batches = [each.batch.select(others) for each in held]
+            columns |= dict(zip(others, _taken_by_arrow(batches, of, places).columns, strict=True))
+        return [columns[name] for name in schema.names]
 
-    def _take_by_arrow(self, ids: np.ndarray, of: np.ndarray, names: list[str]) -> pa.RecordBatch:
-        used = np.unique(of)
-        batches = [self.held[b].batch.select(names) for b in used]
-        if len(used) == 1:
-            return batches[0].take(pa.array(ids - self.starts[used[0]]))
-        rows = sum(batch.num_rows for batch in batches)
-        at_once = _PER_HELD_ROW * rows < _PER_BATCH * len(used) + _PER_ROW * len(ids)
-        return (self._take_at_once if at_once else self._take_by_batch)(ids, of, used, batches)
 
-    def _take_at_once(
-        self, ids: np.ndarray, of: np.ndarray, used: np.ndarray, batches: list[pa.RecordBatch]
-    ) -> pa.RecordBatch:
-        ends = np.cumsum([batch.num_rows for batch in batches])
-        shift = np.concatenate([[0], ends[:-1]]) - self.starts[used]
-        table = pa.Table.from_batches(batches).take(pa.array(ids + shift[np.searchsorted(used, of)]))
-        return one_batch(table)
+def _taken_by_arrow(batches: list[pa.RecordBatch], of: np.ndarray, places: np.ndarray) -> pa.RecordBatch:
+    """Row places[i] of batches[of[i]] for each i; every batch has some."""
+    if len(batches) == 1:
+        return batches[0].take(pa.array(places))
+    rows = sum(batch.num_rows for batch in batches)
+    at_once = _PER_HELD_ROW * rows < _PER_BATCH * len(batches) + _PER_ROW * len(of)
+    return (_taken_at_once if at_once else _taken_by_batch)(batches, of, places)
 
-    def _take_by_batch(
-        self, ids: np.ndarray, of: np.ndarray, used: np.ndarray, batches: list[pa.RecordBatch]
-    ) -> pa.RecordBatch:
-        order = np.argsort(of, kind="stable")
-        cuts = np.searchsorted(of[order], used, "left")
-        groups = np.split(ids[order], cuts[1:])
-        parts = [b.take(pa.array(g - self.starts[u])) for b, g, u in zip(batches, groups, used, strict=True)]
-        back = np.empty(len(ids), np.int64)
-        back[order] = np.arange(len(ids))
-        return pa.concat_batches(parts).take(pa.array(back))
+
+def _taken_at_once(batches: list[pa.RecordBatch], of: np.ndarray, places: np.ndarray) -> pa.RecordBatch:
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches[:-1])])
+    return one_batch(pa.Table.from_batches(batches).take(pa.array(places + starts[of])))
+
+
+def _taken_by_batch(batches: list[pa.RecordBatch], of: np.ndarray, places: np.ndarray) -> pa.RecordBatch:
+    order = np.argsort(of, kind="stable")
+    cuts = np.searchsorted(of[order], np.arange(1, len(batches)))
+    groups = np.split(places[order], cuts)
+    parts = [batch.take(pa.array(group)) for batch, group in zip(batches, groups, strict=True)]
+    back = np.empty(len(of), np.int64)
+    back[order] = np.arange(len(of))
+    return pa.concat_batches(parts).take(pa.array(back))
 
 
 def _gathered(addresses: np.ndarray, of: np.ndarray, places: np.ndarray, kind: pa.DataType) -> pa.Array:

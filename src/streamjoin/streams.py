@@ -35,6 +35,16 @@ def as_batch(data: Any, schema: pa.Schema, side: str) -> pa.RecordBatch:
         batch = one_batch(data)
     else:
         batch = _imported(data, schema, side)
+    if not batch.schema.equals(schema):
+        batch = _conformed(batch, schema, side)
+    for number, field in enumerate(schema):
+        if not field.nullable and batch.column(number).null_count:
+            raise InputError(f"{side} column {field.name!r} has nulls, but the spec says it is not nullable")
+    return batch
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema, side: str) -> pa.RecordBatch:
+    """The batch in the order and the types of the spec."""
     missing = [name for name in schema.names if name not in batch.schema.names]
     extra = [name for name in batch.schema.names if name not in schema.names]
     if missing or extra or len(batch.schema.names) != len(schema.names):
@@ -43,11 +53,6 @@ def as_batch(data: Any, schema: pa.Schema, side: str) -> pa.RecordBatch:
             + (f"; missing: {missing}" if missing else "")
             + (f"; not in the spec: {extra}" if extra else "")
         )
-    for field in schema:
-        if not field.nullable and batch.column(field.name).null_count:
-            raise InputError(f"{side} column {field.name!r} has nulls, but the spec says it is not nullable")
-    if batch.schema.equals(schema):
-        return batch
     columns = [_conform(batch.column(field.name), field, side) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

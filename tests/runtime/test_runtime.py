@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.runtime import placement
 from streamjoin.runtime.node import Bell, Channel, Outbox
 from streamjoin.runtime.simulator import Simulator, Stuck, from_bytes, from_seed
+from streamjoin.runtime.team import Team
 from streamjoin.runtime.threads import Threads
 
 
@@ -169,6 +171,22 @@ def test_an_interrupt_of_the_driver_reaches_it_while_it_waits(monkeypatch):
         chain.executor.wait(chain.driver.read())
     assert waited[0] <= 100_000  # microseconds in compiled code, where no signal is handled
     chain.executor.stop()
+
+
+def test_a_team_gives_up_the_other_parts_when_one_fails():
+    def failing(pairs):
+        raise ValueError("refused")
+        yield
+
+    def endless(pairs):
+        while True:
+            yield pairs.count
+
+    team = Team(2)
+    with pytest.raises(ValueError, match="refused"):
+        list(team.share([failing, endless], PairBuffer()))
+    team.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("streamjoin-probe")]
 
 
 def test_an_outbox_counts_rows_and_takes_an_item_that_exceeds_its_room():

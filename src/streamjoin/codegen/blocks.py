@@ -22,23 +22,26 @@ from streamjoin.semantics.errors import PredicateError
 from streamjoin.semantics.expressions import Call, Column, Expr, columns, sides
 
 BLOCK = 512
-assert BLOCK <= MIN_ROOM and CURSOR_SIZE >= 2
+BUDGET = 2  # of a cursor: comparisons that a call may still make
+assert BLOCK <= MIN_ROOM and CURSOR_SIZE > BUDGET
+# Seconds of a call, below and above which the next one may make more or fewer comparisons.
+SHORT, LONG = 0.005, 0.02
 
 _TEMPLATE = """{header}
 
 @jit
 def scan({parameters}):
     hits = np.empty({block}, np.uint8)
-    probe, at = cursor[0], cursor[1]
+    probe, at, budget = cursor[0], cursor[1], cursor[{budget}]
     while probe < len(start):
         i = np.uint64(probe)
         at = max(at, start[i])
 {outer}
         while at < stop[i]:
-            if len(out_probe) - count < {room}:
-                cursor[0], cursor[1] = probe, at
+            if len(out_probe) - count < {room} or budget <= 0:
+                cursor[0], cursor[1], cursor[{budget}] = probe, at, budget
                 return count
-            size = min(stop[i] - at, {block})
+            size = min(stop[i] - at, budget, {block})
 {slices}
             total = 0
             for k in range(size):
@@ -50,11 +53,27 @@ def scan({parameters}):
                     out_probe[count] = probe
                     out_pos[count] = at + k
                     count += hits[k]
-            at += size
+            at, budget = at + size, budget - size
         probe, at = probe + 1, 0
-    cursor[0] = {done}
+    cursor[0], cursor[{budget}] = {done}, budget
     return count
 """
+
+
+class Pace:
+    """How many comparisons a call may make, so that it is over in a moment however slow a condition is: a function of
+    the user's may take a second for a pair, and whoever is to stop should not have to go through a window first."""
+
+    def __init__(self) -> None:
+        self.comparisons = 1
+
+    def took(self, seconds: float, left: int) -> None:
+        """Learn from a call that could have made `left` comparisons more. Only one that made all it could tells how
+        many are few."""
+        if seconds > LONG:
+            self.comparisons = max(1, int((self.comparisons - left) * SHORT / seconds))
+        elif seconds < SHORT and left <= 0:
+            self.comparisons = min(2 * self.comparisons, 1 << 40)
 
 
 def _place(stored: str) -> Callable[[Column], tuple[str, str]]:
@@ -76,6 +95,7 @@ def _source(emitter: Emitter, inner_from: int, hit: str, read: tuple[Column, ...
         slices="\n".join(f"            {name}_block = {name}[at : at + size]" for name in arrays),
         hit=hit,
         block=BLOCK,
+        budget=BUDGET,
         room=MIN_ROOM,
         done=DONE,
         header="\n\n".join([HEADER, *emitter.functions]),
@@ -87,7 +107,8 @@ def block_scan(condition: Expr, stored: str, nullable: bool) -> Callable[..., in
     """The kernel for a condition over numbers, by the protocol of `kernels.scan`:
 
     `scan(start, stop, *columns, cursor, out_probe, out_pos, count) -> count`, columns in the order of
-    `columns(condition)`, each followed by its validity if `nullable`. Pairs come probe by probe.
+    `columns(condition)`, each followed by its validity if `nullable`. Pairs come probe by probe. It also returns after
+    cursor[BUDGET] comparisons, which it counts down.
     """
     read = columns(condition)
     emitter = Emitter(read, nullable, _place(stored))

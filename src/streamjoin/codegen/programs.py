@@ -8,6 +8,7 @@ Three ways, chosen by what the predicate offers:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamjoin.codegen.blocks import block_scan, callable_scan
+from streamjoin.codegen.blocks import BUDGET, Pace, block_scan, callable_scan
 from streamjoin.codegen.columns import ColumnData, arguments
 from streamjoin.codegen.evaluate import Bounds, Columns, Keys, key_dtype
 from streamjoin.kernels import hashing, intervals
@@ -54,6 +55,7 @@ class WindowProgram:
         self.clauses: tuple[Clause, ...] = ()
         self._two_ended: list[bool] = []  # of each clause, as it was given: whether every band has both ends
         self.block: Expr | CallablePredicate | None = None
+        self._pace = Pace()  # of the block, for all windows and threads
         self.residual: Expr | None = None
         if isinstance(predicate, CallablePredicate) or path is None:
             self.block = predicate
@@ -149,7 +151,7 @@ class WindowProgram:
 
     def scanner(self, window: Table, probes: Table, nulls: bool) -> Callable[..., int]:
         """The scan bound to a window's and the probes' arrays: `f(start, stop, cursor, pairs)` appends pairs
-        until done or out of room, by the protocol of `kernels.scan`."""
+        until done, out of room, or at work for some milliseconds, by the protocol of `kernels.scan`."""
         if self.block is not None:
             return self._block_scanner(window, probes, nulls)
         keys = tuple(window[f"key{k}"] for k in range(len(self.keys.keys)))
@@ -256,10 +258,14 @@ class WindowProgram:
         else:
             assert self.block is not None
             kernel = block_scan(self.block, self.stored, nulls)
-        flat = arguments(data, nulls)
+        flat, pace = arguments(data, nulls), self._pace
 
         def scan(start: np.ndarray, stop: np.ndarray, cursor: np.ndarray, pairs: PairBuffer) -> int:
-            return kernel(start, stop, *flat, cursor, pairs.probe, pairs.pos, pairs.count)
+            cursor[BUDGET] = pace.comparisons
+            began = time.perf_counter()
+            count = kernel(start, stop, *flat, cursor, pairs.probe, pairs.pos, pairs.count)
+            pace.took(time.perf_counter() - began, int(cursor[BUDGET]))
+            return count
 
         return scan
 

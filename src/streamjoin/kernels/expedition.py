@@ -452,8 +452,10 @@ def advance(
 def work(bell, patience, arguments):
     """What a thread runs: `advance` whenever the node's bell has rung. Returns why it stopped: SCAN or RESIZE; or
     because it was told to stop, or nothing has come for about `patience` microseconds."""
+    words = arguments[0]
     while True:
         seen = load(bell, 0)  # acquire, before looking for messages: what comes later rings again
+        words[MOST] = 1  # and then look whether it should stop
         why, busy = advance(*arguments)
         if why in (SCAN, RESIZE) or load(bell, STOP):
             return why

@@ -7,7 +7,8 @@ the code that threads run.
 
 The contract of a step:
 - it never waits: without input, or without room for its output, it returns False;
-- it is bounded: `most` messages (or tuples) at most, so that stopping is prompt;
+- it is bounded: `most` messages (or tuples) at most, and it comes back in the middle of them once its bell was stopped,
+  so that stopping is prompt;
 - when it returns False, nothing will change until its bell has rung. So whoever gives a node something to do, a
   message, room in an output, a new frontier, rings its bell *afterwards*.
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -41,6 +43,11 @@ class Bell:
         """Ring for the last time: who waits in compiled code comes back."""
         atomics.write(self.words, STOP, 1)
         self.ring()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its thread is to end. A step of several messages looks here between two of them."""
+        return bool(atomics.read(self.words, STOP))
 
     def ring(self) -> None:
         atomics.increment(self.words, 0)
@@ -143,6 +150,17 @@ class Channel(Generic[Item]):
         return len(self._slots) - len(self)
 
 
+@cache
+def rehearse_channels() -> None:
+    """Compile what bells and channels call, or load it from the cache: the first message should not wait for it."""
+    bell = Bell()
+    channel: Channel[str] = Channel("rehearsal", 1, bell, bell)
+    channel.put("message")
+    channel.take()
+    bell.stop()
+    bell.wait(bell.read() - 1)
+
+
 class Outbox(Generic[Item]):
     """Results of one node that wait for the driver, bounded by rows.
 
@@ -165,6 +183,11 @@ class Outbox(Generic[Item]):
     @property
     def room(self) -> int:
         return self.most - self.rows
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the node's thread is to end."""
+        return self._node.stopped
 
     def put(self, rows: int, item: Item) -> None:
         """The node's."""

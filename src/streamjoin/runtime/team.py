@@ -70,10 +70,11 @@ class _Helper:
         self.pairs = PairBuffer()
         self._orders: SimpleQueue[Part | bool] = SimpleQueue()
         self._outcomes: SimpleQueue[_Outcome] = SimpleQueue()
+        self._given_up = threading.Event()  # by the caller
         self._at_work = False
         self.thread = threading.Thread(
             target=_work,
-            args=(self._orders, self._outcomes, self.pairs),
+            args=(self._orders, self._outcomes, self.pairs, self._given_up),
             name=f"streamjoin-probe-{number}",
             daemon=True,
         )
@@ -81,6 +82,7 @@ class _Helper:
 
     def begin(self, part: Part) -> None:
         self._at_work = True
+        self._given_up.clear()
         self._orders.put(part)
 
     def go_on(self) -> None:
@@ -97,8 +99,9 @@ class _Helper:
         return outcome.finished
 
     def drop(self) -> None:
-        """Give up what is left of the part."""
+        """Give up what is left of the part; the thread ends it after the stretch that it is at."""
         if self._at_work:
+            self._given_up.set()
             self._outcomes.get()
             self._at_work = False
 
@@ -113,7 +116,12 @@ def _end(helpers: list[_Helper]) -> None:
         helpers.pop().end()
 
 
-def _work(orders: SimpleQueue[Part | bool], outcomes: SimpleQueue[_Outcome], pairs: PairBuffer) -> None:
+def _work(
+    orders: SimpleQueue[Part | bool],
+    outcomes: SimpleQueue[_Outcome],
+    pairs: PairBuffer,
+    given_up: threading.Event,
+) -> None:
     """What a thread does: a round of a new part, or of the last one, for each order; False ends it."""
     stretches: Iterator[int] = iter(())
     while order := orders.get():
@@ -121,7 +129,7 @@ def _work(orders: SimpleQueue[Part | bool], outcomes: SimpleQueue[_Outcome], pai
             pairs.count = pairs.compared = 0
             if not isinstance(order, bool):
                 stretches = order(pairs)
-            finished = all(pairs.count < ROUND for _ in stretches)
+            finished = all(pairs.count < ROUND and not given_up.is_set() for _ in stretches)
             outcomes.put(_Outcome(finished))
         except BaseException as error:
             error.add_note(f"raised in {threading.current_thread().name}")

@@ -16,7 +16,7 @@ import numpy as np
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.protocol import Reach, Tuples, WindowIndex
 from streamjoin.kernels import atomics
-from streamjoin.runtime.node import Bell, Channel, Outbox
+from streamjoin.runtime.node import Bell, Channel, Outbox, rehearse_channels
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.matching import Found, Matcher
 from streamjoin.topologies.protocol import Fetch, MakeWindow
@@ -113,6 +113,10 @@ class ChainNode:
         self.inlets[side] = Channel(f"{name} to {self.name}", capacity, producer, self.bell)
         return self.inlets[side]
 
+    def rehearse(self) -> None:
+        """Compile, or load from the cache, what a thread will run."""
+        rehearse_channels()
+
     def receive(self, side: str, message: Any) -> Iterator[None]:
         """Handle a message that came on the way of `side`."""
         raise NotImplementedError
@@ -127,7 +131,7 @@ class ChainNode:
             if self._work is None:
                 busy |= self.forward()
                 self._work = self._next_message()
-            if self._work is None or self.outbox.room <= 0:
+            if self._work is None or self.outbox.room <= 0 or self.bell.stopped:
                 break
             busy = True
             if next(self._work, self) is self:

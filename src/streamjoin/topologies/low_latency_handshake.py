@@ -256,8 +256,9 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
 
     def clear(self) -> None:
         super().clear()
-        for stored in self._stored.values():
-            stored.clear()
+        for side in SIDES:
+            self._stored[side].clear()
+            self._bounds[side].clear()
 
 
 def equality_of(window: WindowIndex) -> tuple[WindowProgram, int] | None:

@@ -19,7 +19,7 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.runtime.node import Outbox
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.protocol import OTHER, Fetch, Matches
+from streamjoin.topologies.protocol import OTHER, Fetch, Matches, Residuals
 from streamjoin.topologies.stamps import INT64_MIN, in_reach
 
 STRETCH = 65_536  # pairs that a node hands over at a time
@@ -33,6 +33,11 @@ class Found:
     places: Mapping[str, np.ndarray]
 
 
+def filters_of(residuals: Residuals) -> dict[str, Filter | None]:
+    """What is checked on the pairs of each window, compiled when the first come."""
+    return {side: None if condition is None else Filter(condition) for side, condition in residuals.items()}
+
+
 class Matcher:
     """Probes windows for one node and puts what it finds into the node's outbox."""
 
@@ -42,7 +47,7 @@ class Matcher:
 
     def match(self, window: WindowIndex, side: str, probes: Tuples, floor: int = INT64_MIN) -> Iterator[None]:
         """Hand over the pairs of `probes`, tuples of `side`, with what they reach in a window of the other, from the
-        place `floor` on. Yields wherever pairs were handed over."""
+        place `floor` on. Yields wherever pairs were handed over, and wherever it can once the node is to stop."""
         if not len(window) or not len(probes):
             return
         pairs = self._pairs
@@ -50,6 +55,8 @@ class Matcher:
             self._check_residual(window, side, probes, before)
             if pairs.count >= STRETCH // 2:
                 self._hand_over(window, side, probes)
+                yield
+            elif self._outbox.stopped:
                 yield
         if pairs.count:
             self._hand_over(window, side, probes)
@@ -89,6 +96,11 @@ class Collector:
     @property
     def empty(self) -> bool:
         return not self._ready and not self._waiting
+
+    @property
+    def waiting(self) -> int:
+        """Pairs that wait to be sorted."""
+        return sum(len(found.ids["left"]) for found in self._waiting)
 
     def add(self, found: Found) -> None:
         if self._sorted:

@@ -20,13 +20,12 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.protocol import Tuples
 from streamjoin.runtime.node import Bell, Executor, Node
 from streamjoin.runtime.threads import Threads
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.chain_node import Arrival, Marks, Message, Progress, Shared
-from streamjoin.topologies.matching import Collector
+from streamjoin.topologies.matching import Collector, filters_of
 from streamjoin.topologies.protocol import (
     OTHER,
     Fetch,
@@ -37,7 +36,7 @@ from streamjoin.topologies.protocol import (
     Spread,
     must_settle,
 )
-from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, ArrivalStamps, OrderStamps
+from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, make_stamps
 
 BATCH = 256  # tuples of a message, at most
 CAPACITY = 64  # messages of a channel
@@ -62,6 +61,9 @@ class PipelineNode(Node, Protocol):
 
     def inlet(self, side: str, name: str, capacity: int, producer: Bell) -> Any:
         """Make the channel to this node on the way of a side."""
+
+    def rehearse(self) -> None:
+        """Compile, or load from the cache, what a thread will run."""
 
     def clear(self) -> None: ...
 
@@ -100,13 +102,12 @@ class Pipeline(Generic[AnyNode]):
     ):
         self.workers, self._batch = workers, batch
         self.settles = self.must_settle(spec, order)
-        self._stamps = OrderStamps(spec) if self.settles else ArrivalStamps(spec)
+        self._stamps = make_stamps(spec, self.settles)
         self._bell, self._marks = Bell(), Marks()
-        filters = {side: None if e is None else Filter(e) for side, e in residuals.items()}
-        shared = Shared(workers, make_window, filters, fetch, self._bell, self._marks)
+        shared = Shared(workers, make_window, filters_of(residuals), fetch, self._bell, self._marks)
         self.nodes = self.make_nodes(shared)
         self._channels = connect(self.nodes, self._bell, capacity)
-        self.nodes[0].step(0)  # what is compiled is compiled now
+        self.nodes[0].rehearse()  # before threads start and tuples come
         self._entries = {"left": self.nodes[0].inlets["left"], "right": self.nodes[-1].inlets["right"]}
         self._executor, self._started = executor or Threads(), False
         self._numbers = dict.fromkeys(SIDES, 0)  # of the last message sent

@@ -17,7 +17,7 @@ from streamjoin.index.scan import ScanWindow
 from streamjoin.kernels import expedition as kernel
 from streamjoin.kernels import queue
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.runtime.node import PATIENCE, Bell
+from streamjoin.runtime.node import PATIENCE, Bell, rehearse_channels
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.chain_node import Arrival, Message, Shared
 from streamjoin.topologies.matching import Found
@@ -125,6 +125,10 @@ class Store:
     def has_bands(self) -> bool:
         """Whether the predicate has a kernel that compiled code can call."""
         return self._program.block is None and bool(self._program.shapes)
+
+    def rehearse(self) -> None:
+        if self.has_bands:
+            kernel.scan_address(self._program.shapes)
 
     def __len__(self) -> int:
         begin, end = self._ends()
@@ -265,9 +269,16 @@ class ScanningNode:
                 return busy
 
     def work(self) -> None:
-        self._words[kernel.MOST] = np.iinfo(np.int64).max
-        while self._help(kernel.work(self.bell.words, PATIENCE, self._gathered())):
+        while self._help(kernel.work(self.bell.words, PATIENCE, self._gathered())) and not self.bell.stopped:
             pass
+
+    def rehearse(self) -> None:
+        rehearse_channels()
+        stopped = Bell()
+        stopped.stop()
+        kernel.work(stopped.words, 0, self._gathered())
+        for store in self._stores:
+            store.rehearse()
 
     def _help(self, why: int) -> bool:
         """Do what compiled code asks for, if it does."""

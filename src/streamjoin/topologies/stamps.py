@@ -234,6 +234,11 @@ class OrderStamps:
         self._settling.clear()
 
 
+def make_stamps(spec: JoinSpec, settles: bool) -> ArrivalStamps | OrderStamps:
+    """The stamps for tuples that settle, or for such as go on at once."""
+    return OrderStamps(spec) if settles else ArrivalStamps(spec)
+
+
 def _placed(tuples: Tuples, places: np.ndarray, since: np.ndarray) -> Tuples:
     """The tuples with their stamps, in memory of their own: what they came from changes."""
     stored = {name: array.copy() for name, array in tuples.stored.items()} | {"since": since}

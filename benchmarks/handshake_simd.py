@@ -1,0 +1,110 @@
+"""What vector instructions bring to handshake joins (Teubner & Mueller 2011, figure 15).
+
+The 2-D band of `three_step`, three kernels. `vector masks`: what the engine generates for bands. `loop, vectorised`:
+the same predicate as a Python function, in the loop that the engine generates for functions, as LLVM vectorises it.
+`loop, scalar`: the same loop, compiled with LLVM's vectorisers off. Full windows of 15 minutes, batches of 256, a
+chain of one and two nodes. The best of five runs counts, the kernels in turns.
+
+A loop takes long to fill windows, and what it compares in a second does not depend on their size: they are a fifth.
+`sustained_rate` is the rate at which windows of 15 minutes keep these nodes just busy: work grows with its square.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from benchmarks.handshake_throughput import Chain, Variant
+from benchmarks.three_step import LEFT, PREDICATE, RIGHT, WINDOW_SECONDS
+from numba.core import config as numba_config
+
+import streamjoin as sj
+
+config: Any = numba_config  # its names are made when it is imported
+TOPOLOGIES = ("handshake", "low_latency_handshake")
+WORKERS = (1, 2)
+BATCH = 256
+RUNS = 5
+
+
+def near(left: Any, right: Any) -> Any:
+    """PREDICATE, as a function of two rows."""
+    return (
+        (left.x >= right.a - 10)
+        & (left.x <= right.a + 10)
+        & (left.y >= right.b - 10)
+        & (left.y <= right.b + 10)
+    )
+
+
+@contextmanager
+def without_vectorisers() -> Iterator[None]:
+    """Let what is compiled meanwhile be scalar."""
+    before = config.LOOP_VECTORIZE, config.SLP_VECTORIZE
+    config.LOOP_VECTORIZE = config.SLP_VECTORIZE = 0
+    try:
+        yield
+    finally:
+        config.LOOP_VECTORIZE, config.SLP_VECTORIZE = before
+
+
+def compile_loop(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile the loop of a function, which Numba does once, when a join of it is opened first."""
+    spec = sj.JoinSpec(LEFT, RIGHT, function, sj.TimeWindow("1 second"), "ts", "ts")
+    sj.open_join(spec, "three_step", "scan", 1).close()
+    return function
+
+
+def kernels() -> dict[str, str | Callable[..., Any]]:
+    """Predicates by kernel. The vectorised loop is first: all that both loops need besides is compiled with it."""
+    vectorised = compile_loop(near)
+    with without_vectorisers():
+        scalar = compile_loop(types.FunctionType(near.__code__, near.__globals__, "near_scalar"))
+    return {"vector masks": PREDICATE, "loop, vectorised": vectorised, "loop, scalar": scalar}
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: one per topology, workers and kernel. Summary: how many times the scalar loop's rate they keep."""
+    rate, comparisons = (60, 5e8) if quick else (300, 4e9)
+    rows: list[dict[str, Any]] = []
+    predicates = kernels()
+    for topology in TOPOLOGIES:
+        for workers in WORKERS:
+            best = dict.fromkeys(predicates, 0.0)
+            chains = {
+                kernel: Chain(Variant(topology), workers, rate if isinstance(on, str) else rate // 5, on)
+                for kernel, on in predicates.items()
+            }
+            for _ in range(RUNS + 1):
+                for kernel, chain in chains.items():
+                    share = 1 if isinstance(predicates[kernel], str) else 8
+                    count = max(4, round(comparisons / share / (2 * BATCH * chain.rate * WINDOW_SECONDS)))
+                    best[kernel] = max(best[kernel], chain.measure(count, BATCH))
+            for kernel, chain in chains.items():
+                chain.join.close()
+                rows.append(row(topology, workers, kernel, chain.rate * WINDOW_SECONDS, best[kernel]))
+    return {"rows": rows, "summary": summary(rows)}
+
+
+def row(topology: str, workers: int, kernel: str, window: int, rate: float) -> dict[str, Any]:
+    return {
+        "topology": topology,
+        "workers": workers,
+        "kernel": kernel,
+        "window": window,
+        "comparisons_per_s": rate,
+        "sustained_rate": (rate / (2 * WINDOW_SECONDS)) ** 0.5,
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    rates = {(row["topology"], row["workers"], row["kernel"]): row["sustained_rate"] for row in rows}
+    return {
+        f"{kernel} over scalar, {topology}, {workers} workers": rates[topology, workers, kernel]
+        / rates[topology, workers, "loop, scalar"]
+        for topology in TOPOLOGIES
+        for workers in WORKERS
+        for kernel in ("vector masks", "loop, vectorised")
+    }

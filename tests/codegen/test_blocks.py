@@ -1,0 +1,60 @@
+"""Scans by any condition: how far a call goes, and how it learns that."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+import streamjoin as sj
+from streamjoin.codegen.blocks import LONG, SHORT, Pace
+from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.programs import WindowProgram, is_done, new_cursor
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.kernels.scan import MIN_ROOM
+
+SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
+
+
+def below(left, right):
+    return left.x < right.x
+
+
+def test_a_call_makes_no_more_comparisons_than_it_may_and_the_next_goes_on():
+    program = WindowProgram(
+        sj.JoinSpec(SCHEMA, SCHEMA, below, sj.TimeWindow(1), "ts", "ts").predicate, None, "left"
+    )
+    x = {side: pa.array(values, pa.int32()) for side, values in {"left": range(10), "right": [4, 9]}.items()}
+    ts = pa.array([0] * 10)
+    data = {
+        column: to_column_data(x[column.side] if column.name == "x" else ts, column.type)
+        for column in program.block_columns
+    }
+    scan = program.scanner(program.prepare_stored(data, 10), program.prepare_probe(data, 2), False)
+    start, stop, cursor, pairs = np.array([0, 2]), np.array([10, 7]), new_cursor(), PairBuffer(2 * MIN_ROOM)
+    counts = []
+    while not is_done(cursor):
+        program._pace.comparisons = 4
+        pairs.count = scan(start, stop, cursor, pairs)
+        counts.append(pairs.count)
+    # Of the 15 comparisons, those of the first probe with 0 to 3, 4 to 7, 8 and 9; of the second with 2 and 3, 4 to 6.
+    assert counts == [4, 4, 6, 9]
+    found = list(zip(pairs.probe[:9].tolist(), pairs.pos[:9].tolist(), strict=True))
+    assert found == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6)]
+
+
+def test_a_pace_grows_by_what_was_quick_and_falls_to_what_a_moment_allows():
+    pace = Pace()
+    assert pace.comparisons == 1
+    for _ in range(3):
+        pace.took(SHORT / 2, left=0)
+    assert pace.comparisons == 8
+    pace.took(SHORT / 2, left=1)  # it was done before: that says nothing about eight
+    pace.took((SHORT + LONG) / 2, left=0)
+    assert pace.comparisons == 8
+    pace.took(4 * SHORT + LONG, left=0)
+    assert pace.comparisons == 1
+    pace.comparisons = 1000
+    pace.took(10 * SHORT, left=200)
+    assert pace.comparisons == 80
+    pace.took(1e6, left=0)
+    assert pace.comparisons == 1
