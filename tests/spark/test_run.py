@@ -103,8 +103,7 @@ def written(spark: SparkSession, folder: Path) -> Counter[tuple[Any, ...]]:
 
 
 def run_to_the_end(spark: SparkSession, path: Path) -> tuple[bool, Job]:
-    job = Job.read(path)
-    going_on = claim(spark, job)
+    job, going_on = claim(spark, Job.read(path))
     mend(spark, job)
     job.start(spark).awaitTermination()
     return going_on, job
@@ -193,19 +192,58 @@ def check_changes_are_refused(spark: SparkSession, path: Path, job: Job) -> None
     assert "sink.path: was" in str(refused.value)
     assert "join.window" not in str(refused.value)
     path.write_text(unchanged.replace("available-now", "5 seconds").replace("max_files = 1", "max_files = 7"))
-    assert claim(spark, Job.read(path))
+    assert claim(spark, Job.read(path)) == (Job.read(path).settled(spark), True)
+    check_what_was_chosen_is_kept(spark, path, unchanged)
     path.write_text(unchanged)
     (Path(str(job.run.checkpoint)) / RECORD).unlink()
     with pytest.raises(CheckpointError, match="did not start"):
         claim(spark, job)
 
 
+def check_what_was_chosen_is_kept(spark: SparkSession, path: Path, unchanged: str) -> None:
+    """Workers and partitioning belong to the state: what the file leaves open is as it was, what it says must be."""
+
+    def claimed(*lines: str) -> tuple[int | None, str, str]:
+        path.write_text(unchanged.replace("workers = 2", "\n".join(lines)))
+        join = claim(spark, Job.read(path))[0].join
+        return join.workers, join.partitioning, join.index
+
+    assert claimed() == (2, "range", "auto")
+    assert claimed("workers = 2", 'partitioning = "range"', 'index = "bisort"') == (2, "range", "bisort")
+    with pytest.raises(CheckpointError) as refused:
+        claimed("workers = 3", 'partitioning = "matrix"')
+    assert "join.workers: was 2, is 3\n  join.partitioning: was range, is matrix\n" in str(refused.value)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_does_not_note_how_rows_are_spread_goes_on_as_its_state_says(spark, tmp_path):
+    """As one of a version whose `auto` was the matrix here: `auto` is refused by the state, and `matrix` goes on."""
+
+    def spread(by: str) -> Callable[[str], str]:
+        return lambda text: text.replace("workers = 2", f'workers = 2\npartitioning = "{by}"')
+
+    path = write_job(tmp_path, files=2, change=spread("matrix"))
+    run_to_the_end(spark, path)
+    record = tmp_path / "checkpoint" / RECORD
+    noted = json.loads(record.read_text()) | {"join.partitioning": "auto", "join.index": "auto"}
+    record.with_name(f".{RECORD}.crc").unlink(missing_ok=True)
+    record.write_text(json.dumps(noted))
+    write_job(tmp_path, files=3)
+    with pytest.raises(
+        StreamingQueryException, match=r"partitioning was 'matrix of 1 x 2' and is now 'ranges of"
+    ):
+        run_to_the_end(spark, path)
+    write_job(tmp_path, files=3, change=spread("matrix"))
+    assert run_to_the_end(spark, path)[0]
+    assert written(spark, tmp_path) == truth(files=3)
+
+
 def test_a_checkpoint_that_no_query_has_used_takes_any_job(spark, tmp_path):
     path = write_job(tmp_path, files=1)
-    assert not claim(spark, Job.read(path))
+    assert not claim(spark, Job.read(path))[1]
     path.write_text(path.read_text().replace("<= 1", "<= 2"))
-    changed = Job.read(path)
-    assert not claim(spark, changed)
+    changed, going_on = claim(spark, Job.read(path))
+    assert not going_on
     assert json.loads((tmp_path / "checkpoint" / RECORD).read_text()) == identity(changed)
 
 

@@ -79,7 +79,8 @@ def begin(spark: SparkSession, job: Job, console: Console) -> StreamingQuery:
     from streamjoin.spark.checkpoint import claim, mend
 
     with console.status("starting the query"):
-        began = "goes on from its checkpoint" if claim(spark, job) else "started"
+        job, going_on = claim(spark, job)
+        began = "goes on from its checkpoint" if going_on else "started"
         if (torn := mend(spark, job)) is not None:
             began += f", whose micro-batch {torn} was not written to its end and is done again"
         query = job.start(spark)

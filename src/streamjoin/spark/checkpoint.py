@@ -4,6 +4,9 @@ A checkpoint holds windows and positions in sources. They mean nothing to a job 
 columns or another sink, and Spark alone would fail somewhere in the middle, or go on with a result that is
 neither the old job's nor the new one's.
 
+How rows are spread belongs to the state as well, but a file may leave it open. The record keeps what was chosen then:
+a job goes on with it on another machine, or with another version that would choose differently.
+
 A machine that loses power can leave the last entry of a log half written. Spark then refuses the checkpoint; `mend`
 takes the entry away, so that its micro-batch is done again.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -41,6 +44,10 @@ SOURCE_KEYS = (
     "seed",
 )
 SINK_KEYS = ("path", "format", "partition_by", "topic", "key")
+SPREAD = {
+    "join.workers": "null",
+    "join.partitioning": "auto",
+}  # and what stands for a choice that was not noted
 
 
 class CheckpointError(StreamJoinError, RuntimeError):
@@ -50,7 +57,7 @@ class CheckpointError(StreamJoinError, RuntimeError):
 def identity(job: Job) -> dict[str, str]:
     """What must stay the same while a checkpoint is used, by dotted key."""
     join: dict[str, Any] = {field.name: getattr(job.join, field.name) for field in fields(job.join)}
-    del join["lateness"]  # how long to wait is a matter of the future
+    del join["lateness"], join["index"]  # how long to wait, and how to search, are matters of the future
     windows = join["window"] if isinstance(join["window"], tuple) else (join["window"], join["window"])
     join["window"] = [described_window(window) for window in windows]
     found: dict[str, Any] = {"join": join, "sink": kept(job.sink, SINK_KEYS)}
@@ -79,23 +86,35 @@ def kept(part: Any, keys: tuple[str, ...]) -> dict[str, Any]:
     return {"kind": part.kind, **{key: getattr(part, key) for key in keys if hasattr(part, key)}}
 
 
-def claim(spark: SparkSession, job: Job) -> bool:
-    """Make the job's checkpoint its own, or check that it is. Whether there is something to go on from."""
+def claim(spark: SparkSession, job: Job) -> tuple[Job, bool]:
+    """Make the job's checkpoint its own, or check that it is. The job with nothing left open that the checkpoint
+    settles, and whether there is something to go on from."""
     if job.run.checkpoint is None:
-        return False
-    checkpoint, now = Folder(spark, job.run.checkpoint), identity(job)
+        return job, False
+    checkpoint = Folder(spark, job.run.checkpoint)
     started = checkpoint.has(SPARK_METADATA)
     if not started:
         refuse_used_sink(spark, job)
-        checkpoint.write(RECORD, json.dumps(now, indent=1))
+        job = job.settled(spark)
+        checkpoint.write(RECORD, json.dumps(identity(job), indent=1))
     elif checkpoint.has(RECORD):
-        refuse_changes(job, json.loads(checkpoint.read(RECORD)), now)
+        before = json.loads(checkpoint.read(RECORD))
+        job = continued(job, before)
+        refuse_changes(job, before, identity(job))
     else:
         raise CheckpointError(
             f"run.checkpoint of {job.path} is {job.run.checkpoint!r}, which holds the state of a query that "
             "`streamjoin run` did not start: give another folder"
         )
-    return started
+    return job, started
+
+
+def continued(job: Job, before: dict[str, str]) -> Job:
+    """The job with what it leaves open as the checkpoint has it."""
+    join, noted = job.join, {key: before.get(key, unknown) for key, unknown in SPREAD.items()}
+    workers = json.loads(noted["join.workers"]) if join.workers is None else join.workers
+    partitioning = noted["join.partitioning"] if join.partitioning == "auto" else join.partitioning
+    return replace(job, join=replace(join, workers=workers, partitioning=partitioning))
 
 
 def refuse_used_sink(spark: SparkSession, job: Job) -> None:
@@ -109,9 +128,13 @@ def refuse_used_sink(spark: SparkSession, job: Job) -> None:
 
 
 def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> None:
-    """Raise if the job is not the one that wrote the checkpoint, naming what differs."""
+    """Raise if the job is not the one that wrote the checkpoint, naming what differs. A choice that was not noted is
+    left to the state, which knows it."""
+    before = {key: text for key, text in before.items() if key != "join.index" and SPREAD.get(key) != text}
     changed = [
-        key for key in (*now, *(key for key in before if key not in now)) if before.get(key) != now.get(key)
+        key
+        for key in (*now, *(key for key in before if key not in now))
+        if before.get(key) != now.get(key) and (key in before or key not in SPREAD)
     ]
     if not changed:
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from fractions import Fraction
 from pathlib import Path, PurePath
@@ -30,7 +30,7 @@ from streamjoin.spark.sinks import FilesSink, Sink, read_sink
 from streamjoin.spark.sources import FilesSource, local_path
 from streamjoin.spark.tables import JobError, TomlTable, shown
 from streamjoin.spark.task import HOW, ORDERS, JoinTask
-from streamjoin.spark.window_join import PARTITIONING, make_task, window_join
+from streamjoin.spark.window_join import PARTITIONING, make_task, spec_of, window_join
 
 TABLES = ("join", *SIDES, "sink", "run", "spark")
 OPTIONAL = ("run", "spark")
@@ -238,6 +238,19 @@ class Job:
         except (SpecError, AnalysisException, ParseException) as error:
             raise JobError(str(self.path), [(side, str(error).strip().splitlines()[0])]) from None
 
+    def settled(self, spark: SparkSession) -> Job:
+        """The same job, with workers and partitioning as this Spark and the predicate have them where the file leaves
+        them open."""
+        join, left, right = self.join, self.loaded("left", spark), self.loaded("right", spark)
+        workers = join.workers or spark.sparkContext.defaultParallelism
+        try:
+            spec = spec_of(left, right, join.on, join.window, self.left.time, self.right.time, join.suffix)
+            task = make_task(spec, join.how, join.order, join.index, join.partitioning, workers)
+        except SpecError as error:
+            raise self.refused(error) from None
+        kind = task.routing.kind if task.routing.kind in PARTITIONING else join.partitioning
+        return replace(self, join=replace(join, workers=workers, partitioning=kind))
+
     def results(self, spark: SparkSession) -> DataFrame:
         """The joined stream, not started; what does not fit the columns is told as if the file had shown them."""
         join, left, right = self.join, self.loaded("left", spark), self.loaded("right", spark)
@@ -258,8 +271,12 @@ class Job:
                 suffix=join.suffix,
             )
         except SpecError as error:
-            key, told = mistake(error)
-            raise JobError(str(self.path), [(f"join.{key}" if key else "join", told)]) from None
+            raise self.refused(error) from None
+
+    def refused(self, error: SpecError) -> JobError:
+        """An error of the join as one of the file."""
+        key, told = mistake(error)
+        return JobError(str(self.path), [(f"join.{key}" if key else "join", told)])
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Start the query; it goes on from its checkpoint if there is one."""

@@ -97,7 +97,7 @@ class RunIndex:
             for end in ("low", "high")
         )
         found = pairs.probe, pairs.pos, before, pairs.count
-        pairs.count = self.access.check(*found, self.tuples.stored["key_ok"], self._keys, lows, highs)
+        pairs.count = self.access.check(*found, self._keys, lows, highs)
 
 
 class ScannedRun:
