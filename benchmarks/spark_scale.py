@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from streamjoin.spark.window_join import assemble
 
 ROWS, FILL = 50_000, 500_000  # of a side in a micro-batch that is measured, and in one that fills a window
-MEASURED = 6
+MEASURED = 8  # a multiple of the micro-batches between two merges: their bytes count as often as they come
 
 
 def point(session: SparkSession, window: int, workers: int, partitioning: str = "auto") -> dict[str, Any]:
@@ -42,6 +42,7 @@ def point(session: SparkSession, window: int, workers: int, partitioning: str = 
         shutil.rmtree(folder, ignore_errors=True)
     observed = batches[-1]["observed"]
     return {
+        "rows_of_windows": 2 * window,
         "rows_per_second": rate(batches),
         "seconds_a_batch": statistics.median(each["seconds"] for each in batches),
         "written_bytes": statistics.mean(each["observed"]["written_bytes"] for each in batches),
@@ -58,25 +59,37 @@ def run(quick: bool) -> dict[str, Any]:
     try:
         point(session, windows[0], 2)  # a warm Java
         for window in windows:
-            results.append({"rows_of_windows": 2 * window, "executors": 0, **point(session, window, 2)})
+            results.append({"part": "window", "executors": 0, **point(session, window, 2)})
         for partitioning in ("range", "matrix"):
             found = point(session, windows[-2], 2, partitioning)
-            results.append({"rows_of_windows": 2 * windows[-2], "executors": 0, **found, "by": partitioning})
+            results.append({"part": partitioning, "executors": 0, **found})
     finally:
         session.stop()
     for count in executors:
         session = open_session(f"local-cluster[{count},1,2048]", count)
         try:
             found = point(session, windows[-2], count)
-            results.append({"rows_of_windows": 2 * windows[-2], "executors": count, **found})
+            results.append({"part": "cluster", "executors": count, **found})
         finally:
             session.stop()
-    small, large = results[0], results[len(windows) - 1]
+    return {"rows": results, "summary": summary(results)}
+
+
+def summary(results: list[dict[str, Any]]) -> dict[str, float]:
+    """What the largest window costs, what ranges save, and what executors bring."""
+    windows, cluster = ([each for each in results if each["part"] == part] for part in ("window", "cluster"))
+    small, large = windows[0], windows[-1]
+    ranges, matrix = (
+        next(each["rows_per_second"] for each in results if each["part"] == part)
+        for part in ("range", "matrix")
+    )
     return {
-        "rows": results,
-        "summary": {
-            "micro-batch with the largest window over that with the smallest": large["seconds_a_batch"]
-            / small["seconds_a_batch"],
-            "bytes written, largest window over smallest": large["written_bytes"] / small["written_bytes"],
+        "micro-batch with the largest window over that with the smallest": large["seconds_a_batch"]
+        / small["seconds_a_batch"],
+        "bytes written, largest window over smallest": large["written_bytes"] / small["written_bytes"],
+        "ranges over the matrix": ranges / matrix,
+        **{
+            f"{each['executors']} executors over one": each["rows_per_second"] / cluster[0]["rows_per_second"]
+            for each in cluster[1:]
         },
     }
