@@ -24,7 +24,7 @@ def measure(name: str, cores: int, seed: int) -> dict[str, Any]:
     design = DESIGNS[name]
     row: dict[str, Any] = {"design": name, "cores": cores, "seed": seed, "mhz": None}
     try:
-        routed = route(design.build(design.parameters(cores=cores)), design.target_mhz, seed)
+        routed = route(design.build(design.parameters(cores=cores)), seed)
     except ToolError as error:
         return {**row, "failed": str(error).splitlines()[-1]}
     return {

@@ -195,7 +195,7 @@ def route(
     routed = []
     for seed in range(1, seeds + 1):
         with working(f"placing and routing {p.cores} cores, seed {seed} of {seeds}") as heard:
-            routed.append(place_and_route(found.build(p), found.target_mhz, seed, heard))
+            routed.append(place_and_route(found.build(p), seed, heard))
     best = max(routed, key=lambda result: result.mhz)
     if as_json:
         console.print_json(json.dumps({"best": asdict(best), "seeds": [asdict(result) for result in routed]}))

@@ -19,14 +19,11 @@ class Design:
     """A circuit, the pairs it must have found once it is silent, and the settings it is best used with.
 
     `immediate`: a pair is found when its later tuple comes; otherwise some wait for later arrivals.
-    `target_mhz`: what place and route aims at, a little beyond what the circuit reaches. Far beyond, the router
-    tears up wires without an end.
     """
 
     build: Callable[[Parameters], Any]
     finds: Oracle
     immediate: bool
-    target_mhz: float
     settings: dict[str, int]
 
     def parameters(self, **given: Any) -> Parameters:
@@ -46,14 +43,12 @@ DESIGNS = {
         HandshakeJoin,
         oracle.handshake_join,
         False,
-        125,
         {"core_fifo": 8, "merger_fifo": 4, "lanes": 1, "comparators": 1},
     ),
     "low-latency": Design(
         LowLatencyJoin,
         oracle.row_window_join,
         True,
-        250,
         {"core_fifo": 16, "merger_fifo": 16, "lanes": 4, "comparators": 2},
     ),
 }

@@ -19,6 +19,8 @@ from streamjoin.hardware.tools import Heard, cache_folder, cached, call, need, y
 from streamjoin.hardware.verilog import TOP, to_rtlil
 
 DEVICE = ("--um5g-85k", "--package", "CABGA756", "--speed", "8")
+# Beyond what any of the designs reaches, so that the placer never stops trying.
+TARGET_MHZ = 250
 # Counting keeps the hierarchy, so that equal cores are mapped once; placing needs one flat netlist.
 SYNTHESIS = {
     "ecp5": f"synth_ecp5 -noflatten -top {TOP}",
@@ -83,8 +85,8 @@ def synthesise(design: Any, target: str = "ecp5", heard: Heard | None = None) ->
     )
 
 
-def route(design: Any, target_mhz: float, seed: int = 1, heard: Heard | None = None) -> Routed:
-    """Place and route the design inside a `PinHarness` on the ECP5-85F, aiming at a clock.
+def route(design: Any, seed: int = 1, heard: Heard | None = None) -> Routed:
+    """Place and route the design inside a `PinHarness` on the ECP5-85F.
 
     Under a minute for 4 cores, a quarter of an hour or more for 64; the report is kept, so that it is made once.
     """
@@ -100,7 +102,7 @@ def route(design: Any, target_mhz: float, seed: int = 1, heard: Heard | None = N
             "--seed",
             str(seed),
             "--freq",
-            f"{target_mhz:g}",
+            str(TARGET_MHZ),
             "--lpf-allow-unconstrained",
             "--timing-allow-fail",
         ]
@@ -115,7 +117,7 @@ def route(design: Any, target_mhz: float, seed: int = 1, heard: Heard | None = N
         )
         (folder / "netlist.json").unlink()
 
-    folder = cached("route", [rtlil, str(seed), f"{target_mhz:g}", *DEVICE, *versions], build)
+    folder = cached("route", [rtlil, str(seed), str(TARGET_MHZ), *DEVICE, *versions], build)
     return _read_report(json.loads((folder / "report.json").read_text()), seed)
 
 
