@@ -6,18 +6,21 @@ stream's time and finds as many results, so meanwhile only the first few probes 
 windows: enough for an index to see what it is asked.
 
 A join can keep a rate if it takes `rate` tuples a side in less than a second while its windows are full: its capacity
-is at least the rate. Capacity falls as windows grow; where it meets the rate is the sustained rate.
+is at least the rate. Capacity falls as windows grow; where it meets the rate is the sustained rate. What a process may
+take of the memory is bounded: a rate whose windows would need more is left out, and a line says so.
 """
 
 from __future__ import annotations
 
 import math
+import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 
 import streamjoin as sj
@@ -29,6 +32,11 @@ FILL_ROWS = 1 << 18
 PUSH_SECONDS = 0.25  # of stream time in a push, which is what a tuple waits for its batch at most
 MOST_RESULTS = 1 << 26
 RUNS = 5
+BYTES_PER_TUPLE, OTHER_BYTES = (
+    50,
+    1 << 30,
+)  # at most, of windows, their rows, and what is merged; and of all else
+MOST_BYTES = 20 << 30
 LEFT = pa.schema({"ts": pa.timestamp("us"), "x": pa.int32(), "y": pa.float32()})
 RIGHT = pa.schema({"ts": pa.timestamp("us"), "a": pa.int32(), "b": pa.float32()})
 ROW_BYTES = sum(field.type.bit_width for field in LEFT) // 8
@@ -67,6 +75,7 @@ class FullWindows:
             "domain": domain,
             **self.capacity(seconds, batch or max(1, round(PUSH_SECONDS * rate))),
             "bytes_per_tuple": stats.window_bytes / (stats.left_window + stats.right_window) + ROW_BYTES,
+            "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,  # of all rates so far
             "fill_seconds": fill_seconds,
         }
         self.join.close()
@@ -82,7 +91,9 @@ class FullWindows:
 
     def _side(self, schema: pa.Schema, micros: Array) -> pa.RecordBatch:
         keys = self.random.integers(1, self.domain + 1, len(micros), dtype=np.int32)
-        values = self.random.uniform(1, self.domain, len(micros)).astype(np.float32)
+        values = self.random.random(len(micros), dtype=np.float32)
+        values *= self.domain - 1
+        values += 1
         return pa.record_batch(
             [pa.array(micros, pa.timestamp("us")), pa.array(keys), pa.array(values)], schema=schema
         )
@@ -96,19 +107,21 @@ class FullWindows:
         return found
 
     def capacity(self, seconds: float, rows: int) -> dict[str, float]:
-        """Tuples a second and side that the join takes, the best of RUNS after one that warms up, each of about
-        `seconds`, in batches of `rows`; and the results a tuple."""
-        count, best, matches = 1, np.inf, 0.0
+        """Tuples a second and side that the join takes, the best and the worst of RUNS after one that warms up, each of
+        about `seconds`, in batches of `rows`; and the results a tuple."""
+        count, best, worst, matches = 1, np.inf, 0.0, 0.0
         for number in range(RUNS + 1):
             made = self.pushes(count, rows)
             started = time.perf_counter()
             found = sum(self.step(*push) for push in made)
             taken = (time.perf_counter() - started) / count
             if number:
-                best, matches = min(best, taken), found / (2 * count * rows)
+                best, worst, matches = min(best, taken), max(worst, taken), found / (2 * count * rows)
             else:
                 count = max(1, round(seconds / taken))
-        return {"batch": rows, "capacity": rows / best, "results_per_tuple": matches}
+        return {
+            "batch": rows, "capacity": rows / best, "worst": rows / worst, "results_per_tuple": matches
+        }  # fmt: skip
 
 
 @contextmanager
@@ -130,6 +143,17 @@ def few_probes(join: sj.Join, most: int) -> Iterator[None]:
     finally:
         for window in windows:
             del window.probe
+
+
+def fits(rate: int) -> bool:
+    """Whether the memory is enough for full windows; if not, says so."""
+    needed = 2 * WINDOW_SECONDS * rate * BYTES_PER_TUPLE + OTHER_BYTES
+    most = min(MOST_BYTES, psutil.virtual_memory().available)
+    if needed > most:
+        print(
+            f"{rate:,} tuples a second and side are left out: {needed / 2**30:.1f} GiB, of {most / 2**30:.1f}"
+        )
+    return bool(needed <= most)
 
 
 def sustained(rows: list[dict[str, Any]]) -> float:

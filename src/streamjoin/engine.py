@@ -302,7 +302,7 @@ class Join:
             count, payload = self._topology.held(side), self._results.payload[side]
             if count and payload.next_id < self._release_at[side]:
                 continue
-            self._release_at[side] = payload.next_id + max(SLACK_ROWS, count // 4)
+            self._release_at[side] = payload.next_id + max(SLACK_ROWS, count // 16)
             oldest = self._topology.oldest_id(side)
             held = self._results.release(side, payload.next_id if oldest is None else oldest)
             stamps = self._stamps[side]

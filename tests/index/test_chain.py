@@ -107,19 +107,21 @@ def holds(on: str, l: tuple[Any, ...], r: tuple[Any, ...]) -> bool:
 
 
 def check_links(window: ChainWindow) -> None:
-    """Links follow each other without a gap, all but the last are full, and know the times of their tuples."""
+    """Links follow each other without a gap, all but the last are full, and know the times of their tuples. Rows of the
+    first may be gone, if it is large."""
     at = window._gone
     for number, link in enumerate(window._links):
-        assert link.first == at
+        gone = at - link.first
+        assert gone == 0 or (number == 0 and 0 < gone < link.count and link.count > chain.LARGEST)
         assert chain.SMALLEST <= link.capacity <= max(chain.LARGEST, len(window))
         assert link.count == link.capacity or (
             number == len(window._links) - 1 and 0 < link.count < link.capacity
         )
-        ts = window["ts"][at - window._gone : at - window._gone + link.count]
-        assert (link.oldest, link.newest) == (ts.min(), ts.max())
-        ok = window["key_ok"][at - window._gone : at - window._gone + link.count]
-        assert len(link.subwindow) == ok.sum()  # tuples without a key are in no index
-        at += link.count
+        rows = slice(at - window._gone, at - window._gone + link.count - gone)
+        ts, ok = window["ts"][rows], window["key_ok"][rows]
+        assert link.newest == ts.max() and (gone or link.oldest == ts.min())
+        assert gone or len(link.subwindow) == ok.sum()  # tuples without a key are in no index
+        at = link.first + link.count
     assert at - window._gone == len(window)
 
 
@@ -165,6 +167,27 @@ def check_dropped(window: ChainWindow, held: list[tuple[Any, ...]], promised: in
     assert window["id"].tolist() == list(range(gone, len(held)))
     assert all(row[0] < promised for row in held[:gone])
     assert not window._links or window._links[0].newest >= promised
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("least", [0, -(2**63)])
+def test_a_strict_reach_ends_before_its_time_in_order_or_not(strict, least):
+    """A tuple at the very time of a probe, in a window where it is found by position, and in one of checked times."""
+    for disorder in (False, True):
+        window = make_window("bisort")
+        insert(window, [(least, 0, 0), (least + 2, 0, 0)], 0)
+        insert(window, [(least + (1 if disorder else 3), 0, 0)], 2)
+        assert (window._disorder > window._gone) == disorder
+        highs = np.array([least, least + 1, least + 2])
+        reach = Reach(np.full(3, least), highs, strict=strict)
+        times = {0: least, 1: least + 2, 2: least + (1 if disorder else 3)}
+        expected = [
+            (probe, number)
+            for probe, high in enumerate(highs.tolist())
+            for number, ts in times.items()
+            if (ts < high if strict else ts <= high)
+        ]
+        assert found(window, [(high, 0, 0) for high in highs.tolist()], reach) == expected
 
 
 @pytest.mark.parametrize("name", STRUCTURES)
@@ -339,6 +362,39 @@ def test_a_large_window_has_few_subwindows_and_finds_what_a_list_finds(batch, di
             ]
             assert found(window, probes, Reach(np.full(20, low), np.full(20, n))) == expected
     assert any(link.count > chain.LARGEST for link in window._links)
+
+
+@pytest.mark.parametrize("rows", [0, 300], ids=["time", "rows"])
+@pytest.mark.parametrize("step", [1, 7, 60])
+def test_rows_of_a_large_subwindow_go_before_it_does(step, rows):
+    """What is held beyond the reach is a sixteenth of a subwindow, whose index finds nothing that is gone; not even
+    when a tuple comes out of order, and times are checked one by one."""
+    window, partly = make_window("bisort"), 0
+    for n in range(0, 3_000, step):
+        insert(window, [(n + i, 0, 0) for i in range(step)], n)
+        last = n + step - 1
+        low = None if rows else np.array([last - 299])
+        reach = Reach(low, np.array([last]), rows=rows)
+        window.expire(reach)
+        check_links(window)
+        if n > 1_000:
+            assert len(window) - 300 <= max(chain.LARGEST, window._links[0].count // chain.PARTS) + step
+            partly += window._links[0].first < window._gone
+            everything = [(0, number) for number in range(last - 299, last + 1)]
+            assert found(window, [(last, 0, 0)], reach) == everything
+    assert partly
+    while window._links[0].first == window._gone:
+        insert(window, [(last + 1, 0, 0)], last + 1)
+        last += 1
+        window.expire(Reach(None if rows else np.array([last - 299]), np.array([last]), rows=rows))
+    insert(window, [(last - 200, 0, 0)], last + 1)
+    assert window._disorder > window._gone
+    held = range(last + 2 - len(window), last + 2)
+    assert found(window, [(last, 0, 0)], Reach(np.array([last - 10_000]), np.array([last]))) == [
+        (0, number) for number in held
+    ]
+    assert window.ids(np.array([0, len(window) - 1])).tolist() == [held[0], held[-1]]
+    assert window.oldest_id() == held[0]
 
 
 def test_a_merge_is_given_up_when_its_tuples_expire(monkeypatch):

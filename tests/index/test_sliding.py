@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamjoin.index import sliding
 from streamjoin.index.protocol import Tuples
-from streamjoin.index.sliding import SMALLEST, SlidingColumns, SortedTuples, TupleColumns
+from streamjoin.index.sliding import SMALLEST, ArrivedTuples, SlidingColumns, SortedTuples, TupleColumns
 
 RANK = np.zeros(1, np.int32)
 
@@ -39,6 +39,7 @@ def test_rows_come_at_the_end_and_leave_at_the_front(steps):
 def test_dropped_rows_of_large_columns_give_their_pages_back(monkeypatch):
     """What is live stays as it is, and memory is that of the live rows and a page or two."""
     monkeypatch.setattr(sliding, "LARGE", 1 << 12)
+    monkeypatch.setattr(sliding, "PIECE", 3_000)  # so that moves have several, of which the last is smaller
     columns = SlidingColumns()
     for begin in range(0, 200_000, 1_000):
         rows = np.arange(begin, begin + 1_000)
@@ -69,3 +70,56 @@ def test_a_window_that_would_be_too_large_for_its_positions_says_so_and_keeps_wh
     assert held["ts"].tolist() == [1, 2, 3]
     held.insert(tuples([0, 5]), RANK)
     assert held["ts"].tolist() == [0, 1, 2, 3, 5]
+
+
+# ---- what follows from the position
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 5), st.integers(0, 6), st.sampled_from("ccccgs"), st.booleans(), st.booleans()
+        ),
+        max_size=30,
+    )
+)
+def test_arrived_tuples_are_those_of_a_list(steps):
+    """Ids that count on, jump or are shuffled; one source or two; keys some of which are NULL."""
+    held, expected, next_id = ArrivedTuples(), list[tuple[int, int, bool]](), 7
+    for count, dropped, kind, second, null in steps:
+        next_id += 3 * (kind == "g")
+        ids = np.arange(next_id, next_id + count)
+        next_id += count
+        ids = ids[::-1].copy() if kind == "s" else ids
+        sources = np.full(count, 4, np.int32)
+        sources[-1] += second
+        ok = np.ones(count, np.bool_)
+        ok[0] = not null
+        held.add(Tuples(ids, ids, sources, {"key0": ids * 2, "key_ok": ok}, {}, nulls=null))
+        expected += zip(ids.tolist(), sources.tolist(), ok.tolist(), strict=True)
+        dropped = min(dropped, len(expected))
+        held.drop(dropped)
+        expected = expected[dropped:]
+        columns = [held[name].tolist() for name in ("id", "source", "key_ok")]
+        assert list(zip(*columns, strict=True)) == expected
+        assert held.ids(np.arange(len(expected), dtype=np.int32)).tolist() == columns[0]
+        assert held["ts"].tolist() == columns[0] and held["key0"].tolist() == [
+            2 * each for each in columns[0]
+        ]
+        assert held.stored()["key_ok"].tolist() == columns[2] and set(held.stored()) == {"key0", "key_ok"}
+        assert not expected or held.oldest_id() == min(columns[0])
+
+
+def test_what_follows_from_the_position_takes_no_memory():
+    held = ArrivedTuples()
+    many = tuples(list(range(2_000_000)))
+    many.stored["key_ok"] = np.ones(2_000_000, np.bool_)
+    held.add(many)
+    assert held.nbytes == 2_000_000 * 16  # time and key
+    held.drop(1_999_999)
+    assert held.ids(np.array([0], np.int32)).tolist() == [1_999_999]
+    held.add(many)  # ids begin again
+    assert held.ids(np.array([0, 1], np.int32)).tolist() == [1_999_999, 0] and held.oldest_id() == 0
+    held.drop(len(held))
+    held.add(many)
+    assert held.nbytes == 2_000_000 * 16

@@ -18,7 +18,7 @@ from streamjoin.index.access import BandAccess
 from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chooser import Choice
 from streamjoin.index.protocol import Reach
-from streamjoin.index.strips import StripAccess, strip_widths
+from streamjoin.index.strips import Ruler, Rulers, StripAccess, strip_widths
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.strips import FEW_STRIPS
 from streamjoin.spark.content import Content
@@ -49,6 +49,10 @@ def contents(on: str, left: list[Any], right: list[Any], index: str = "auto") ->
     return Content(task, "left", points(left)), Content(task, "right", points(right))
 
 
+def rulers(strip: float, step: float) -> Rulers:
+    return Rulers(Ruler(0.0, strip), Ruler(0.0, step))
+
+
 def test_a_probe_finds_what_lies_in_its_rectangle_across_the_edge_of_a_strip():
     stored, probing = contents(
         NEAR,
@@ -56,7 +60,7 @@ def test_a_probe_finds_what_lies_in_its_rectangle_across_the_edge_of_a_strip():
         [(5, 8.0, 5, 0.5), (5, 0.0, 6, 0.1), (5, 8.0, 5, None)],
     )
     program = stored.task.plan().programs["left"]
-    access = StripAccess(program, (0, 1), (8.0, 1.0))
+    access = StripAccess(program, (0, 1), rulers(8.0, 1.0))
     index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
     probes = probing.tuples.pick(np.array([0, 1]))
     reach = Reach(np.full(2, -5), np.full(2, 15))
@@ -66,7 +70,7 @@ def test_a_probe_finds_what_lies_in_its_rectangle_across_the_edge_of_a_strip():
 
 def test_a_strict_reach_ends_before_its_own_time():
     stored, probing = contents(NEAR, [(5, 8.0, 5, 0.0)], [(5, 8.0, 5, 0.5)])
-    access = StripAccess(stored.task.plan().programs["left"], (0, 1), (8.0, 1.0))
+    access = StripAccess(stored.task.plan().programs["left"], (0, 1), rulers(8.0, 1.0))
     index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
     low, high = np.array([0]), np.array([5])
     assert pairs_of(index, probing.tuples, Reach(low, high)) == {(0, 0)}
@@ -120,7 +124,7 @@ rows_of = st.lists(st.tuples(st.integers(0, 9), coordinates, numbers, reaches), 
 def test_strips_find_what_a_scan_finds(left, right, widths, low, length, strict):
     stored, probing = contents(NEAR, sorted(left, key=lambda r: r[0]), right)
     scanned = ScannedRun(stored.task.plan(), "left", stored.stored)
-    access = StripAccess(stored.task.plan().programs["left"], (0, 1), widths)
+    access = StripAccess(stored.task.plan().programs["left"], (0, 1), rulers(*widths))
     index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
     probes = probing.tuples
     probes = probes.pick(np.flatnonzero(probes.probing["probe_ok"]))
@@ -146,7 +150,7 @@ def test_equal_keys_are_found_by_hash_and_sorted(index):
 
 def test_a_probe_of_too_many_strips_meets_all_of_them():
     stored, probing = contents(NEAR, [(0, float(x), 0, 0.0) for x in range(200)], [(0, 100.0, 1, 1e6)])
-    access = StripAccess(stored.task.plan().programs["left"], (0, 1), (1.0, 1.0))
+    access = StripAccess(stored.task.plan().programs["left"], (0, 1), rulers(1.0, 1.0))
     assert FEW_STRIPS < 200 and len(access.questions(probing.tuples.probing).lows) == 1
     index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
     assert len(pairs_of(index, probing.tuples, Reach(np.zeros(1), np.zeros(1)))) == 200

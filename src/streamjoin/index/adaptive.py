@@ -8,7 +8,7 @@ import numpy as np
 
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.chain import ChainWindow
-from streamjoin.index.chooser import FixedChoice, Workload
+from streamjoin.index.chooser import WORTH_TOGETHER, FixedChoice, Workload
 from streamjoin.index.protocol import ALONE, Reach, Team, Tuples, WindowIndex
 from streamjoin.index.scan import ScanWindow
 from streamjoin.kernels.pairs import PairBuffer
@@ -25,9 +25,9 @@ FEWEST_TUPLES = 1_024  # less is always scanned
 # a change costs is shared by the tuples that came since the last one, and a window between the two can not flap.
 CLEARLY_CHEAPER = 1.5
 PART_BETWEEN_CHANGES = 2
-# A push is as much work as so many tuples. Costs are looked at after FEWEST_TUPLES, then twice as many, ..., at last
-# after so many each time.
-PUSH, LONGEST_PAUSE = 256, 65_536
+# A push is as much work as so many tuples. Costs are looked at after FEWEST_TUPLES, then LONGER times as many, ..., at
+# last after so many each time: a look takes a quarter of a millisecond, as long as a dozen pushes of single tuples.
+PUSH, LONGER, LONGEST_PAUSE = 256, 4, 262_144
 
 
 class AdaptiveWindow:
@@ -55,6 +55,12 @@ class AdaptiveWindow:
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.window[name]
+
+    def ids(self, positions: np.ndarray) -> np.ndarray:
+        return self.window.ids(positions)
+
+    def oldest_id(self) -> int:
+        return self.window.oldest_id()
 
     @property
     def nbytes(self) -> int:
@@ -91,7 +97,7 @@ class AdaptiveWindow:
             return
         self._looking = False
         self._done += self._pause - self._left
-        self._left = self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._left = self._pause = min(LONGER * self._pause, LONGEST_PAUSE)
         if self._done < len(self) // PART_BETWEEN_CHANGES:
             return
         scanned, worth = self._costs(size)
@@ -106,13 +112,14 @@ class AdaptiveWindow:
     def _costs(self, size: int) -> tuple[float, float]:
         """What a push costs a scan, and an index more than a scan of nothing, in comparisons."""
         batch = self.workload.batch
-        found, candidates, together = self.choose.selectivity(self.window, self.workload)
-        pairs = batch * COMPARISONS_WORTH_A_PAIR * found * (1 - together)
+        seen = self.choose.selectivity(self.window, self.workload)
+        pairs = batch * COMPARISONS_WORTH_A_PAIR * seen.found * (1 - seen.together)
         scanned = size * (batch * self._comparison + self._load + pairs)
-        checked = (
-            min(candidates * size / FEW_CANDIDATES, MOST_CANDIDATES) if len(self.program.clauses) > 1 else 0.0
-        )
-        return scanned, COMPARISONS_WORTH_AN_INDEX * (1 + checked / 8 + batch / SMALL_BATCH * (1 + checked))
+        checked = 0.0
+        if len(self.program.clauses) > 1:
+            checked = min(seen.candidates * size / FEW_CANDIDATES, MOST_CANDIDATES)
+        apart = checked / WORTH_TOGETHER if seen.rising else checked  # which shows in small pushes
+        return scanned, COMPARISONS_WORTH_AN_INDEX * (1 + apart / 8 + batch / SMALL_BATCH * (1 + checked))
 
     def _change(self, indexed: bool, rank: np.ndarray) -> None:
         old = self.window

@@ -6,6 +6,8 @@ checked against the other clauses, and, in subwindows that lie partly outside a 
 the reach. Tuples are held in the order they come: an out-of-order one costs its subwindow a check of
 event times, nothing else.
 
+Rows go with their subwindow, or before it: those of a large one go in parts, and only its index waits for the last.
+
 A probe asks every subwindow, so a large window has a few large ones: full sorted neighbours of about the same size are
 merged, a little with every insert, as the levels of a log-structured tree are (O'Neil et al. 1996).
 """
@@ -25,7 +27,7 @@ from streamjoin.index.access import Access, ask
 from streamjoin.index.bisort import BISortSubwindow, Merging
 from streamjoin.index.chooser import Choice, Chooser, Workload
 from streamjoin.index.protocol import ALONE, Reach, Subwindow, Team, Tuples, cuts
-from streamjoin.index.sliding import TupleColumns
+from streamjoin.index.sliding import ArrivedTuples
 from streamjoin.kernels.check import band_check
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import BandShape
@@ -33,13 +35,15 @@ from streamjoin.kernels.scan import BandShape
 SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
 SHARE = 4  # a new subwindow is made for this part of what the window holds, and merged ones are no larger
 MERGED_EACH = 8  # tuples that are moved for each one inserted: more than the levels, so that merges keep up
+PARTS = 16  # in which the rows of a large subwindow go
 ALIKE = 1.5  # times as large as its successor, or less, is a subwindow that is merged with it
 SHARED_LOOKUPS = 32_768  # that one thread has to make before another is worth waking up
 
 
 @dataclass(eq=False)
 class Link:
-    """One subwindow of the chain. Its tuples are rows first..first+count-1, counted since the window was made."""
+    """One subwindow of the chain. Its tuples are rows first..first+count-1, counted since the window was made; of the
+    oldest subwindow, the first ones may be gone."""
 
     subwindow: Subwindow
     choice: Choice
@@ -54,8 +58,9 @@ class Link:
         return self.choice.access
 
 
-# A link that is asked, the range of slots for each probe, and the reach if that has to be checked tuple by tuple.
-Asked = tuple[Link, np.ndarray, np.ndarray, Reach | None]
+Times = tuple[np.ndarray, np.ndarray]  # the least and the greatest for each probe
+# A link that is asked, the range of slots for each probe, and the times if they have to be checked tuple by tuple.
+Asked = tuple[Link, np.ndarray, np.ndarray, Times | None]
 
 
 class ChainWindow:
@@ -72,13 +77,19 @@ class ChainWindow:
         self._merge: tuple[Link, Link, Merging] | None = None  # of neighbours
         self._merge_due = False  # whether to look for some
         self._disorder = 0  # the last row that came with a smaller ts than the one before it
-        self._rows = TupleColumns()
+        self._rows = ArrivedTuples()
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._rows[name]
+
+    def ids(self, positions: np.ndarray) -> np.ndarray:
+        return self._rows.ids(positions)
+
+    def oldest_id(self) -> int:
+        return self._rows.oldest_id()
 
     @property
     def nbytes(self) -> int:
@@ -98,7 +109,7 @@ class ChainWindow:
             return
         held, stored = self["ts"], tuples.stored
         falls = len(held) and tuples.ts[0] < held[-1]
-        self._rows.append(self._rows.with_header(tuples, stored))
+        self._rows.add(tuples)
         if falls:
             self._disorder = self._gone + len(held)
         done = 0
@@ -119,7 +130,7 @@ class ChainWindow:
             last.subwindow.seal()
             self._merge_due = True
         capacity = min(max(SMALLEST, 1 << (len(self) // SHARE).bit_length()), LARGEST)
-        choice = self.choose(capacity, self._rows.live(), self.workload)
+        choice = self.choose(capacity, self._rows.stored(), self.workload)
         previous = last.subwindow if last is not None and last.access is choice.access else None
         subwindow = choice.make(capacity, choice.access.dtype, previous)
         first = self._gone if last is None else last.first + last.count
@@ -217,9 +228,9 @@ class ChainWindow:
         for link, start, stop, timed in asked:
             if link.access not in questions:
                 questions[link.access] = link.access.questions(some.probing)
-            reach = timed and timed.pick(rows)
+            times = None if timed is None else (timed[0][rows], timed[1][rows])
             yield from self._ask(
-                link, some, start[rows], stop[rows], reach, questions[link.access], rows.start, pairs
+                link, some, start[rows], stop[rows], times, questions[link.access], rows.start, pairs
             )
 
     def _ask(
@@ -228,7 +239,7 @@ class ChainWindow:
         probes: Tuples,
         start: np.ndarray,
         stop: np.ndarray,
-        timed: Reach | None,
+        timed: Times | None,
         questions: Intervals,
         first: int,
         pairs: PairBuffer,
@@ -245,12 +256,15 @@ class ChainWindow:
             yield before
 
     def _in_reach(self, reach: Reach, count: int) -> Iterator[Asked]:
-        """The links that some probe may reach."""
+        """The links that some probe may reach. The last rows before a probe are known by position alone: a row window
+        takes its tuples in order."""
         if self._disorder > self._gone:
+            times = reach.times()
             for link in self._links:
                 if not reach.misses(link.oldest, link.newest):
                     covered = reach.covers(link.oldest, link.newest)
-                    yield link, *whole(count, link.count), None if covered else reach
+                    ends = whole(count, max(0, self._gone - link.first), link.count)
+                    yield link, *ends, None if covered else times
             return
         start, stop = reach.positions(self["ts"])
         # Neither end falls from probe to probe.
@@ -259,62 +273,78 @@ class ChainWindow:
             begin = link.first - self._gone
             end = begin + link.count
             if last_first <= begin and end <= first_last:
-                yield link, *whole(count, link.count), None
+                yield link, *whole(count, 0, link.count), None
             elif first < end and begin < last:
                 low, high = (np.minimum(np.maximum(at - begin, 0), link.count) for at in (start, stop))
                 yield link, low, high, None
 
     def _check(
-        self, access: Access, probes: Tuples, timed: Reach | None, pairs: PairBuffer, before: int
+        self, access: Access, probes: Tuples, timed: Times | None, pairs: PairBuffer, before: int
     ) -> None:
-        """Keep the fresh pairs that satisfy what the access leaves open and, if asked, the reach."""
+        """Keep the fresh pairs that satisfy what the access leaves open and, if asked, the times."""
         shapes, numbers = access.unchecked
-        if timed is not None and timed.low is None:
-            timed = None
         if not shapes and timed is None:
             return
         keys = tuple([self[name] for name in self._key_names])
         lows = tuple([probes.probing.get(f"low{number}", keys[0][:0]) for number in numbers])
         highs = tuple([probes.probing.get(f"high{number}", keys[0][:0]) for number in numbers])
-        if timed is None or timed.low is None:
+        if timed is None:
             check = access.check
         else:
             check = band_check((*shapes, (BandShape(len(keys), "i8"),)))
-            keys, lows, highs = (*keys, self["ts"]), (*lows, timed.low), (*highs, timed.high)
-        pairs.count = check(pairs.probe, pairs.pos, before, pairs.count, self["key_ok"], keys, lows, highs)
+            keys, lows, highs = (*keys, self["ts"]), (*lows, timed[0]), (*highs, timed[1])
+        pairs.count = check(pairs.probe, pairs.pos, before, pairs.count, keys, lows, highs)
 
     def tuples(self) -> Tuples:
         """All tuples held, in their stored role and in the order they came; valid until the next change."""
-        rows = self._rows.live()
-        ts, id_, source = (rows.pop(name) for name in ("ts", "id", "source"))
-        return Tuples(ts, id_, source, rows, {}, nulls=bool(len(ts)) and not rows["key_ok"].all())
+        stored = self._rows.stored()
+        nulls = bool(np.count_nonzero(stored["key_ok"]) < len(self))
+        return Tuples(self["ts"], self["id"], self["source"], stored, {}, nulls)
 
     def expire(self, reach: Reach) -> None:
-        """Drop the oldest subwindows, as far as nothing in them can be reached."""
+        """Drop the oldest subwindows, as far as nothing in them can be reached, and of a large one rows."""
         start = int(reach.positions(self["ts"])[0][0]) if reach.low is None and len(self) else 0
         while self._links:
             link = self._links[0]
-            past = start >= link.count if reach.low is None else link.newest < reach.low[0]
+            held = link.first + link.count - self._gone
+            past = start >= held if reach.low is None else link.newest < reach.low[0]
+            if not past:
+                self._expire_rows(link, reach, start)
+                return
+            start -= held
+            self._drop_first()
+
+    def _expire_rows(self, link: Link, reach: Reach, start: int) -> None:
+        """Drop rows of the oldest subwindow before it goes, a part at a time; O(1) for each part and call."""
+        part = max(1, link.count // PARTS)
+        if link.count <= LARGEST or self._disorder > self._gone:
+            return
+        while len(self) >= part:
+            past = start >= part if reach.low is None else self["ts"][part - 1] < reach.low[0]
             if not past:
                 return
-            start -= link.count
-            self._drop_first()
+            start -= part
+            self._drop_rows(part)
 
     def _drop_first(self) -> None:
         link = self._links.popleft()
         if self._merge is not None and self._merge[0] is link:
             self._merge = None
-        self._rows.drop(link.count)
+        self._drop_rows(link.first + link.count - self._gone)
+
+    def _drop_rows(self, count: int) -> None:
+        self._rows.drop(count)
         self._rows.forget_dropped()
-        self._gone += link.count
+        self._gone += count
 
     def clear(self) -> None:
         while self._links:
             self._drop_first()
 
 
-def whole(probes: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """All slots, for every probe."""
-    stop = np.empty(probes, np.int64)
+def whole(probes: int, first: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """All slots from the first one held on, for every probe."""
+    start, stop = np.empty(probes, np.int64), np.empty(probes, np.int64)
+    start.fill(first)
     stop.fill(slots)
-    return np.zeros(probes, np.int64), stop
+    return start, stop

@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
 from streamjoin.codegen.programs import Table, WindowProgram
 from streamjoin.index.access import Access, BandAccess
 from streamjoin.index.protocol import Subwindow, Tuples, WindowIndex
-from streamjoin.index.strips import StripAccess, strip_widths
+from streamjoin.index.strips import HALF_OF_ALL, Ruler, Rulers, StripAccess, rulers_for, strip_widths
 
 Structure = Callable[[int, np.dtype, Subwindow | None], Subwindow]
 
@@ -82,6 +83,16 @@ class Workload:
         return {name: np.concatenate([table[name] for table in chosen]) for name in chosen[0]}
 
 
+class Selectivity(NamedTuple):
+    """Which part of a window a probe finds, and by its best condition alone; which part of those lies beside another,
+    and whether the key of that condition rises from tuple to tuple. Nothing before any probe."""
+
+    found: float = 0.0
+    candidates: float = 0.0
+    together: float = 0.0
+    rising: bool = False
+
+
 @dataclass(frozen=True)
 class Choice:
     """How a subwindow finds tuples, and why."""
@@ -119,17 +130,17 @@ class FixedChoice:
         """All that may ever be chosen, as far as compiled code can tell it apart."""
         return [(self.structure, access) for access in self.accesses]
 
-    def selectivity(self, window: WindowIndex, workload: Workload) -> tuple[float, float, float]:
-        """Which part of a window a probe finds, as if conditions were independent, by the best one alone, and which
-        part of those lies beside another; nothing before any probe. O(1)."""
+    def selectivity(self, window: WindowIndex, workload: Workload) -> Selectivity:
+        """What recent probes find, as if conditions were independent. O(1)."""
         recent = workload.sample()
         if recent is None:
-            return 0.0, 0.0, 0.0
+            return Selectivity()
         names = ("key_ok", *(f"key{number}" for number in range(len(self.program.keys.keys))))
         spread = spread_over({name: window[name] for name in names})
         shares = self._shares(spread, recent)
         best = min(shares, key=shares.__getitem__)
-        return math.prod(shares.values()), shares[best], together(best, spread, recent)
+        found, beside = math.prod(shares.values()), together(best, spread, recent)
+        return Selectivity(found, shares[best], beside, rise(best.keys(spread)))
 
     def _only_reason(self) -> str:
         return "the first condition, before any probe" if len(self.accesses) > 1 else "the only condition"
@@ -211,7 +222,9 @@ class BandChoice(FixedChoice):
 
     def alternatives(self) -> list[tuple[Structure, Access]]:
         single = [access.band for access in self.accesses if len(self.program.bands_beside(access.band)) == 1]
-        both = [StripAccess(self.program, pair, (1.0, 1.0)) for pair in combinations(sorted(single), 2)]
+        sizes = [Rulers(Ruler(0.0, 1.0, half), Ruler(0.0, 1.0, half)) for half in (1, HALF_OF_ALL)]
+        pairs = [(bands, rulers) for bands in combinations(sorted(single), 2) for rulers in sizes]
+        both = [StripAccess(self.program, bands, rulers) for bands, rulers in pairs]
         return [*super().alternatives(), *((self.structure, access) for access in both)]
 
     def _both(
@@ -224,11 +237,11 @@ class BandChoice(FixedChoice):
         usual = self._width(bands[0], recent), self._width(bands[1], recent)
         if not all(0 < width < np.inf for width in usual):
             return None
-        widths = strip_widths(usual, found)
-        origins = self._usual(bands[0], some), self._usual(bands[1], some)
+        (ends, rises), (other_ends, other_rises) = (self._ends(band, some) for band in bands)
+        rulers = rulers_for(strip_widths(usual, found), (ends, other_ends), rises or other_rises)
         last = self._strips
-        if last is None or last.bands != bands or not last.suits(widths, origins):
-            self._strips = StripAccess(self.program, bands, widths, origins)
+        if last is None or last.bands != bands or not last.rulers.suit(rulers, (ends, other_ends)):
+            self._strips = StripAccess(self.program, bands, rulers)
         return self._strips
 
     def _width(self, band: int, recent: Table) -> float:
@@ -238,11 +251,11 @@ class BandChoice(FixedChoice):
         widths = widths[np.isfinite(widths)]
         return float(np.median(widths)) if len(widths) else np.inf
 
-    def _usual(self, band: int, some: Table) -> float:
-        """A key that is neither small nor large."""
+    def _ends(self, band: int, some: Table) -> tuple[tuple[float, float], bool]:
+        """The least and the greatest finite key, and whether keys rise."""
         keys = self.program.key_of_band(some, band).astype(np.float64)
         keys = keys[np.isfinite(keys)]
-        return float(np.median(keys)) if len(keys) else 0.0
+        return (float(keys.min()), float(keys.max())) if len(keys) else (0.0, 0.0), rise(keys)
 
 
 Chooser = Callable[[int, Table, Workload], Choice]

@@ -10,6 +10,8 @@ import numpy as np
 
 from streamjoin.kernels.pairs import PairBuffer
 
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
 
 @dataclass(frozen=True)
 class Tuples:
@@ -69,6 +71,14 @@ class Reach:
             return False
         return bool(newest < self.high[0] if self.strict else newest <= self.high[0])
 
+    def times(self) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the greatest time that each probe reaches. Time windows only."""
+        assert self.low is not None
+        if not self.strict:
+            return self.low, self.high
+        none = self.high == INT64_MIN  # comes before it
+        return np.where(none, INT64_MAX, self.low), np.where(none, self.high, self.high - 1)
+
     def positions(self, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The range [start, stop) of positions in a window sorted by `ts`, for each probe."""
         stop = ts.searchsorted(self.high, "left" if self.strict else "right")
@@ -117,7 +127,13 @@ class WindowIndex(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """A column (`ts`, `id`, `source`) of the tuples held, by position; valid until the next change."""
+        """A column (`ts`, a key) of the tuples held, by position; valid until the next change."""
+
+    def ids(self, positions: np.ndarray) -> np.ndarray:
+        """The ids of the tuples at these positions."""
+
+    def oldest_id(self) -> int:
+        """The least id of all tuples held, of which there is one at least."""
 
     @property
     def nbytes(self) -> int: ...

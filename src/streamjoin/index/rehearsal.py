@@ -16,7 +16,7 @@ from streamjoin.index.access import Access, ask
 from streamjoin.index.bisort import BISortSubwindow, Merging
 from streamjoin.index.chooser import Structure
 from streamjoin.index.protocol import Subwindow
-from streamjoin.kernels.check import band_check
+from streamjoin.kernels.check import band_check, goes_on
 from streamjoin.kernels.gather import gather
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import MIN_ROOM, BandShape
@@ -70,12 +70,13 @@ def rehearse_index(program: WindowProgram, make: Structure, access: Access, sche
         for end in ("low", "high")
     )
     if shapes:
-        access.check(pairs.probe, pairs.pos, 0, 0, stored["key_ok"], keys, lows, highs)
+        access.check(pairs.probe, pairs.pos, 0, 0, keys, lows, highs)
     timed = band_check((*shapes, (BandShape(len(keys), "i8"),)))
     timed(
-        *(pairs.probe, pairs.pos, 0, 0, stored["key_ok"]),
+        *(pairs.probe, pairs.pos, 0, 0),
         *((*keys, NONE), (*lows, NONE), (*highs, NONE)),
     )
+    goes_on(NONE, NONE.astype(np.int32), 0, 0)
 
 
 def rehearse_structure(make: Structure, dtype: np.dtype) -> None:

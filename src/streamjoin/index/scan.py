@@ -32,6 +32,13 @@ class ScanWindow:
     def __getitem__(self, name: str) -> np.ndarray:
         return self._tuples[name]
 
+    def ids(self, positions: np.ndarray) -> np.ndarray:
+        ids: np.ndarray = self["id"][positions]
+        return ids
+
+    def oldest_id(self) -> int:
+        return int(self["id"].min())
+
     @property
     def nbytes(self) -> int:
         return self._tuples.nbytes

@@ -14,9 +14,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from streamjoin.index.protocol import Tuples
+from streamjoin.kernels.check import goes_on
 
 SMALLEST = 1024  # rows of capacity below which memory is not given back
 LARGE = 1 << 22  # bytes of a column from which it has pages of its own
+PIECE = 1 << 20  # rows that are moved before their old memory is given back
 
 
 def room_for(rows: int, like: np.ndarray) -> tuple[np.ndarray, mmap.mmap | None]:
@@ -82,8 +84,17 @@ class SlidingColumns:
     def forget_dropped(self) -> None:
         """Give the memory of dropped rows back, as far as they fill pages of large columns: what `live` or a column
         showed of them is not valid any more."""
-        self._give_back(self._kept, self._begin)
+        for name in self._arrays:
+            self._give_back(name, self._kept, self._begin)
         self._kept = self._begin
+
+    def add_column(self, name: str, values: np.ndarray) -> None:
+        """Give the live rows one more column."""
+        self._arrays[name], self._memory[name] = room_for(self._capacity, values)
+        self._arrays[name][self._begin : self._end] = values
+
+    def remove_column(self, name: str) -> None:
+        del self._arrays[name], self._memory[name]
 
     def _reserve(self, rows: Mapping[str, np.ndarray], count: int) -> None:
         for name, values in rows.items():
@@ -93,30 +104,36 @@ class SlidingColumns:
         if self._end + count <= self._capacity:
             return
         if needed <= self._capacity // 2:  # at least as many rows came since the last move as are moved now
-            size, end = len(self), self._end
-            for name in self._arrays:
-                self._arrays[name][:size] = self[name]
-            self._begin, self._end, self._kept = 0, size, 0
-            self._give_back(size, end)
+            for name, array in self._arrays.items():
+                self._move_rows(name, array)
+            self._begin, self._end, self._kept = 0, len(self), 0
         else:
             self._move(max(SMALLEST, 2 * needed))
 
     def _move(self, capacity: int) -> None:
         for name, array in self._arrays.items():
             moved, memory = room_for(capacity, array)
-            moved[: len(self)] = self[name]
+            self._move_rows(name, moved)
             self._arrays[name], self._memory[name] = moved, memory
         self._begin, self._end, self._capacity, self._kept = 0, len(self), capacity, 0
 
-    def _give_back(self, first: int, last: int) -> None:
+    def _move_rows(self, name: str, to: np.ndarray) -> None:
+        """Copy the live rows of a column to the front of an array. The memory they had goes piece by piece, so that
+        large columns are never there twice."""
+        for first in range(self._begin, self._end, PIECE):
+            last = min(first + PIECE, self._end)
+            to[first - self._begin : last - self._begin] = self._arrays[name][first:last]
+            self._give_back(name, first, last)
+
+    def _give_back(self, name: str, first: int, last: int) -> None:
         """Let the system have the whole pages of rows that nobody will read before they are written again."""
-        for name, memory in self._memory.items():
-            if memory is not None:
-                width = self._arrays[name].strides[0]
-                start = -(-first * width // mmap.PAGESIZE) * mmap.PAGESIZE
-                size = last * width // mmap.PAGESIZE * mmap.PAGESIZE - start
-                if size > 0:
-                    memory.madvise(mmap.MADV_DONTNEED, start, size)
+        memory = self._memory[name]
+        if memory is not None:
+            width = self._arrays[name].strides[0]
+            start = -(-first * width // mmap.PAGESIZE) * mmap.PAGESIZE
+            size = last * width // mmap.PAGESIZE * mmap.PAGESIZE - start
+            if size > 0:
+                memory.madvise(mmap.MADV_DONTNEED, start, size)
 
 
 class TupleColumns(SlidingColumns):
@@ -139,6 +156,73 @@ class TupleColumns(SlidingColumns):
         for role in roles:
             rows |= role
         return rows
+
+
+class ArrivedTuples(TupleColumns):
+    """Tuples in the order they came. What follows from the position takes no memory: ids as long as they count on, the
+    source as long as there is one, and that keys are not NULL as long as none is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._implied: dict[str, int] = {}  # the value of the first tuple
+        self._imply(0, 0)
+
+    def _imply(self, first_id: int, source: int) -> None:
+        """Begin anew, without tuples."""
+        for name in ("id", "source", "key_ok"):
+            if name in self._arrays:
+                self.remove_column(name)
+        self._implied = {"id": first_id, "source": source, "key_ok": 1}
+
+    def add(self, tuples: Tuples) -> None:
+        """Take tuples that came later than those held; raises if they are too many."""
+        rows = self.with_header(tuples, tuples.stored)
+        if not len(self):
+            self._imply(int(tuples.id[0]), int(tuples.source[0]))
+        implied = self._implied
+        expected = implied.get("id", 0) + len(self), implied.get("source", 0)
+        counted, same = goes_on(tuples.id, tuples.source, *expected)
+        known = np.count_nonzero(rows["key_ok"]) == len(tuples)
+        for name, holds in (("id", counted), ("source", same), ("key_ok", known)):
+            if name in implied:
+                if holds:
+                    del rows[name]
+                else:
+                    self.add_column(name, self._written_out(name).astype(rows[name].dtype))
+                    del implied[name]
+        self.append(rows)
+
+    def _written_out(self, name: str) -> np.ndarray:
+        if name == "id":
+            return np.arange(self._implied["id"], self._implied["id"] + len(self))
+        kind = np.dtype(np.bool_ if name == "key_ok" else np.int32)
+        return np.broadcast_to(kind.type(self._implied[name]), len(self))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """As of all columns; O(tuples) of ids that are not held."""
+        return self._written_out(name) if name in self._implied else super().__getitem__(name)
+
+    def ids(self, positions: np.ndarray) -> np.ndarray:
+        """The ids of the tuples at these positions."""
+        if "id" in self._implied:
+            counted: np.ndarray = np.add(positions, self._implied["id"], dtype=np.int64)
+            return counted
+        ids: np.ndarray = super().__getitem__("id")[positions]
+        return ids
+
+    def oldest_id(self) -> int:
+        """The least id of all tuples; O(1) while ids count on."""
+        return self._implied["id"] if "id" in self._implied else int(super().__getitem__("id").min())
+
+    def stored(self) -> dict[str, np.ndarray]:
+        """The columns of their stored role; valid until the next change."""
+        rows = {name: rows for name, rows in self.live().items() if name not in ("ts", "id", "source")}
+        return rows | {"key_ok": self["key_ok"]}
+
+    def drop(self, count: int) -> None:
+        super().drop(count)
+        if "id" in self._implied:
+            self._implied["id"] += count
 
 
 class SortedTuples:

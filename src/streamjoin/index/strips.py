@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,38 +17,65 @@ from streamjoin.kernels import strips
 from streamjoin.kernels.check import band_check
 
 Pair = tuple[float, float]
-STEPS_OF_A_BAND = 64  # so a sixty-fourth of what is found is found for the rounding
+# So a sixty-fourth of what is found is found for the rounding; places of half the size are worth steps so many times as
+# wide.
+STEPS_OF_A_BAND, COARSEST = 64, 8
 # Looking an interval up costs about as much as checking a candidate, so these bands a strip are best for one match.
 BANDS_OF_A_STRIP, WIDEST = 1.0, 16.0
 SORTED_FROM = 4_096  # intervals, which then share what they bring into the caches
-# Widths of which one will do for the other, and a key's distance, in strips or steps.
-SAME_WIDTH, FAR = 2.0, 2.0**29
+SAME_WIDTH = 2.0  # times as wide, or less, will do as well
+SPARE = 1.25  # a range for keys is larger than that of those seen by so much
 NARROW, HUGE = 2.0**-1000, 2.0**1023  # the ends of widths
+HALF_OF_ALL = 1 << 31  # numbers of either key, for places of 64 bits
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """Numbers of one key: counted from `origin` in `width`s, `half` of them on either side."""
+
+    origin: float
+    width: float
+    half: int = HALF_OF_ALL
+
+    def suits(self, other: Ruler, ends: Pair) -> bool:
+        """Whether it does as well as another for keys between these ends: it is about as fine, and reaches them if that
+        one does."""
+        same = 1 / SAME_WIDTH <= other.width / self.width <= SAME_WIDTH
+        away, others = (max(abs(end - origin) for end in ends) for origin in (self.origin, other.origin))
+        return same and away <= max(self.half * self.width, SAME_WIDTH * others)
+
+
+@dataclass(frozen=True)
+class Rulers:
+    """Of the strips, and of the steps within one."""
+
+    strips: Ruler
+    steps: Ruler
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of places."""
+        return np.dtype(np.int32 if 4 * self.strips.half * self.steps.half <= 2**32 else np.int64)
+
+    def suit(self, other: Rulers, ends: tuple[Pair, Pair]) -> bool:
+        strips, steps = self.strips.suits(other.strips, ends[0]), self.steps.suits(other.steps, ends[1])
+        return self.dtype == other.dtype and strips and steps
 
 
 class StripAccess:
-    """An `index.access.Access` for sorted subwindows. `widths`: of a strip, and of a step within it; `origins`: keys
-    near the usual ones, from which both are counted."""
+    """An `index.access.Access` for sorted subwindows."""
 
-    dtype = np.dtype(np.int64)
-
-    def __init__(
-        self, program: WindowProgram, bands: tuple[int, int], widths: Pair, origins: Pair = (0.0, 0.0)
-    ):
-        self.program, self.bands, self.widths, self.origins = program, bands, widths, origins
+    def __init__(self, program: WindowProgram, bands: tuple[int, int], rulers: Rulers):
+        self.program, self.bands, self.rulers, self.dtype = program, bands, rulers, rulers.dtype
         self.condition = f"strips over {' and '.join(key_text(program, band) for band in bands)}"
         self.unchecked = (program.shapes, [number for number, _ in enumerate(program.bounds.bands)])
         numbers = [program.keys.keys.index(program.bounds.bands[band].key) for band in bands]
         self._keys = f"key{numbers[0]}", f"key{numbers[1]}"
-        self._scale = origins[0], widths[0], origins[1], widths[1]
-
-    def suits(self, widths: Pair, origins: Pair) -> bool:
-        """Whether it does as well as one with these."""
-        same = all(
-            1 / SAME_WIDTH <= new / old <= SAME_WIDTH for new, old in zip(widths, self.widths, strict=True)
+        self._scale = tuple(
+            value
+            for ruler in (rulers.strips, rulers.steps)
+            for value in (ruler.origin, ruler.width, ruler.half)
         )
-        away = [abs(new - old) for new, old in zip(origins, self.origins, strict=True)]
-        return same and all(distance / width < FAR for distance, width in zip(away, self.widths, strict=True))
 
     @cached_property
     def check(self) -> Callable[..., int]:
@@ -55,7 +83,7 @@ class StripAccess:
 
     def keys(self, stored: Table) -> np.ndarray:
         x, y = stored[self._keys[0]], stored[self._keys[1]]
-        places = np.empty(len(x), np.int64)
+        places = np.empty(len(x), self.dtype)
         strips.places_of(x, y, *self._scale, places)
         return places
 
@@ -64,7 +92,7 @@ class StripAccess:
         bounds = [array for band in self.bands for array in self._bounds(probing, band)]
         room = 2 * len(bounds[0])
         while True:
-            asking, lows, highs = np.empty(room, np.int32), np.empty(room, np.int64), np.empty(room, np.int64)
+            asking, lows, highs = (np.empty(room, kind) for kind in (np.int32, self.dtype, self.dtype))
             count = strips.intervals_of(*bounds, *self._scale, lows, highs, asking)
             if count <= room:
                 break
@@ -91,6 +119,21 @@ def strip_widths(bands: Pair, found: float) -> Pair:
     wide = min(max(1.0, (BANDS_OF_A_STRIP / max(found, 1e-9)) ** 0.5), WIDEST)
     strip, step = (power_of_two(width) for width in (bands[0] * wide, bands[1] / STEPS_OF_A_BAND))
     return strip, step
+
+
+def rulers_for(widths: Pair, ends: tuple[Pair, Pair], rising: bool) -> Rulers:
+    """With such widths, for keys between these ends, which move on if one of them is `rising`. Places have 32 bits if
+    those are enough, though steps may have to be wider."""
+    (strip, step), finest = widths, widths[1]
+    middles = [low / 2 + high / 2 for low, high in ends]
+    halves = [(high / 2 - low / 2) * SPARE for low, high in ends]
+    strips = math.ceil(min(halves[0] / strip, 2.0**30)) + 1
+    steps = 2**30 // strips
+    while halves[1] / step >= steps and step < COARSEST * finest:
+        step *= 2
+    if rising or halves[1] / step >= steps:
+        return Rulers(Ruler(middles[0], strip), Ruler(middles[1], finest))
+    return Rulers(Ruler(middles[0], strip, strips), Ruler(middles[1], step, steps))
 
 
 def power_of_two(width: float) -> float:

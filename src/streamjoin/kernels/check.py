@@ -1,4 +1,5 @@
-"""Candidate pairs checked against closed bands: what an index that knows one key leaves to be decided."""
+"""Candidate pairs checked against closed bands, which is what an index that knows one key leaves to be decided; and
+tuples against what those before them let expect."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import functools
 from collections.abc import Callable
 
 from streamjoin.kernels import source
+from streamjoin.kernels.jit import jit
 from streamjoin.kernels.scan import Clauses
 
 _CHECK = """\
@@ -15,21 +17,21 @@ from streamjoin.kernels.jit import jit
 
 
 @jit
-def check(probe, pos, first, count, ok, keys, lows, highs):
+def check(probe, pos, first, count, keys, lows, highs):
     kept = first
     for at in range(first, count):
         i, p = np.uint64(probe[at]), np.uint64(pos[at])
         probe[kept] = probe[at]
         pos[kept] = pos[at]
-        kept += np.int64(ok[p] & {condition})
+        kept += np.int64({condition})
     return kept
 """
 
 
 @functools.cache
 def band_check(clauses: Clauses) -> Callable[..., int]:
-    """`check(probe, pos, first, count, ok, keys, lows, highs) -> count`: of the pairs `first` to `count` keep those for
-    which `ok[pos]` is true and every clause holds; keys, lows and highs as `kernels.scan.band_scan` takes them.
+    """`check(probe, pos, first, count, keys, lows, highs) -> count`: of the pairs `first` to `count`, none with a NULL
+    key, keep those for which every clause holds; keys, lows and highs as `kernels.scan.band_scan` takes them.
     Without branches; one random access per key and pair."""
     numbers = iter(range(sum(len(clause) for clause in clauses)))
     terms = []
@@ -44,3 +46,13 @@ def band_check(clauses: Clauses) -> Callable[..., int]:
     text = _CHECK.format(condition=" & ".join(terms) or "True")
     check: Callable[..., int] = source.load(text, "band_check").check
     return check
+
+
+@jit
+def goes_on(ids, sources, next_id, source):
+    """Whether ids count on from `next_id`, and whether all tuples come from `source`."""
+    counted, same = True, True
+    for i in range(len(ids)):
+        counted &= ids[i] == next_id + i
+        same &= sources[i] == source
+    return counted, same

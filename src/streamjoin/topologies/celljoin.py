@@ -128,6 +128,12 @@ class SharedWindow:
     def __getitem__(self, name: str) -> np.ndarray:
         return self._window[name]
 
+    def ids(self, positions: np.ndarray) -> np.ndarray:
+        return self._window.ids(positions)
+
+    def oldest_id(self) -> int:
+        return self._window.oldest_id()
+
     @property
     def nbytes(self) -> int:
         return self._window.nbytes
@@ -191,10 +197,10 @@ class CellJoin:
         return at_work + self._stamps.held(side)
 
     def oldest_id(self, side: str) -> int | None:
-        ids = [tuples.id for tuples in self._waiting(side)]
+        oldest = [int(tuples.id.min()) for tuples in self._waiting(side)]
         if len(self.windows[side]):
-            ids.append(self.windows[side]["id"])
-        return min((int(array.min()) for array in ids), default=None)
+            oldest.append(self.windows[side].oldest_id())
+        return min(oldest, default=None)
 
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
         self._stamps.push(side, tuples, ranks, frontier)

@@ -64,7 +64,7 @@ class Matcher:
 
     def _hand_over(self, window: WindowIndex, side: str, probes: Tuples) -> None:
         probe, pos = self._pairs.take()
-        ids = {side: probes.id[probe], OTHER[side]: window["id"][pos]}
+        ids = {side: probes.id[probe], OTHER[side]: window.ids(pos)}
         places = {side: probes.ts[probe], OTHER[side]: window["ts"][pos]}
         self._outbox.put(len(probe), Found(ids, places))
 
@@ -73,7 +73,7 @@ class Matcher:
         if residual is None or pairs.count == before:
             return
         fresh = slice(before, pairs.count)
-        ids = {side: probes.id[pairs.probe[fresh]], OTHER[side]: window["id"][pairs.pos[fresh]]}
+        ids = {side: probes.id[pairs.probe[fresh]], OTHER[side]: window.ids(pairs.pos[fresh])}
         data: dict[Column, ColumnData] = {}
         for each in SIDES:
             data |= self._fetch(each, tuple(c for c in residual.columns if c.side == each), ids[each])

@@ -82,8 +82,10 @@ class ThreeStep:
         return len(self.windows[side]) + len(self._settling.waiting[side])
 
     def oldest_id(self, side: str) -> int | None:
-        ids = [rows["id"] for rows in (self.windows[side], self._settling.waiting[side]) if len(rows)]
-        return min(int(array.min()) for array in ids) if ids else None
+        window, waiting = self.windows[side], self._settling.waiting[side]
+        oldest = [window.oldest_id()] if len(window) else []
+        oldest += [int(waiting["id"].min())] if len(waiting) else []
+        return min(oldest, default=None)
 
     def clear(self) -> None:
         self._team.close()
@@ -117,7 +119,7 @@ class ThreeStep:
             if found is not None:
                 break
         probe, pos = found
-        matches = self._matches(side, probes.id[probe], self.windows[stored]["id"][pos])
+        matches = self._matches(side, probes.id[probe], self.windows[stored].ids(pos))
         self._offset += len(probes)
         if self._offset >= len(tuples):
             self._arrived.popleft()
@@ -167,7 +169,7 @@ class ThreeStep:
         if found is None:
             return None
         probe, pos = found
-        matches = self._matches(side, probes.id[probe], self.windows[stored]["id"][pos])
+        matches = self._matches(side, probes.id[probe], self.windows[stored].ids(pos))
         if self.order != "timestamp":
             return matches.left, matches.right
         return (
@@ -229,7 +231,7 @@ class ThreeStep:
             return
         fresh = slice(before, pairs.count)
         ids = {
-            stored: self.windows[stored]["id"][pairs.pos[fresh]],
+            stored: self.windows[stored].ids(pairs.pos[fresh]),
             OTHER[stored]: probes.id[pairs.probe[fresh]],
         }
         data: dict[Column, ColumnData] = {}
