@@ -7,15 +7,16 @@ been joined; wall time, the best of five runs. Three questions:
 - `structure`: BI-Sort, RaP-Table and WiB+-Tree on two workers over batch, selectivity and window (Figures 15a, b, d),
   and the three-step engine with BI-Sort and as many threads.
 - `prefetch`: one command a worker at a time, or three, so that the next one is prepared and sent meanwhile.
-- `answer`: what a match costs where workers answer with pairs, and where they answer with records that the manager
-  expands from its mirror of the main array (section III-D): nanoseconds a probe, one sealed subwindow, no join around.
+- `answer`: what a probe costs where workers answer with pairs, and where they answer with records that the manager
+  makes pairs of (section III-D), over the tuples that match: by the workers, by the manager up to ids, by building
+  rows, all on one thread; and in wall time with threads. Left tuples fill a window, right ones only probe it.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -24,8 +25,8 @@ import pyarrow as pa
 
 import streamjoin as sj
 from streamjoin import planner
-from streamjoin.index.bisort import BISortSubwindow
-from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.runtime.node import Bell, Channel, Node
+from streamjoin.runtime.threads import MESSAGES
 from streamjoin.topologies.panjoin import CREDIT, PanJoin
 
 SEED = 20181109
@@ -34,6 +35,20 @@ SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 STRUCTURES = ("bisort", "raptable", "wibtree")
 MOST_RESULTS = 1 << 26
 FILL = 16_384
+PAUSE = 0.0002  # seconds between two looks at what workers have done
+PROBES = 512  # of a batch, where answers are compared
+
+
+def opened(spec: sj.JoinSpec, topology: str, index: str, **options: Any) -> sj.Join:
+    """A join with as many workers as cores; the options are PanJoin's."""
+
+    class Changed(PanJoin):
+        def __init__(self, *given: Any):
+            super().__init__(*given, **options)
+
+    with patch.dict(planner.TOPOLOGIES, {"panjoin": Changed}):
+        cores = len(os.sched_getaffinity(0))
+        return sj.open_join(spec, topology, index, workers=cores, max_results=MOST_RESULTS)
 
 
 class Filled:
@@ -44,15 +59,7 @@ class Filled:
         width = selectivity // 2
         on = f"left.x BETWEEN right.x - {width} AND right.x + {width}"
         spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(window), "ts", "ts")
-        options: dict[str, Any] = {"credit": credit}
-
-        class WithCredit(PanJoin):
-            def __init__(self, *given: Any):
-                super().__init__(*given, **options)
-
-        with patch.dict(planner.TOPOLOGIES, {"panjoin": WithCredit}):
-            cores = len(os.sched_getaffinity(0))
-            self.join = sj.open_join(spec, topology, index, workers=cores, max_results=MOST_RESULTS)
+        self.join = opened(spec, topology, index, credit=credit)
         while self.at < window:
             self.push(*self.batches(1, min(FILL, window))[0])
         self.settle()
@@ -82,7 +89,7 @@ class Filled:
             joined = topology.least_result_time >= low
             while ready := self.join.poll():
                 found += sum(int(out.num_rows) for out in ready)
-            time.sleep(0 if joined else 0.0002)
+            time.sleep(0 if joined else PAUSE)
         return found
 
     def measure(self, batch: int, seconds: float) -> dict[str, float]:
@@ -99,36 +106,76 @@ class Filled:
         return {"tuples_per_s": batch / best, "results_per_tuple": found / (2 * count * batch)}
 
 
-def best(runs: int, work: Callable[[], object]) -> float:
-    """Seconds of the shortest of some runs, after one that warms up."""
-    times = []
-    for _ in range(runs + 1):
+class Stepped:
+    """An executor in the caller's thread, which knows how long the workers took."""
+
+    failed = False
+
+    def __init__(self) -> None:
+        self.nodes: Sequence[Node] = ()
+        self.seconds = 0.0
+
+    def start(self, nodes: Sequence[Node], channels: Sequence[Channel[Any]], driver: Bell) -> None:
+        self.nodes = nodes
+
+    def check(self) -> None: ...
+
+    def wait(self, seen: int) -> None:
         started = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - started)
-    return min(times[1:])
+        for node in self.nodes:
+            while node.step(MESSAGES):
+                pass
+        self.seconds += time.perf_counter() - started
+
+    def stop(self) -> None: ...
 
 
-def answers(held: int, selectivity: int, probes: int) -> dict[str, Any]:
-    """One subwindow, asked with intervals of so many keys."""
-    random = np.random.default_rng(SEED)
-    subwindow = BISortSubwindow(held, np.dtype(np.int32))
-    subwindow.insert(random.integers(0, held, held, dtype=np.int32), np.arange(held, dtype=np.int32))
-    subwindow.seal()
-    lows = random.integers(0, held - selectivity, probes, dtype=np.int32)
-    highs = lows + np.int32(selectivity - 1)
-    start, stop, pairs = np.zeros(probes, np.int64), np.full(probes, held), PairBuffer()
+class Probed:
+    """A join whose left window is full and is probed by right tuples, each of which matches so many."""
 
-    def find_pairs() -> None:
-        pairs.count = 0
-        for _ in subwindow.probe(lows, highs, start, stop, pairs):
-            pass
+    def __init__(self, window: int, selectivity: int, **options: Any):
+        self.random, self.window, self.selectivity = np.random.default_rng(SEED), window, selectivity
+        on = f"left.x BETWEEN right.x AND right.x + {selectivity - 1}"
+        spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(window), "ts", "ts")
+        self.join = opened(spec, "panjoin", "bisort", **options)
+        keys = self.random.permutation(window).astype(np.int32)
+        for at in range(0, window, FILL):
+            part = keys[at : at + FILL]
+            ts = np.arange(at, at + len(part))
+            self.join.push("left", pa.record_batch([pa.array(ts), pa.array(part)], schema=SCHEMA))
 
-    taken = {"pairs": best(RUNS, find_pairs)}
-    taken["records"] = best(RUNS, lambda: subwindow.probe_records(lows, highs))
-    records = subwindow.probe_records(lows, highs)
-    taken["expansion"] = best(RUNS, records.expand)
-    return {f"{name}_ns": 1e9 * each / probes for name, each in taken.items()}
+    def probe(self, probes: int, work: Callable[[], None]) -> tuple[float, float]:
+        """Seconds until a batch is joined and all rows are there, and those of building rows."""
+        keys = self.random.integers(0, self.window - self.selectivity, probes, dtype=np.int32)
+        batch = pa.record_batch([pa.array(np.full(probes, self.window)), pa.array(keys)], schema=SCHEMA)
+        left, building, started = probes * self.selectivity, 0.0, time.perf_counter()
+        self.join.push("right", batch)
+        while left:
+            work()
+            with self.join._work:
+                self.join._run()
+            begun = time.perf_counter()
+            left -= sum(int(out.num_rows) for out in self.join._drain())
+            building += time.perf_counter() - begun
+        return time.perf_counter() - started, building
+
+
+def answered(window: int, selectivity: int, probes: int, many: float) -> dict[str, float]:
+    """Nanoseconds a probe: of each part on one thread, and of all with threads; the best of several."""
+    executor, runs = Stepped(), []
+    alone = Probed(window, selectivity, many=many, executor=executor)
+    executor.wait(0)
+    for _ in range(RUNS + 1):
+        executor.seconds = 0.0
+        taken, rows = alone.probe(probes, lambda: executor.wait(0))
+        runs.append((executor.seconds, taken - executor.seconds - rows, rows))
+    alone.join.close()
+    threads = Probed(window, selectivity, many=many)
+    walls = [threads.probe(probes, lambda: time.sleep(PAUSE))[0] for _ in range(RUNS + 1)]
+    threads.join.close()
+    times = [*(min(part[1:]) for part in zip(*runs, strict=True)), min(walls[1:])]
+    names = ("workers_ns", "manager_ns", "rows_ns", "wall_ns")
+    return {name: 1e9 * seconds / probes for name, seconds in zip(names, times, strict=True)}
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -156,9 +203,10 @@ def run(quick: bool) -> dict[str, Any]:
                 points("structure", topology, index, size, 1, (8_192,))
     for credit in (1, CREDIT):
         points("prefetch", "panjoin", "bisort", window, 1, (256, 1_024, 8_192), credit)
-    for selectivity in (1, 16, 256, 4_096):
-        point = {"question": "answer", "index": "bisort", "window": window, "selectivity": selectivity}
-        rows.append(point | answers(window, selectivity, 4_096 if selectivity < 4_096 else 512))
+    for selectivity in (1, 4, 16, 64, 256, 1_024, 4_096, window // 16):
+        for answer, many in (("pairs", np.inf), ("records", 0.0)):
+            point = {"question": "answer", "answer": answer, "window": window, "selectivity": selectivity}
+            rows.append(point | {"batch": PROBES} | answered(window, selectivity, PROBES, many))
     return {"rows": rows, "summary": summary(rows)}
 
 
@@ -167,12 +215,16 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, float]:
                  for credit in (1, CREDIT)}  # fmt: skip
     gains = [more / one for one, more in zip(by_credit[1], by_credit[CREDIT], strict=True)]
     rates = [r["tuples_per_s"] for r in rows if r["question"] == "structure" and r["topology"] == "panjoin"]
-    answered = [r for r in rows if r["question"] == "answer"]
+    by_answer = {answer: [r for r in rows if r.get("answer") == answer] for answer in ("pairs", "records")}
+    workers = [r["workers_ns"] for r in by_answer["records"]]
+    walls = [
+        p["wall_ns"] / r["wall_ns"] for p, r in zip(by_answer["pairs"], by_answer["records"], strict=True)
+    ]
     return {
         "best_tuples_per_s": max(rates),
         "least_gain_of_prefetch": min(gains),
         "most_gain_of_prefetch": max(gains),
-        "most_pairs_over_records_and_expansion": max(
-            r["pairs_ns"] / (r["records_ns"] + r["expansion_ns"]) for r in answered
-        ),
+        "workers_with_records_most_over_least": max(workers) / min(workers),
+        "least_gain_of_records": min(walls),
+        "most_gain_of_records": max(walls),
     }

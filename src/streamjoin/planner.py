@@ -32,6 +32,7 @@ from streamjoin.topologies.celljoin import CellJoin
 from streamjoin.topologies.handshake import Handshake
 from streamjoin.topologies.low_latency_handshake import LowLatencyHandshake
 from streamjoin.topologies.panjoin import PanJoin
+from streamjoin.topologies.panjoin_records import rehearse_records
 from streamjoin.topologies.protocol import MakeTopology
 from streamjoin.topologies.scalejoin import ScaleJoin
 from streamjoin.topologies.three_step import ThreeStep
@@ -186,6 +187,8 @@ def compile_plan(plan: Plan) -> None:
         rehearse_residual(program, schemas)
         for make, access in _chooser(plan, side).alternatives() if indexed else ():
             rehearse_index(program, make, access, schemas)
+            if plan.topology == "panjoin" and make is BISortSubwindow:
+                rehearse_records(access.dtype)
 
 
 def _choose_index(asked: str, path: AccessPath | None) -> tuple[str, str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -13,13 +15,16 @@ import pytest
 
 import streamjoin as sj
 from handshake_runs import SCHEMA, numbers, open_with, small_tables, spec_of
+from streamjoin.codegen.blocks import Pace
 from streamjoin.index import chain, scan
 from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.kernels import expedition as kernel
+from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.planner import TOPOLOGIES
 from streamjoin.runtime.node import Bell, Channel, Node
 from streamjoin.runtime.simulator import Simulator, from_seed
-from streamjoin.runtime.threads import Threads
+from streamjoin.runtime.threads import MESSAGES, Threads
+from streamjoin.topologies import celljoin
 from streamjoin.topologies.matching import Found
 from streamjoin.topologies.scanning_node import Store
 
@@ -59,6 +64,88 @@ def test_an_interrupt_of_a_waiting_driver_stops_the_join_and_its_threads(topolog
         with pytest.raises(sj.StreamJoinError, match="stopped after an error: Interrupt"):
             join.poll()
     assert threading.active_count() == before
+
+
+def odd(left: Any, right: Any) -> Any:
+    return (left.n + right.n) % 2 == 1
+
+
+@pytest.mark.parametrize("topology", ["panjoin", "scalejoin"])
+def test_a_worker_that_is_to_stop_leaves_a_scan_by_a_slow_function_in_the_middle(topology, monkeypatch):
+    """A comparison a call, as with a function that takes long; the bell is stopped after the third."""
+    rows = pa.table({"ts": range(20), "x": [0] * 20, "n": range(20)}, schema=SCHEMA)
+    calls: list[float] = []
+    with open_with(
+        topology, spec_of(sj.TimeWindow(50), odd), workers=1, executor=Simulator(from_seed(1))
+    ) as join:
+        running: Any = join._topology
+        (node,) = running.nodes if topology == "panjoin" else running.workers
+
+        def took(self: Pace, seconds: float, left: int) -> None:
+            calls.append(seconds)
+            if len(calls) == 3:
+                node.bell.stop()
+
+        monkeypatch.setattr(Pace, "took", took)
+        join.push("left", rows)
+        join.push("right", rows)  # there are hundreds of pairs to look at now
+        for _ in range(2):
+            node.step(MESSAGES)
+        assert 3 <= len(calls) <= 4
+
+
+def test_a_scanner_that_is_to_stop_leaves_its_part_in_the_middle():
+    node, stretches = celljoin.Scanner(0, Bell()), []
+
+    def part(pairs: PairBuffer) -> Iterator[int]:
+        while True:
+            stretches.append(pairs.count)
+            if len(stretches) == 3:
+                node.bell.stop()
+            yield 0
+
+    node.inlet.put(part)
+    node.step(MESSAGES)
+    assert len(stretches) == 3
+
+
+FIRST_PUSH = """
+import numba.core.dispatcher as dispatcher, pyarrow as pa, streamjoin as sj
+from streamjoin.topologies import panjoin
+
+schema = pa.schema({"ts": pa.int64(), "x": pa.int32(), "n": pa.int64()})
+rows = pa.table({"ts": range(300), "x": [0] * 300, "n": range(300)}, schema=schema)
+compiled, compile = [], dispatcher.Dispatcher.compile
+
+
+def recorded(self, signature):
+    known = len(self.overloads)
+    entry_point = compile(self, signature)
+    compiled.extend([self.py_func.__qualname__] * (len(self.overloads) - known))
+    return entry_point
+
+
+for topology in ("celljoin", "panjoin", "scalejoin"):
+    for index, order in (("scan", "any"), ("bisort", "timestamp")):
+        on = "left.x BETWEEN right.x - 1 AND right.x + 1"
+        spec = sj.JoinSpec(schema, schema, on, sj.TimeWindow(9), "ts", "ts")
+        with sj.open_join(spec, topology, index, 2, order) as join:
+            dispatcher.Dispatcher.compile = recorded
+            for at in range(0, 300, 20):
+                join.push("left", rows.slice(at, 20))
+                join.push("right", rows.slice(at, 20))
+            assert join.finish().num_rows > 5000
+            dispatcher.Dispatcher.compile = compile
+            if compiled:
+                print(topology, index, order, compiled)
+                compiled.clear()
+"""
+
+
+def test_a_push_compiles_nothing():
+    """In a fresh process; PanJoin with pairs first, and then, since 19 match a tuple, with records."""
+    done = subprocess.run([sys.executable, "-c", FIRST_PUSH], capture_output=True, text=True, timeout=600)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
 
 
 @pytest.mark.parametrize("workers", [1, 7, 64])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import random
 import threading
 from collections.abc import Iterator
@@ -17,38 +19,55 @@ from hypothesis import strategies as st
 import streamjoin as sj
 from strategies import arrivals, numbered, pairs_of, push_all, specs
 from streamjoin import engine, planner
+from streamjoin.index import chain
 from streamjoin.runtime.simulator import Choose, Simulator, from_bytes, from_seed
+from streamjoin.topologies import panjoin_records
+from streamjoin.topologies.matching import Matcher
 from streamjoin.topologies.panjoin import PanJoin, Worker
 
 ORDERS = ["any", "punctuated", "timestamp"]
 WINDOWS = [sj.TimeWindow(20, 7), sj.RowWindow(15, 30), (sj.TimeWindow(12), sj.RowWindow(9))]
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 # Few, so that little is compiled: what they mean is tested elsewhere.
+TWO_BANDS = "left.x BETWEEN right.x - 5 AND right.x - 4 OR left.x BETWEEN right.x AND right.x + 1"
 PREDICATES = [
     "left.x = right.x",
     "left.x BETWEEN right.x - 1 AND right.x + 1",
     "left.x <> right.x AND left.x % 3 = right.x % 2",
+    TWO_BANDS,
+    "left.x <> right.x",
 ]
+SORTED = [PREDICATES[1], *PREDICATES[3:]]  # with one key that decides
+# Matches of a probe from which on workers answer with records: any, some, none.
+MANY = [0, 2, math.inf]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def payload_goes_at_once() -> Iterator[None]:
-    """Rows are let go as soon as nobody says that they are needed."""
+def everything_is_small() -> Iterator[None]:
+    """Rows are let go as soon as nobody says that they are needed, windows have several subwindows, merged ones expire
+    in parts, and records are made pairs of in several stretches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "SLACK_ROWS", 1)
+        patch.setattr(chain, "SMALLEST", 4)
+        patch.setattr(chain, "LARGEST", 8)
+        patch.setattr(panjoin_records, "STRETCH", 5)
         yield
+
+
+def changed(**options: Any) -> type[PanJoin]:
+    """PanJoin with other sizes."""
+
+    class Changed(PanJoin):
+        def __init__(self, *arguments: Any):
+            super().__init__(*arguments, **options)
+
+    return Changed
 
 
 def simulated(choose: Choose, **options: Any) -> tuple[type[PanJoin], Simulator]:
     """PanJoin under the simulator, with small subwindows, batches and queues."""
     simulator = Simulator(choose)
-    changes: dict[str, Any] = {"executor": simulator, "smallest": 2, **options}
-
-    class Simulated(PanJoin):
-        def __init__(self, *arguments: Any):
-            super().__init__(*arguments, **changes)
-
-    return Simulated, simulator
+    return changed(**{"executor": simulator, "smallest": 2, **options}), simulator
 
 
 def workers_of(join: sj.Join) -> list[Worker]:
@@ -122,17 +141,20 @@ def test_equals_the_oracle_under_a_seeded_scheduler(order, window, index, monkey
 
 
 def check_any_interleaving(data: st.DataObject) -> None:
-    on = data.draw(st.sampled_from(PREDICATES))
+    on, index = data.draw(
+        st.sampled_from([(on, "auto") for on in PREDICATES] + [(on, "bisort") for on in SORTED])
+    )
     spec, left, right = data.draw(specs(on, both=(SCHEMA, SCHEMA), in_order=True))
     spec, left, right = numbered(spec, left, right)
     pushes = data.draw(arrivals(left, right))
     decisions = data.draw(st.binary(max_size=60))
-    options = {"batch": data.draw(st.integers(1, 4)), "credit": data.draw(st.integers(1, 2))}
+    options = {"batch": data.draw(st.integers(1, 4)), "credit": data.draw(st.integers(1, 2)),
+               "many": data.draw(st.sampled_from(MANY))}  # fmt: skip
     order, workers = data.draw(st.sampled_from(ORDERS)), data.draw(st.integers(1, 4))
     topology, simulator = simulated(from_bytes(decisions), **options)
     registered, planner.TOPOLOGIES["panjoin"] = planner.TOPOLOGIES["panjoin"], topology
     try:
-        with sj.open_join(spec, "panjoin", workers=workers, order=order, max_results=3) as join:
+        with sj.open_join(spec, "panjoin", index, workers, order, max_results=3) as join:
             for side in ("left", "right"):
                 join.source(side, "")
             polls = iter(decisions)
@@ -217,6 +239,145 @@ def test_the_next_command_is_sent_while_the_last_one_waits_for_its_worker(credit
         )
         assert len(workers_of(join)[0].inlet) == (1 if waits else 2)
         assert join.finish().num_rows == 1
+
+
+# Records
+
+
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[panjoin_records.Answer]:
+    """Those that workers will give."""
+    given: list[panjoin_records.Answer] = []
+    answer = panjoin_records.MirroredWindow.answer
+
+    def noted(*arguments: Any) -> panjoin_records.Answer | None:
+        found = answer(*arguments)
+        given.extend([] if found is None else [found])
+        return found
+
+    monkeypatch.setattr(panjoin_records.MirroredWindow, "answer", noted)
+    return given
+
+
+@pytest.mark.parametrize(
+    ("on", "records", "pairs"),
+    [
+        ("left.x BETWEEN right.x - 1 AND right.x + 1", [(0, 1, 4)], [11, 12, 13]),
+        (TWO_BANDS, [(0, 0, 1), (0, 2, 4)], [8, 12, 13]),
+        ("left.x <> right.x", [(0, 2, 3)], [8, 11, 13]),
+        ("left.x < right.x", [(0, 0, 2)], [8, 11]),
+    ],
+    ids=["band", "two bands", "unequal", "below"],
+)
+def test_a_worker_answers_with_places_in_its_sorted_array(on, records, pairs, monkeypatch):
+    """8 11 12 13, asked by 12: `<>` is one record, of what does not match."""
+    given = answers(monkeypatch)
+    topology, simulator = simulated(from_seed(1), many=0, smallest=9)
+    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setattr(Matcher, "_hand_over", raising)
+    with sj.open_join(spec_of(sj.TimeWindow(9), on), "panjoin", "bisort", workers=1) as join:
+        join.push("left", rows([1, 2, 3, 4], [13, 8, 12, 11]))
+        join.push("right", rows([5], [12]))
+        simulator.run(100)
+        (answer,) = given
+        (run,) = answer.runs
+        assert list(zip(run.asking, run.firsts, run.lasts, strict=True)) == records
+        assert run.outside == ("<>" in on)
+        assert sorted(join.finish()["x"].to_pylist()) == pairs
+
+
+@pytest.mark.parametrize("matches", [1, 10, 400])
+def test_the_work_of_a_worker_does_not_grow_with_what_matches(matches, monkeypatch):
+    """One record a probe for each sorted array, and no pair before somebody asks for results."""
+    given = answers(monkeypatch)
+    topology, simulator = simulated(from_seed(1), many=0)
+    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    on = f"left.x BETWEEN right.x AND right.x + {matches - 1}"
+    with sj.open_join(spec_of(sj.TimeWindow(500), on), "panjoin", "bisort", workers=1, max_results=7) as join:
+        join.push("left", rows([0] * 500, list(range(500))))
+        join.push("right", rows([1] * 50, list(range(50))))
+        simulator.run(1000)
+        (answer,) = given
+        chained: Any = workers_of(join)[0].windows["left"]
+        assert 50 <= len(answer) <= 50 * 2 * len(chained.links)
+        assert answer.covered == 50 * matches
+        assert sum(batch.num_rows for batch in join.poll()) == 7
+        assert join.stats().matches == 7, "the rest are records"
+        assert join.finish().num_rows == 50 * matches - 7
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=["time", "rows", "mixed"])
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("on", SORTED, ids=["band", "two bands", "unequal"])
+def test_records_equal_the_oracle_under_a_seeded_scheduler(on, order, window, monkeypatch):
+    spec, left, right = numbered(spec_of(window, on), random_rows(60, 1), random_rows(50, 2))
+    expected = pairs_of(sj.oracle.join(left, right, spec))
+    given = answers(monkeypatch)
+    for seed in range(2):
+        topology, simulator = simulated(from_seed(seed), batch=2 + 6 * seed, credit=1 + seed, many=0)
+        monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+        with sj.open_join(spec, "panjoin", "bisort", 1 + seed, order, max_results=9) as join:
+            found = push_all(join, cut(left, right, 7, seed), partial(simulator.run, 2))
+            pairs = [pair for batch in [*found, join.finish()] for pair in pairs_of(batch)]
+        assert (pairs if order == "timestamp" else sorted(pairs)) == (
+            expected if order == "timestamp" else sorted(expected)
+        ), simulator.tail()
+    assert any(run.reach is not None for answer in given for run in answer.runs), (
+        "some subwindow partly in reach"
+    )
+
+
+@pytest.mark.parametrize("on", SORTED, ids=["band", "two bands", "unequal"])
+def test_records_of_tuples_out_of_order_nulls_and_ends_of_the_type(on, monkeypatch):
+    spec = dataclasses.replace(spec_of(sj.TimeWindow(6, 3), on), lateness=40)
+    draw = np.random.default_rng(5)
+    tables = []
+    for count in (120, 100):
+        values = draw.choice([None, -(2**31), 2**31 - 1, *range(12)], count).tolist()
+        tables.append(rows(np.clip(np.arange(count) - draw.integers(0, 30, count), 0, None).tolist(), values))
+    spec, left, right = numbered(spec, *tables)
+    expected = sorted(pairs_of(sj.oracle.join(left, right, spec)))
+    for seed in range(3):
+        topology, simulator = simulated(from_seed(seed), batch=9, many=0)
+        monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+        with sj.open_join(spec, "panjoin", "bisort", 1 + seed) as join:
+            found = push_all(join, cut(left, right, 9, seed), partial(simulator.run, 2))
+            assert sorted(p for batch in [*found, join.finish()] for p in pairs_of(batch)) == expected
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_threads_find_with_records_what_the_oracle_finds(order, monkeypatch):
+    spec, left, right = numbered(spec_of(sj.TimeWindow(90)), random_rows(300, 3, 8), random_rows(250, 4, 8))
+    expected = pairs_of(sj.oracle.join(left, right, spec))
+    given = answers(monkeypatch)
+    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", changed(smallest=16, many=0))
+    with sj.open_join(spec, "panjoin", "bisort", workers=3, order=order, max_results=50) as join:
+        found = push_all(join, cut(left, right, 40, 5), lambda: True)
+        pairs = [pair for batch in [*found, join.finish()] for pair in pairs_of(batch)]
+    assert (pairs if order == "timestamp" else sorted(pairs)) == (
+        expected if order == "timestamp" else sorted(expected)
+    )
+    assert len(given) > 20
+
+
+def test_records_are_asked_for_while_many_tuples_match(monkeypatch):
+    topology, simulator = simulated(from_seed(1), many=4, smallest=100)
+    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    with sj.open_join(spec_of(sj.TimeWindow(100)), "panjoin", "bisort", workers=2) as join:
+        join.push("left", rows([0] * 8, [1] * 8))
+        simulator.run(100)
+        join.poll()
+        given, sizes = answers(monkeypatch), []
+        window = workers_of(join)[1]
+        for ts, x in enumerate([1, 1, 1, 50, 50, 50]):
+            join.push("right", rows([ts] * 2, [x] * 2))
+            simulator.run(100)
+            join.poll()
+            sizes.append(window.mirrored["left"].nbytes > window.windows["left"].nbytes)
+            assert join.stats().window_bytes == sum(
+                node.mirrored[side].nbytes for node in workers_of(join) for side in ("left", "right")
+            )
+        assert sizes == [False, True, True, True, False, False], "matches tell how the next is answered"
+        assert len(given) == 3
 
 
 def test_an_error_in_a_worker_surfaces_and_stops_the_join(monkeypatch):

@@ -13,15 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.protocol import Part, Reach, Team, Tuples, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.runtime.node import Bell, Channel, Executor, Outbox
+from streamjoin.runtime.node import Bell, Channel, Executor, Outbox, rehearse_channels
 from streamjoin.runtime.threads import Threads
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.topologies.matching import Collector, Found, Matcher
+from streamjoin.topologies.matching import Collector, Found, Matcher, filters_of
 from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals, must_settle
-from streamjoin.topologies.stamps import ArrivalStamps, OrderStamps
+from streamjoin.topologies.stamps import make_stamps
 
 BATCH = 4_096  # tuples that are joined at a time
 ROUND = 1 << 18  # pairs that a worker collects before it waits for the driver
@@ -55,6 +54,8 @@ class Scanner:
                 return self.outlet.put(True)
             if self.pairs.count >= ROUND:
                 return self.outlet.put(False)
+            if self.bell.stopped:
+                break
         return True
 
     def clear(self) -> None:
@@ -69,6 +70,7 @@ class Cores:
         self.nodes = [Scanner(number, self._bell) for number in range(workers)]
         self.compared = [0] * workers
         self._started = False
+        rehearse_channels()
 
     def share(self, parts: Sequence[Part], pairs: PairBuffer) -> Iterator[int]:
         if len(parts) == 1:
@@ -172,12 +174,11 @@ class CellJoin:
     ):
         self.settles = must_settle(spec, order)
         self._batch = batch
-        self._stamps = OrderStamps(spec) if self.settles else ArrivalStamps(spec)
+        self._stamps = make_stamps(spec, self.settles)
         self._cores = Cores(workers, executor or Threads())
         self.windows = {side: SharedWindow(make_window(side), self._cores) for side in SIDES}
         self._outbox: Outbox[Found] = Outbox(ROUND, Bell(), Bell())  # from this thread to itself
-        filters = {side: None if e is None else Filter(e) for side, e in residuals.items()}
-        self._match = Matcher(filters, fetch, self._outbox).match
+        self._match = Matcher(filters_of(residuals), fetch, self._outbox).match
         self._collector = Collector(order)
         self._work: Iterator[None] | None = None
         self._at_work: tuple[str, Tuples] | None = None

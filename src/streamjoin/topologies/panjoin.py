@@ -5,7 +5,8 @@ The five steps of a batch. The manager, the thread that pushes and polls, *colle
 (stamps them, cuts them where a subwindow is full, decides which old ones go) and *sends* one command to every
 worker that has something to do. A worker *processes* its commands in turn: it drops expired subwindows,
 probes those of the opposite side, stores what is dealt to it. *Feedback* is a word in shared memory, the
-number of its last command that is done, and the pairs in its outbox. Workers never talk to each other.
+number of its last command that is done, and the answers in its outbox: pairs, or, while many tuples match, records
+that the manager makes pairs of (`panjoin_records.py`). Workers never talk to each other.
 
 Exactly once: all workers see the commands in one order, and each tuple is in one subwindow on one worker. So a
 pair is found by the later of its two commands, there, and by no other.
@@ -28,10 +29,11 @@ import numpy as np
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.kernels import atomics
-from streamjoin.runtime.node import Bell, Channel, Executor, Outbox
+from streamjoin.runtime.node import Bell, Channel, Executor, Outbox, rehearse_channels
 from streamjoin.runtime.threads import Threads
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.topologies.matching import Collector, Found, Matcher
+from streamjoin.topologies.matching import Collector, Matcher, filters_of
+from streamjoin.topologies.panjoin_records import Answer, Backlog, MirroredWindow
 from streamjoin.topologies.protocol import (
     OTHER,
     Fetch,
@@ -42,13 +44,14 @@ from streamjoin.topologies.protocol import (
     Spread,
     must_settle,
 )
-from streamjoin.topologies.stamps import ArrivalStamps, OrderStamps
+from streamjoin.topologies.stamps import make_stamps
 
 BATCH = 16_384  # tuples of a command, at most
 CREDIT = 3  # commands that a worker may have
 SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
 SHARE = 4  # subwindows of a side on each worker, about
-WAITING_PAIRS = 1 << 20  # of one worker, before it stops for the manager
+WAITING = 1 << 20  # pairs or records of one worker, before it stops for the manager
+MANY = 16  # matches of a probe, from which on workers answer with records
 RANK = np.zeros(1, np.int32)  # places order tuples, sources need not
 
 
@@ -70,6 +73,7 @@ class Command:
     side: str = "left"
     tuples: Tuples | None = field(default=None, repr=False)
     stores: tuple[Store, ...] = ()
+    records: bool = False  # are wanted for an answer
 
     def __str__(self) -> str:
         places = [] if self.tuples is None else self.tuples.ts.tolist()
@@ -85,11 +89,14 @@ class Worker:
                  manager: Bell, capacity: int):  # fmt: skip
         self.name, self.number = f"worker {number}", number
         self.bell = Bell()
-        self.outbox: Outbox[Found] = Outbox(WAITING_PAIRS, self.bell, manager)
+        self.outbox: Outbox[Any] = Outbox(WAITING, self.bell, manager)  # of `Found` and `Answer`
         self.inlet: Channel[Command] = Channel(f"manager to {self.name}", capacity, manager, self.bell)
-        self.windows = {
-            side: make_window(side) for side in SIDES
-        }  # written by this worker; the manager reads sizes
+        # Written by this worker; the manager reads sizes.
+        self.windows = {side: make_window(side) for side in SIDES}
+        self.mirrored = {side: MirroredWindow(window) for side, window in self.windows.items()}
+        self._decided = {
+            side: residual is None for side, residual in residuals.items()
+        }  # by the window alone
         self._done = np.zeros(atomics.LINE, np.int64)  # number of the last command; the worker writes
         self._manager = manager
         self._matcher = Matcher(residuals, fetch, self.outbox)
@@ -97,7 +104,7 @@ class Worker:
 
     def __str__(self) -> str:
         held = ", ".join(f"{len(self.windows[side])} {side}" for side in SIDES)
-        return f"done {self.done}, holds {held}, {self.outbox.rows} pairs wait"
+        return f"done {self.done}, holds {held}, {self.outbox.rows} pairs or records wait"
 
     @property
     def done(self) -> int:
@@ -111,7 +118,7 @@ class Worker:
     def step(self, most: int) -> bool:
         busy = False
         for _ in range(most):
-            if self.outbox.room <= 0:
+            if self.outbox.room <= 0 or self.bell.stopped:
                 break
             if self._work is None:
                 command = self.inlet.take()
@@ -124,15 +131,27 @@ class Worker:
         return busy
 
     def _execute(self, command: Command) -> Iterator[None]:
-        """Expire, probe, insert; yields wherever pairs were handed over."""
+        """Expire, probe, insert; yields wherever something was handed over."""
         for side in SIDES:
             place = np.array([command.expired[side]])
             self.windows[side].expire(Reach(place, place))
         if command.tuples is not None:
-            yield from self._matcher.match(self.windows[OTHER[command.side]], command.side, command.tuples)
+            yield from self._probe(command, command.side, command.tuples)
             self._store(command.side, command.tuples, command.stores)
         atomics.write(self._done, 0, command.number)  # releases: the manager sees all of the above
         self._manager.ring()
+
+    def _probe(self, command: Command, side: str, tuples: Tuples) -> Iterator[None]:
+        mirrored, answer = self.mirrored[OTHER[side]], None
+        if command.records and self._decided[OTHER[side]]:
+            answer = mirrored.answer(command.number, side, tuples)
+        else:
+            mirrored.forget()
+        if answer is None:
+            yield from self._matcher.match(self.windows[OTHER[side]], side, tuples)
+        elif len(answer):
+            self.outbox.put(len(answer), answer)
+            yield
 
     def _store(self, side: str, tuples: Tuples, stores: Sequence[Store]) -> None:
         for store in stores:
@@ -144,6 +163,8 @@ class Worker:
         self._work = None
         for window in self.windows.values():
             window.clear()
+        for mirrored in self.mirrored.values():
+            mirrored.forget()
 
 
 @dataclass
@@ -160,10 +181,11 @@ class Dealt:
 
 @dataclass(frozen=True)
 class Sent:
-    """A command that is not yet done. `gone`: the subwindows that it drops, by side. Places and times of the first
-    tuple; infinite without any."""
+    """A command that is not yet done. `gone`: the subwindows that it drops, by side. Place and time are those of the
+    first probe; infinite without any."""
 
     number: int
+    probes: int
     first_place: float
     first_time: float
     gone: Mapping[str, Sequence[Dealt]]
@@ -187,12 +209,14 @@ class PanJoin:
         batch: int = BATCH,
         credit: int = CREDIT,
         smallest: int = SMALLEST,
+        many: float = MANY,
     ):
         self.settles = must_settle(spec, order)
-        self._stamps = OrderStamps(spec) if self.settles else ArrivalStamps(spec)
-        self._batch, self._smallest = batch, smallest
-        self._bell, self._collector = Bell(), Collector(order)
-        filters = {side: None if e is None else Filter(e) for side, e in residuals.items()}
+        self._stamps = make_stamps(spec, self.settles)
+        self._batch, self._smallest, self._many = batch, smallest, many
+        self._bell, self._collector, self._backlog = Bell(), Collector(order), Backlog(order)
+        filters = filters_of(residuals)
+        rehearse_channels()
         self.nodes = [
             Worker(number, make_window, filters, fetch, self._bell, credit) for number in range(workers)
         ]
@@ -202,6 +226,10 @@ class PanJoin:
         self._sent: deque[Sent] = deque()
         self._owed: list[deque[int]] = [deque() for _ in self.nodes]  # commands that a worker has not done
         self._counts = dict.fromkeys(SIDES, 0)
+        self._found = self._probed = (
+            0  # pairs and probes, since it was last weighed how workers should answer
+        )
+        self._records = many <= 0
 
     # What the engine asks
 
@@ -211,17 +239,18 @@ class PanJoin:
 
     @property
     def windows(self) -> dict[str, Spread]:
-        return {side: Spread([node.windows[side] for node in self.nodes]) for side in SIDES}
+        return {side: Spread([node.mirrored[side] for node in self.nodes]) for side in SIDES}
 
     def held(self, side: str) -> int:
         return self._counts[side]
 
     def oldest_id(self, side: str) -> int | None:
         """Pairs that wait to be sorted need no more: a subwindow goes with a command after the last that reaches it,
-        and once that is done nothing is left to come before those pairs."""
+        and once that is done nothing is left to come before those pairs. Records may wait longer."""
         ids = [int(tuples.id.min()) for tuples in self._stamps.held(side)]
         ids += [dealt.least_id for dealt in self._dealt[side]]
         ids += [dealt.least_id for sent in self._sent for dealt in sent.gone[side]]
+        ids += self._backlog.least_ids(side)
         return min(ids, default=None)
 
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
@@ -237,6 +266,7 @@ class PanJoin:
             self._executor.failed
             or self._stamps.ready
             or self._collector.ready
+            or self._backlog
             or any(map(self._is_due, SIDES))
         ):
             return False
@@ -258,12 +288,13 @@ class PanJoin:
         seen = self._bell.read()
         self._executor.check()
         self._send_ready()
-        first = self._first_owed()  # before the outboxes are emptied
-        for node in self.nodes:
-            while (found := node.outbox.take()) is not None:
-                self._collector.add(found)
-        self._settle(first)
-        if not self._collector.ready and not self.idle:
+        looks = not self._collector.ready and not self._backlog  # what has been found is handed out first
+        if looks:
+            first = self._first_owed()  # before the outboxes are emptied
+            self._collect()
+            self._settle(first)
+        self._make_pairs()
+        if looks and not self._collector.ready and not self.idle:
             self._executor.wait(seen)
         return self._collector.hand_out(most)
 
@@ -271,6 +302,7 @@ class PanJoin:
         self._executor.stop()
         self._stamps.clear()
         self._collector.clear()
+        self._backlog.clear()
         self._sent.clear()
         for side in SIDES:
             self._dealt[side].clear()
@@ -295,7 +327,8 @@ class PanJoin:
                 side, tuples, time = self._stamps.take(self._batch)
                 probed = {dealt.worker for dealt in self._dealt[OTHER[side]]}
                 stores = tuple(self._deal(side, tuples))
-                self._send(Command(self._next_command, expired, side, tuples, stores), probed, gone, time)
+                command = Command(self._next_command, expired, side, tuples, stores, self._records)
+                self._send(command, probed, gone, time)
             elif any(gone.values()):
                 self._send(Command(self._next_command, expired), set(), gone)
             else:
@@ -314,8 +347,10 @@ class PanJoin:
         for worker in sorted(probed | touched | {store.worker for store in command.stores}):
             self.nodes[worker].inlet.put(command)
             self._owed[worker].append(command.number)
-        first_place = math.inf if command.tuples is None else int(command.tuples.ts[0])
-        self._sent.append(Sent(command.number, first_place, time, gone))
+        probes, first_place = 0, math.inf
+        if command.tuples is not None:
+            probes, first_place = len(command.tuples), int(command.tuples.ts[0])
+        self._sent.append(Sent(command.number, probes, first_place, time, gone))
 
     def _deal(self, side: str, tuples: Tuples) -> Iterator[Store]:
         """Cut a batch where subwindows are full; the workers take turns with new ones."""
@@ -362,9 +397,39 @@ class PanJoin:
                 owed.popleft()
         return min((owed[0] for owed in self._owed if owed), default=self._numbers["command"] + 1)
 
+    def _collect(self) -> None:
+        for node in self.nodes:
+            while (found := node.outbox.take()) is not None:
+                if isinstance(found, Answer):
+                    self._backlog.add(found)
+                    self._found += found.covered
+                else:
+                    self._collector.add(found)
+                    self._found += len(found.ids["left"])
+
     def _settle(self, first: int) -> None:
-        """All pairs of the commands before `first` are collected."""
+        """All answers to the commands before `first` are collected."""
         while self._sent and self._sent[0].number < first:
-            for side, gone in self._sent.popleft().gone.items():
+            sent = self._sent.popleft()
+            self._probed += sent.probes
+            for side, gone in sent.gone.items():
                 self._counts[side] -= sum(dealt.count for dealt in gone)
-        self._collector.release(min([self._stamps.place, *(sent.first_place for sent in self._sent)]))
+        if self._probed:
+            # Mirrors are made anew when records are wanted again: not for matches that are about as many.
+            enough = self._many / 2 if self._records else self._many
+            self._records = self._found >= enough * self._probed
+            self._found = self._probed = 0
+        self._backlog.settle(first)
+        self._release()
+
+    def _make_pairs(self) -> None:
+        """Of records, until there are results to hand out."""
+        while self._backlog and not self._collector.ready:
+            for found in self._backlog.pairs():
+                self._collector.add(found)
+            self._release()
+
+    def _release(self) -> None:
+        """Let those results go that nothing can come before."""
+        ahead = [self._stamps.place, self._backlog.place, *(sent.first_place for sent in self._sent)]
+        self._collector.release(min(ahead))

@@ -59,7 +59,7 @@ class WindowSize(Protocol):
 class Spread:
     """A window whose parts lie on several workers, which may change them while their sizes are asked."""
 
-    def __init__(self, parts: Sequence[WindowIndex]):
+    def __init__(self, parts: Sequence[WindowSize]):
         self._parts = parts
 
     def __len__(self) -> int:

@@ -31,13 +31,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.protocol import Tuples
+from streamjoin.kernels import gate
 from streamjoin.kernels.gate import LEAST, Gate
-from streamjoin.runtime.node import Bell, Executor
+from streamjoin.runtime.node import Bell, Executor, rehearse_channels
 from streamjoin.runtime.threads import Threads
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.topologies.matching import Collector, Found
+from streamjoin.topologies.matching import Collector, Found, filters_of
 from streamjoin.topologies.protocol import (
     Fetch,
     Frontier,
@@ -86,14 +86,15 @@ class ScaleJoin:
     ):
         self.settles = must_settle(spec, order)
         self._waiting, self._bell = waiting, Bell()
+        rehearse_channels()
+        gate.rehearse()
         # Where tuples settle, the driver reads too, to know how many are ready.
         self._gate = Gate(1, workers + self.settles, capacity)
         # One node more: the last one that was read stays in its place.
         self._out = Gate(workers, 1, capacity + 1) if order == "timestamp" else None
         self._rows = {side: SharedRows() for side in SIDES}
         self._board = Board()
-        filters = {side: None if e is None else Filter(e) for side, e in residuals.items()}
-        shared = Shared(workers, spec, self.settles, make_window, filters, fetch, self._gate, self._rows,
+        shared = Shared(workers, spec, self.settles, make_window, filters_of(residuals), fetch, self._gate, self._rows,
                         self._board, self._out, self._bell)  # fmt: skip
         self.workers = [Worker(number, shared) for number in range(workers)]
         self._executor, self._started = executor or Threads(), False

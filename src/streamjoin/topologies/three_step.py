@@ -21,12 +21,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from streamjoin.codegen.columns import ColumnData
-from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.runtime.team import Team
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.topologies.matching import filters_of
 from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals, must_settle
 from streamjoin.topologies.settling import Settling
 
@@ -52,7 +52,7 @@ class ThreeStep:
         self.spec, self.order, self._fetch = spec, order, fetch
         self.settles = must_settle(spec, order)
         self.windows = {side: make_window(side) for side in SIDES}
-        self._residuals = {side: None if e is None else Filter(e) for side, e in residuals.items()}
+        self._residuals = filters_of(residuals)
         self._arrived: deque[tuple[str, Tuples]] = deque()
         self._offset = 0  # probes of the first arrival that are done
         self._settling = Settling()
