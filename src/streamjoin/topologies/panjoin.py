@@ -51,7 +51,7 @@ CREDIT = 3  # commands that a worker may have
 SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
 SHARE = 4  # subwindows of a side on each worker, about
 WAITING = 1 << 20  # pairs or records of one worker, before it stops for the manager
-MANY = 16  # matches of a probe, from which on workers answer with records
+MANY = 128  # matches of a probe, from which on workers answer with records
 RANK = np.zeros(1, np.int32)  # places order tuples, sources need not
 
 
