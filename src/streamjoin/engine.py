@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, S
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.stats import IndexStats, LatencyRecorder, Stats, SubwindowStats
-from streamjoin.streams import Source, Sources, as_batch, as_ticks, event_times
+from streamjoin.streams import Source, Sources, as_batch, as_ticks, event_times, falls
 from streamjoin.topologies.protocol import OTHER, Matches, Topology
 
 MAX_RESULTS = 1_000_000  # result rows that may wait for `poll`
@@ -104,7 +104,10 @@ class Join:
         self._schemas = {side: storage_schema(plan.spec.side_schema(side)) for side in SIDES}
         # The columns of each side that its own window, or a probe into the other one, reads.
         self._read = {
-            side: tuple(dict.fromkeys([*p[side].stored_columns, *p[OTHER[side]].probe_columns]))
+            side: [
+                (column, self._schemas[side].get_field_index(column.name))
+                for column in dict.fromkeys([*p[side].stored_columns, *p[OTHER[side]].probe_columns])
+            ]
             for p in (plan.programs,)
             for side in SIDES
         }
@@ -119,6 +122,7 @@ class Join:
         )
         self._sources = Sources()
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
+        self._fresh_stamps: dict[str, list[tuple[int, float]]] = {side: [] for side in SIDES}  # not there yet
         self._release_at = dict.fromkeys(SIDES, 0)  # the row id at which `_release` looks again
         self._latency = LatencyRecorder()
         self._late = {side: PayloadStore() for side in SIDES}
@@ -164,7 +168,8 @@ class Join:
         arrived = time.perf_counter()
         deadline = math.inf if timeout is None else arrived + timeout
         while True:
-            with self._locked(deadline):
+            self._lock(deadline)
+            try:
                 self._check_open()
                 into = source or self._sources.find(side, "") or self._new_source(side, "")
                 if into.closed:
@@ -173,29 +178,34 @@ class Join:
                     raise ClosedError(f"source {into.name!r} of {side} is closed")
                 late = self._sources.late(into, ts, self._topology.settles)
                 if self._run() and self._results.room > 0:
-                    with self._failing():
+                    try:
                         self._take(into, batch, ts, late, arrived)
+                    except BaseException as error:
+                        self._fail(error)
+                        raise
                     done = self._run()
                     break
+            finally:
+                self._work.release()
             if not self._results.wait_for_room(deadline):
                 raise Backpressure(
                     f"{self._results.rows:,} result rows wait for poll() and max_results is {self._results.most:,}: "
                     "nothing of this push was taken; poll, then push again"
                 )
         while not done and self._results.wait_for_room(deadline):
-            with self._locked(math.inf):
+            with self._work:
                 done = self._run()
 
     def _take(
-        self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, late: np.ndarray, arrived: float
+        self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, late: np.ndarray | None, arrived: float
     ) -> None:
-        """Accept checked data: number it, keep its payload, hand it to the topology."""
+        """Accept checked data: number it, keep its payload, hand it to the topology. Without late ones, `ts` rises."""
         side, payload = source.side, self._results.payload[source.side]
         if source.number < 0:
             self._sources.add(source)
         if len(ts):
-            source.newest = max(source.newest, int(ts.max()))
-        if late.any():
+            source.newest = max(source.newest, int(ts[-1] if late is None else ts.max()))
+        if late is not None and late.any():
             self._keep_late(side, batch.filter(pa.array(late)))
             batch, ts = batch.filter(pa.array(~late)), ts[~late]
         first = payload.next_id
@@ -203,18 +213,18 @@ class Join:
         if len(tuples):
             with self._results.lock():
                 payload.append(batch)
-            self._stamps[side].append({"id": np.array([first]), "time": np.array([arrived])})
+            self._fresh_stamps[side].append((first, arrived))
         self._topology.push(side, tuples, self._sources.ranks, self._sources.frontier())
 
     def _prepare(self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, first: int) -> Tuples:
         side, count = source.side, len(ts)
         own, opposite = self.plan.programs[side], self.plan.programs[OTHER[side]]
-        data = {column: to_column_data(batch.column(column.name), column.type) for column in self._read[side]}
+        data = {column: to_column_data(batch.column(at), column.type) for column, at in self._read[side]}
         stored, probing = own.prepare_stored(data, count), opposite.prepare_probe(data, count)
         nulls = any(column.valid is not None for column in data.values()) or has_unknown(stored, probing)
         ids, sources = np.arange(first, first + count), np.full(count, source.number, np.int32)
         tuples = Tuples(ts, ids, sources, stored, probing, nulls)
-        if source.lateness and count > 1 and (ts[1:] < ts[:-1]).any():
+        if source.lateness and falls(ts):
             return tuples.pick(np.argsort(ts, kind="stable"))
         return tuples
 
@@ -262,8 +272,11 @@ class Join:
                 self._progress()
 
     def _progress(self) -> None:
-        with self._failing():
+        try:
             self._topology.advance(self._sources.frontier())
+        except BaseException as error:
+            self._fail(error)
+            raise
         self._run()
 
     # Work
@@ -274,11 +287,14 @@ class Join:
         while not self._topology.idle and self._state != "closed":
             if self._results.room <= 0:
                 return False
-            with self._failing():
+            try:
                 matches = self._topology.step(self._results.room)
                 if len(matches):
                     self._results.add(matches)
                     self._measure(matches)
+            except BaseException as error:
+                self._fail(error)
+                raise
         if self._state == "closed":
             self._discard()
             return True
@@ -291,9 +307,17 @@ class Join:
         sample = slice(None, None, max(1, len(matches) // LATENCY_SAMPLES))
         pushed = []
         for side, ids in matches.by_side().items():
+            self._take_stamps(side)
             stamps = self._stamps[side]
-            pushed.append(stamps["time"][np.searchsorted(stamps["id"], ids[sample], "right") - 1])
+            pushed.append(stamps["time"][stamps["id"].searchsorted(ids[sample], "right") - 1])
         self._latency.add(time.perf_counter() - np.maximum(*pushed), len(matches))
+
+    def _take_stamps(self, side: str) -> None:
+        """Put the stamps of the last pushes where they are looked up: a column at a time, since results are rarer."""
+        if fresh := self._fresh_stamps[side]:
+            first, arrived = zip(*fresh, strict=True)
+            self._stamps[side].append({"id": np.array(first), "time": np.array(arrived)})
+            fresh.clear()
 
     def _release(self) -> None:
         """Let go of payload that neither a window nor a waiting result needs. Looking for the oldest row of a window
@@ -305,6 +329,7 @@ class Join:
             self._release_at[side] = payload.next_id + max(SLACK_ROWS, count // 16)
             oldest = self._topology.oldest_id(side)
             held = self._results.release(side, payload.next_id if oldest is None else oldest)
+            self._take_stamps(side)
             stamps = self._stamps[side]
             if len(stamps):
                 stamps.drop(max(0, int(np.searchsorted(stamps["id"], held, "right")) - 1))
@@ -391,6 +416,7 @@ class Join:
         self._results.drained()
         for side in SIDES:
             self._results.release(side, self._results.payload[side].next_id)
+            self._fresh_stamps[side].clear()
             self._stamps[side].drop(len(self._stamps[side]))
 
     def __enter__(self) -> Join:
@@ -439,27 +465,18 @@ class Join:
         if self._failure is not None:
             raise StreamJoinError(f"the join stopped after an error: {self._failure!r}") from self._failure
 
-    @contextmanager
-    def _locked(self, deadline: float) -> Iterator[None]:
+    def _lock(self, deadline: float) -> None:
+        """Acquire `_work`, or raise if it takes too long."""
         rest = deadline - time.perf_counter()
         if not self._work.acquire(
             timeout=-1 if rest == math.inf else min(max(0.0, rest), threading.TIMEOUT_MAX)
         ):
             raise Backpressure("another push is still at work: nothing of this push was taken; push again")
-        try:
-            yield
-        finally:
-            self._work.release()
 
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
+    def _fail(self, error: BaseException) -> None:
         """Work that is cut short leaves windows half-changed: whatever stops it stops the join for good."""
-        try:
-            yield
-        except BaseException as error:
-            self._failure = error
-            self._results.lift_bound()  # whoever waits for room wakes up and learns of it
-            raise
+        self._failure = error
+        self._results.lift_bound()  # whoever waits for room wakes up and learns of it
 
 
 def _fetch(
@@ -513,7 +530,7 @@ def join_tables(
     for side, table in zip(SIDES, (left, right), strict=True):
         batch = as_batch(table, storage_schema(spec.side_schema(side)), side)
         ts = event_times(batch, spec, side)
-        if len(ts) > 1 and (ts[1:] < ts[:-1]).any():
+        if falls(ts):
             rows = np.argsort(ts, kind="stable")
             batch, ts = batch.take(pa.array(rows)), ts[rows]
         batches[side], times[side] = batch, ts

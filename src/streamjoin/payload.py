@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from streamjoin.kernels.gather import gather
 
 FAN = 16  # small batches are copied together this many at a time
 GENERATIONS = 4  # how often at most: a window of single rows is held in a few dozen batches
+FEW = 64  # rows, whose batches a Python set finds sooner
 LARGE, LARGE_BYTES = 65_536, 1 << 22  # rows, or bytes, from which a batch is left as it came
 
 # Measured, in seconds: gathering variable-size columns batch by batch, and all at once, which copies them whole.
@@ -79,6 +81,13 @@ def is_plain(kind: pa.DataType) -> bool:
     return pa.types.is_primitive(kind) and not pa.types.is_boolean(kind) and kind.bit_width in (8, 16, 32, 64)
 
 
+def row_bytes(schema: pa.Schema) -> float:
+    """The size of a row, with a byte for each NULL; infinity where it is not the same for all."""
+    if not all(map(is_plain, schema.types)):
+        return math.inf
+    return float(sum(1 + kind.bit_width // 8 for kind in schema.types))
+
+
 @dataclass(frozen=True)
 class Rows:
     """A view of the rows held at one moment: batches and the number of each one's first row."""
@@ -98,10 +107,10 @@ class Rows:
         """As `take`. Plain columns without nulls cost a few nanoseconds a value; the others are left to Arrow."""
         if not len(ids):
             return [pa.array([], field.type) for field in schema]
-        of = np.searchsorted(self.starts, ids, "right") - 1
-        used = np.unique(of)
-        of, held = np.searchsorted(used, of), [self.held[number] for number in used]
-        places = ids - self.starts[used][of]
+        of = self.starts.searchsorted(ids, "right") - 1
+        places = ids - self.starts[of]
+        used = np.array(sorted(set(of.tolist()))) if len(of) < FEW else np.unique(of)
+        of, held = used.searchsorted(of), [self.held[number] for number in used]
         columns: dict[str, pa.Array] = {}
         for field in schema:
             addresses = np.array([each.address(field.name) for each in held])
@@ -152,6 +161,7 @@ class PayloadStore:
         self._starts: list[int] = []
         self._generations: list[int] = []
         self._next = 0
+        self._row_bytes: float | None = None  # of the schema; infinity if rows differ
         self._view: Rows | None = None
 
     @property
@@ -171,14 +181,20 @@ class PayloadStore:
         small ones at most GENERATIONS times."""
         self._held.append(Held.of(batch))
         self._starts.append(self._next)
-        small = batch.num_rows < LARGE and batch.nbytes < LARGE_BYTES
-        self._generations.append(0 if small else GENERATIONS)
+        self._generations.append(0 if self._is_small(batch) else GENERATIONS)
         self._next += batch.num_rows
         self._view = None
         while (age := self._generations[-1]) < GENERATIONS and self._generations[-FAN:] == [age] * FAN:
             merged = pa.concat_batches([held.batch for held in self._held[-FAN:]])
             self._held[-FAN:], self._starts[-FAN:] = [Held.of(merged)], [self._starts[-FAN]]
             self._generations[-FAN:] = [age + 1 if merged.num_rows < LARGE else GENERATIONS]
+
+    def _is_small(self, batch: pa.RecordBatch) -> bool:
+        """Whether few rows and bytes are in a batch. Where rows are of one size that is known without looking."""
+        if self._row_bytes is None:
+            self._row_bytes = row_bytes(batch.schema)
+        rows: int = batch.num_rows
+        return rows < LARGE and (rows * self._row_bytes < LARGE_BYTES or int(batch.nbytes) < LARGE_BYTES)
 
     def release(self, before: int) -> None:
         """Let go of batches whose rows are all numbered below `before`."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+UNCOUNTED = 64  # records of latency
 BUCKETS = 48  # bucket b holds latencies below 2**b microseconds
 
 
@@ -91,13 +92,25 @@ class LatencyRecorder:
 
     def __init__(self) -> None:
         self._counts = np.zeros(BUCKETS, np.int64)
+        self._uncounted: list[tuple[np.ndarray, int]] = []
 
     def add(self, seconds: np.ndarray, results: int) -> None:
-        """Record samples that stand for `results` results."""
+        """Record samples that stand for `results` results. They are counted some at a time: results wait for this."""
+        self._uncounted.append((seconds, results))
+        if len(self._uncounted) >= UNCOUNTED:
+            self._count()
+
+    def _count(self) -> None:
+        given, self._uncounted = self._uncounted, []
+        for seconds, results in given:
+            self._count_samples(seconds, results)
+
+    def _count_samples(self, seconds: np.ndarray, results: int) -> None:
         buckets = np.clip(np.frexp(seconds * 1e6)[1], 0, BUCKETS - 1)
         weights = np.full(len(seconds), results // len(seconds))
         weights[: results % len(seconds)] += 1
         self._counts += np.bincount(buckets, weights, BUCKETS).astype(np.int64)
 
     def histogram(self) -> LatencyHistogram:
+        self._count()
         return LatencyHistogram(tuple(int(count) for count in self._counts))

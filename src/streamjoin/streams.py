@@ -22,6 +22,7 @@ from streamjoin.topologies.protocol import Frontier
 if TYPE_CHECKING:
     from streamjoin.engine import Join
 
+TICKS = timestamp("ns")  # for columns in any unit: their integers are taken as they are
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
@@ -89,14 +90,15 @@ def _conform(column: pa.Array, field: pa.Field, side: str) -> pa.Array:
 def event_times(batch: pa.RecordBatch, spec: JoinSpec, side: str) -> np.ndarray:
     """The time column in ticks of the spec's unit, as int64."""
     name = spec.side_time(side)
-    column = batch.column(name)
+    column = batch.column(batch.schema.get_field_index(name))
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py()
         raise InputError(f"{side} time column {name!r} is null at row {row}: every tuple needs an event time")
-    if pa.types.is_timestamp(column.type):
-        factor = 10 ** (TIME_SCALE[str(spec.time_unit)] - TIME_SCALE[column.type.unit])
-        ticks = to_column_data(column, timestamp(column.type.unit)).parts[0]
-        return _scaled(ticks, factor, spec, side)
+    if spec.time_unit is not None:
+        ticks, unit = to_column_data(column, TICKS).parts[0], column.type.unit
+        if unit == spec.time_unit:
+            return ticks
+        return _scaled(ticks, 10 ** (TIME_SCALE[spec.time_unit] - TIME_SCALE[unit]), spec, side)
     values: np.ndarray = column.to_numpy(zero_copy_only=False)
     if values.dtype == np.uint64 and len(values) and values.max() > np.uint64(2**63 - 1):
         raise InputError(f"{side} time {values.max()} does not fit 64 signed bits")
@@ -116,7 +118,7 @@ def as_ticks(ts: int | datetime, spec: JoinSpec) -> int:
 
 
 def _scaled(ticks: np.ndarray, factor: int, spec: JoinSpec, side: str) -> np.ndarray:
-    if factor == 1 or not len(ticks):
+    if not len(ticks):
         return ticks
     worst = max(int(ticks.max()), int(ticks.min()), key=abs)
     if not -(2**63) <= worst * factor < 2**63:
@@ -124,6 +126,11 @@ def _scaled(ticks: np.ndarray, factor: int, spec: JoinSpec, side: str) -> np.nda
             f"{side} time {worst} overflows when converted to timestamp[{spec.time_unit}], the finer unit"
         )
     return ticks * factor
+
+
+def falls(ts: np.ndarray) -> bool:
+    """Whether a value is below the one before it."""
+    return len(ts) > 1 and bool(np.count_nonzero(ts[1:] < ts[:-1]))
 
 
 @dataclass
@@ -159,10 +166,11 @@ class Source:
         """No tuple below this will be taken."""
         return max(self.newest - (self.lateness or 0), self.promised)
 
-    def late(self, ts: np.ndarray) -> np.ndarray:
-        """Which of the next tuples come too late. Without `lateness`, a fall is an error."""
-        if not len(ts) or (ts[0] >= max(self.newest, self.promised) and not (ts[1:] < ts[:-1]).any()):
-            return np.zeros(len(ts), np.bool_)
+    def late(self, ts: np.ndarray) -> np.ndarray | None:
+        """Which of the next tuples come too late; None if none does and `ts` rises. Without `lateness`, a fall is an
+        error."""
+        if not len(ts) or (ts[0] >= max(self.newest, self.promised) and not falls(ts)):
+            return None
         before = np.maximum.accumulate(np.concatenate([[self._floor(self.newest)], ts]))[:-1]
         if self.lateness is None:
             falling = np.flatnonzero((ts < before) | (ts < self._floor(self.promised)))
@@ -227,11 +235,16 @@ class Sources:
         for source in self._of[side].values():
             source.closed = True
 
-    def late(self, source: Source, ts: np.ndarray, settles: bool) -> np.ndarray:
-        """Which tuples come too late: for their source, or for what has already been announced."""
-        late = source.late(ts)
-        if self._low[source.side] > -math.inf:
-            late |= ts < self._low[source.side]
+    def late(self, source: Source, ts: np.ndarray, settles: bool) -> np.ndarray | None:
+        """Which tuples come too late, for their source or for what has already been announced; None if none does and
+        `ts` rises."""
+        late, low, bound = source.late(ts), self._low[source.side], self._bound[0]
+        if late is None:
+            if not len(ts) or (ts[0] >= low and not (settles and ts[0] <= bound)):
+                return None
+            late = np.zeros(len(ts), np.bool_)
+        if low > -math.inf:
+            late |= ts < low
         bound, *first = self._bound
         if settles and math.isfinite(bound):
             late |= (ts < bound) | ((ts == bound) & ([SIDES.index(source.side), source.name] < first))

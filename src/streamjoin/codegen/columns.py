@@ -78,8 +78,23 @@ def to_column_data(column: pa.Array | pa.ChunkedArray, kind: Type) -> ColumnData
     return ColumnData(_parts(array, kind), valid)
 
 
+# Types whose values lie in their buffer as kernels read them, by Arrow's number.
+_PLAIN = {
+    arrow.id: np.dtype(name)
+    for arrow, name in (
+        *((getattr(pa, name)(), name) for name in ("int8", "int16", "int32", "int64")),
+        *((getattr(pa, name)(), name) for name in ("uint8", "uint16", "uint32", "uint64")),
+        *((pa.float32(), "float32"), (pa.float64(), "float64"), (pa.date32(), "int32")),
+        (pa.timestamp("us"), "int64"),
+    )
+}
+
+
 def _parts(array: pa.Array, kind: Type) -> Arrays:
     count, offset = len(array), array.offset
+    plain = _PLAIN.get(array.type.id)
+    if plain is not None:
+        return (_view(array.buffers()[1], plain, offset, count),)
     if kind.name == "bool":
         return (pc.fill_null(array, False).to_numpy(zero_copy_only=False).astype(np.uint8),)
     if kind.name in ("string", "binary"):
@@ -88,12 +103,9 @@ def _parts(array: pa.Array, kind: Type) -> Arrays:
         array = array.cast(pa.decimal128(38, array.type.scale)) if array.type.bit_width != 128 else array
         limbs = _view(array.buffers()[1], np.dtype(np.int64), 2 * array.offset, 2 * count).reshape(-1, 2)
         return (limbs if kind.bits > 64 else np.ascontiguousarray(limbs[:, 0]),)
-    if kind.name == "date" and array.type == pa.date64():
+    if kind.name == "date":  # of 64 bits
         return (np.floor_divide(_view(array.buffers()[1], np.dtype(np.int64), offset, count), 86_400_000),)
-    dtype = np.dtype(np.int64 if kind.name == "timestamp" else array.type.to_pandas_dtype())
-    if kind.name == "date":
-        dtype = np.dtype(np.int32)
-    return (_view(array.buffers()[1], dtype, offset, count),)
+    return (_view(array.buffers()[1], np.dtype(array.type.to_pandas_dtype()), offset, count),)
 
 
 def _text_parts(array: pa.Array) -> Arrays:

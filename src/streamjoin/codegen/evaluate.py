@@ -81,6 +81,7 @@ class Keys(_Loop):
     def __init__(self, keys: Sequence[Expr]):
         self.keys = list(keys)
         self.dtypes = [key_dtype(key.type) for key in keys]
+        self._are_columns = all(isinstance(key, Column) for key in keys)
         super().__init__(distinct_columns(keys), [*(f"out{k}" for k in range(len(self.keys))), "ok"])
 
     def body(self, emitter: Emitter) -> None:
@@ -92,7 +93,7 @@ class Keys(_Loop):
         emitter.line(f"ok[i] = not ({emitter.any_of(nulls)})")
 
     def __call__(self, data: Columns, count: int) -> tuple[list[np.ndarray], np.ndarray]:
-        if all(isinstance(key, Column) for key in self.keys):
+        if self._are_columns:
             return self._plain(data, count)
         outputs = [np.empty(count, dtype) for dtype in self.dtypes]
         ok = np.empty(count, np.bool_)
@@ -123,6 +124,10 @@ class Bounds(_Loop):
         self.clauses = clauses
         self.bands = [band for clause in clauses for band in clause.bands]
         limits = [limit for band in self.bands for limit in (band.lo, band.hi) if limit is not None]
+        # Whether each band has a bound, low and high, and of which type.
+        self._kinds = [
+            (key_dtype(band.key.type), band.lo is not None, band.hi is not None) for band in self.bands
+        ]
         names = [f"{end}{number}" for number in range(len(self.bands)) for end in ("low", "high")]
         super().__init__(distinct_columns(limits), [*names, "ok"])
 
@@ -157,11 +162,8 @@ class Bounds(_Loop):
     def __call__(self, data: Columns, count: int) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
         if not self.bands:
             return [], [], np.ones(count, np.bool_)
-        lows, highs = [], []
-        for band in self.bands:
-            dtype = key_dtype(band.key.type)
-            lows.append(np.empty(count if band.lo is not None else 0, dtype))
-            highs.append(np.empty(count if band.hi is not None else 0, dtype))
+        lows = [np.empty(count if has_low else 0, dtype) for dtype, has_low, _ in self._kinds]
+        highs = [np.empty(count if has_high else 0, dtype) for dtype, _, has_high in self._kinds]
         ok = np.empty(count, np.bool_)
         self.run(data, count, [*(array for pair in zip(lows, highs, strict=True) for array in pair), ok])
         return lows, highs, ok

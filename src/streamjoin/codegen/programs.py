@@ -124,10 +124,16 @@ class WindowProgram:
         if self._indexed:
             self._separate(lows, highs)
         prepared = {"probe_ok": ok}
-        for number, (low, high) in enumerate(zip(lows, highs, strict=True)):
-            prepared |= {f"low{number}": low} if len(low) == count else {}
-            prepared |= {f"high{number}": high} if len(high) == count else {}
+        for names, (low, high) in zip(self._bound_names, zip(lows, highs, strict=True), strict=True):
+            if len(low) == count:
+                prepared[names[0]] = low
+            if len(high) == count:
+                prepared[names[1]] = high
         return prepared
+
+    @cached_property
+    def _bound_names(self) -> list[tuple[str, str]]:
+        return [(f"low{number}", f"high{number}") for number in range(len(self.bounds.bands))]
 
     def _separate(self, lows: list[np.ndarray], highs: list[np.ndarray]) -> None:
         """Make the bands of each clause disjoint, probe by probe, so that an index finds each pair once."""

@@ -189,6 +189,7 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
         )
         super().__init__(*given, **options)
         self._first_home = dict.fromkeys(SIDES, 0)
+        self._turns = np.arange(self._batch + self.workers) % self.workers
         self._stored: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # done, but for expiry
         # Number and `expired` of the messages that are on their way.
         self._bounds: dict[str, deque[tuple[int, int]]] = {side: deque() for side in SIDES}
@@ -209,26 +210,27 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
         return [ScanningNode(number, shared, stages, waiting) for number in range(shared.count)]
 
     def lets_in(self, side: str) -> bool:
-        return super().lets_in(side) and len(self._sent[side]) < self._credit
+        return len(self._sent[side]) < self._credit and super().lets_in(side)
 
     def lets_progress_in(self, side: str) -> bool:
         return super().lets_progress_in(side) and self._numbers[side] - self._marks[side] < MOST_ON_WAY
 
     def make_arrival(self, side: str, number: int, expired: int, tuples: Tuples) -> Arrival:
-        return Expedition(side, number, expired, tuples, self._homes(side, tuples) % self.workers)
+        return Expedition(side, number, expired, tuples, self._homes(side, tuples))
 
     def _homes(self, side: str, tuples: Tuples) -> np.ndarray:
-        """A number for each tuple, which tells its home."""
         if self._key is None:
-            turns = self._first_home[side] + np.arange(len(tuples))
-            self._first_home[side] = int(turns[-1] + 1) % self.workers
-            return turns
+            first = self._first_home[side]
+            self._first_home[side] = (first + len(tuples)) % self.workers
+            return self._turns[first : first + len(tuples)]
         program, band = self._key
         if side == "left":
             keys = program.key_of_band(tuples.stored, band)
         else:
             keys, _ = program.bounds_of_band(tuples.probing, band)
-        return combined([keys]) >> 32  # other bits than those that choose the place in an index
+        return (
+            combined([keys]) >> 32
+        ) % self.workers  # other bits than those that choose the place in an index
 
     def in_chain(self, side: str) -> Iterable[Sent]:
         return chain(self._stored[side], self._sent[side])

@@ -118,6 +118,7 @@ class Pipeline(Generic[AnyNode]):
         self._sent: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # arrivals not marked as done
         self._counts = dict.fromkeys(SIDES, 0)  # tuples held
         self._collector = Collector(order)
+        self._heard = -1  # what the bell had rung for when results were last collected
 
     def must_settle(self, spec: JoinSpec, order: str) -> bool:
         return must_settle(spec, order)
@@ -172,7 +173,7 @@ class Pipeline(Generic[AnyNode]):
     @property
     def idle(self) -> bool:
         """Whether the chain has all that is known, and what has come of it so far is handed out."""
-        if self._executor.failed or self._collector.ready or self._stamps.ready:
+        if self._collector.ready or self._stamps.ready or self._executor.failed:
             return False
         if self._owes("left") or self._owes("right"):
             return False
@@ -180,7 +181,7 @@ class Pipeline(Generic[AnyNode]):
             return False
         if self._prompt and (self._has_come_through("left") or self._has_come_through("right")):
             return False
-        return not any(node.outbox.rows for node in self.nodes)
+        return self._bell.read() == self._heard or not any(node.outbox.rows for node in self.nodes)
 
     def _has_come_through(self, side: str) -> bool:
         """Whether the oldest message of a side that is held for being in the chain no longer is."""
@@ -194,10 +195,12 @@ class Pipeline(Generic[AnyNode]):
     def step(self, most: float) -> Matches:
         seen = self._bell.read()
         self._executor.check()
-        if not self._collector.ready:  # results that wait to be handed out are enough
+        if not self._collector.ready and (seen != self._heard or not self._collector.empty):
+            # Else there are enough that wait to be handed out, or no node has rung, so that none has more.
             marks = {side: self._marks[side] for side in SIDES}
             self._collect()
             self.settle(marks)
+            self._heard = seen
         if not self._feed() and not self._collector.ready and not self.idle:
             self._executor.wait(seen)
         return self._collector.hand_out(most)
