@@ -62,6 +62,8 @@ def open_session(master: str = "local[2]", partitions: int = 2, **settings: str)
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # Every value that is written or removed would be looked up first, to count them.
+        "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
         # Results of inner joins need no micro-batch without rows.
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",

@@ -96,11 +96,13 @@ class Query:
     def batch(
         self, left: Sequence[Row] = (), right: Sequence[Row] = (), watermark: int | None = None
     ) -> list[Row]:
-        """One micro-batch: its result rows."""
+        """One micro-batch: its result rows. As Spark runs it: by a processor of its own, rows first, then the timers
+        that are due."""
         before = len(self.rows)
-        current = self.tester.handle._currentWatermarkMs
-        if watermark is not None and watermark > current:
-            self._take(self.tester.setWatermark(watermark))
+        self._begin(JoinProcessor(self.task))
+        if watermark is not None and watermark > self.tester._currentWatermarkMs:
+            self.tester._currentWatermarkMs = watermark
+            self.tester.handle.setWatermark(watermark)
         parcels: dict[int, list[tuple[int, bytes]]] = {}
         for number, (side, rows) in enumerate(zip(SIDES, (left, right), strict=True)):
             if rows:
@@ -111,7 +113,12 @@ class Query:
         for worker, values in parcels.items():
             frame = pd.DataFrame({"side": [s for s, _ in values], "rows": [data for _, data in values]})
             self._take(self.tester.testInPandas(worker, frame))
+        self._take(self.tester._handleExpiredTimers())
         return self.rows[before:]
+
+    def _begin(self, processor: JoinProcessor) -> None:
+        self.tester.processor = processor
+        processor.init(self.tester.handle)
 
     def _packed(self, side: str, rows: Sequence[Row]) -> pa.RecordBatch:
         schema = self.task.spec.side_schema(side)
@@ -139,9 +146,8 @@ class Query:
         return self.batch(watermark=far)
 
     def restart(self) -> None:
-        """The processor as another process would see it: unpickled, with nothing but the state."""
-        self.tester.processor = pickle.loads(pickle.dumps(JoinProcessor(self.task)))
-        self.tester.processor.init(self.tester.handle)
+        """The join as another process would see it: unpickled, with nothing but the state."""
+        self.task = pickle.loads(pickle.dumps(self.task))
         cache.MEMORY._held.clear()
 
     def runs(self) -> int:

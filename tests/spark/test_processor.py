@@ -120,6 +120,20 @@ def test_state_is_forgotten_without_new_rows_when_the_watermark_passes(start):
     assert query.runs() == 0
 
 
+def test_a_timer_that_is_due_after_rows_of_its_worker_has_nothing_left_to_do(start):
+    query = start(make_task(how="left", workers=1))
+    query.batch(left=[(10, 1, "l")])
+    alone = [(10, 1, "l", None, None, None)]
+    before = query.counts["unmatched"]
+    assert query.batch(right=[(21, 2, "r")], watermark=20) == alone
+    assert query.counts["unmatched"] == before + 1
+    assert list(query.tester.handle._timers._key_to_timers.values()) == [
+        {24}
+    ]  # when r is forgotten, and no other
+    assert query.batch(watermark=24) == []
+    assert query.runs() == 0
+
+
 # Against the oracle
 
 

@@ -59,6 +59,7 @@ class JoinProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle, self._store = handle, SparkStore(handle)
+        self._acted: dict[int, int] = {}  # by worker, the watermark of its last step
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         batches: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
@@ -68,13 +69,14 @@ class JoinProcessor(StatefulProcessor):
         yield from self._run(key[0], batches, timerValues.getCurrentWatermarkInMs(), None)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
-        fired = expiredTimerInfo.getExpiryTimeInMs()
-        yield from self._run(key[0], {}, timerValues.getCurrentWatermarkInMs(), fired)
+        fired, spark_ms = expiredTimerInfo.getExpiryTimeInMs(), timerValues.getCurrentWatermarkInMs()
+        if self._acted.get(int(key[0])) != spark_ms:
+            yield from self._run(key[0], {}, spark_ms, fired)
 
     def _run(
         self, worker_id: int, batches: dict[str, list[pa.RecordBatch]], spark_ms: int, fired: int | None
     ) -> Iterator[pd.DataFrame]:
-        counts = Counts()
+        counts, self._acted[int(worker_id)] = Counts(), spark_ms
         state = State(self.task, self._store, counts, int(worker_id))
         number = worker_ids(self.task.routing.workers).index(int(worker_id))
         worker = Worker(self.task, number, state, counts)
@@ -85,12 +87,13 @@ class JoinProcessor(StatefulProcessor):
         yield pd.DataFrame({"rows": [None], **{name: [count] for name, count in asdict(counts).items()}})
 
     def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:
-        """Ask to be called when the watermark reaches `ticks`, and not at the moment asked for before, which may be due
-        in this very micro-batch. Spark itself removes the timer that fired."""
+        """Ask to be called when the watermark reaches `ticks`, and not at the moment asked for before. If that is due
+        already, it fires in this very micro-batch: Spark removes it then, sooner than we could, and there will be
+        nothing left to do."""
         wanted = None if ticks is None else max(self.task.timer_ms(ticks), spark_ms + 1)
         if wanted == state.timer:
             return
-        if state.timer not in (None, fired):
+        if state.timer is not None and state.timer != fired and state.timer > spark_ms:
             self._handle.deleteTimer(state.timer)
         if wanted is not None:
             self._handle.registerTimer(wanted)

@@ -55,6 +55,8 @@ def settings_of(job: Job, master: str) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         # A micro-batch then writes what changed, and not a snapshot of the whole state.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        # Every value that is written or removed would be looked up first, to count them; the join counts its rows.
+        "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
         # Streams can not use it; on, it only warns that it is switched off.
         "spark.sql.adaptive.enabled": "false",
         # Times without a zone in the input must mean the same on every machine.

@@ -16,7 +16,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -110,7 +110,7 @@ class State:
         manifest = {
             "version": VERSION,
             "join": self.task.signature(),
-            "runs": {side: [asdict(run) for run in runs] for side, runs in self.runs.items()},
+            "runs": {side: [vars(run) for run in runs] for side, runs in self.runs.items()},
             "acted": self.acted,
             "decided": self.decided,
             "timer": self.timer,
