@@ -1,7 +1,7 @@
 """How many results wait to be sorted, over workers (Roy et al. 2014, figure 21).
 
 Both handshake joins with `order="timestamp"`: streams pushed by the clock, as in `handshake_latency`, in batches of 64
-at 6,000 tuples a second of a side, windows of 2 seconds, the 2-D band of the papers ten times as wide in both
+at 6,000 tuples a second of a side, windows of 2 seconds, the 2-D band of the papers five times as wide in both
 attributes, so that there are results enough to sort. The buffer is measured where it is fullest, when results have
 been collected and before sorted ones leave; the greatest of it once the windows are full. `window_results` is what a
 sorter had to hold that knows the windows but no punctuations: the most results within a window of time.
@@ -18,7 +18,7 @@ from benchmarks.three_step import LEFT, RIGHT
 
 import streamjoin as sj
 
-ON = "left.x BETWEEN right.a - 100 AND right.a + 100 AND left.y BETWEEN right.b - 100 AND right.b + 100"
+ON = "left.x BETWEEN right.a - 50 AND right.a + 50 AND left.y BETWEEN right.b - 50 AND right.b + 50"
 WINDOW = 2.0  # seconds
 RATE = 6_000
 BATCH = 64

@@ -6,6 +6,7 @@ that it can stop for a full outbox in the middle of a batch; the collector belon
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -87,6 +88,7 @@ class Collector:
         self._sorted = order == "timestamp"
         self._ready: deque[Matches] = deque()
         self._waiting: list[Found] = []
+        self._least: float = math.inf  # place of the later tuple of a pair that waits
 
     @property
     def ready(self) -> bool:
@@ -105,26 +107,27 @@ class Collector:
     def add(self, found: Found) -> None:
         if self._sorted:
             self._waiting.append(found)
+            later = np.maximum(found.places["left"], found.places["right"])
+            self._least = min(self._least, int(later.min()))
         else:
             self._ready.append(Matches(found.ids["left"], found.ids["right"]))
 
     def release(self, bound: float) -> None:
         """Every pair to come has its later tuple at `bound` or after it: let those before go, by the
-        place of the later tuple, then of the earlier. O(n log n) in what waits."""
-        if not self._waiting:
+        place of the later tuple, then of the earlier. O(waiting + n log n) for n that go, O(1) if none can."""
+        if bound <= self._least:
             return
         places, ids = (
             [np.concatenate([getattr(found, what)[side] for found in self._waiting]) for side in SIDES]
             for what in ("places", "ids")
         )
         later = np.maximum(*places)
-        order = np.lexsort((np.minimum(*places), later))
-        cut = int(later[order].searchsorted(bound))
-        now, rest = order[:cut], order[cut:]
-        if len(now):
-            self._ready.append(Matches(ids[0][now], ids[1][now]))
+        now, rest = np.flatnonzero(later < bound), np.flatnonzero(later >= bound)
+        now = now[np.lexsort((np.minimum(*places)[now], later[now]))]
+        self._ready.append(Matches(ids[0][now], ids[1][now]))
         by_side = [dict(zip(SIDES, (a[rest] for a in arrays), strict=True)) for arrays in (ids, places)]
         self._waiting = [Found(*by_side)] if len(rest) else []
+        self._least = int(later[rest].min()) if len(rest) else math.inf
 
     def oldest_id(self, side: str) -> int | None:
         """The smallest id of a side among what waits to be sorted; O(waiting)."""
@@ -145,3 +148,4 @@ class Collector:
     def clear(self) -> None:
         self._ready.clear()
         self._waiting.clear()
+        self._least = math.inf
