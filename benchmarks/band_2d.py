@@ -32,8 +32,8 @@ PAPER_RATE = 225_234
 # Domain, index, and rates.
 PARTS: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "scan": ("papers", "scan", (2000, 4000, 6000)),
-    "papers": ("papers", "auto", (10_000, 20_000, 30_000, 40_000)),
-    "one match": ("one match", "auto", (20_000, 100_000, PAPER_RATE, 440_000)),
+    "papers": ("papers", "auto", (10_000, 20_000, 40_000)),
+    "one match": ("one match", "auto", (20_000, 100_000, PAPER_RATE, 255_000, 100 * 4_427)),
 }
 
 

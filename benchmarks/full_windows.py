@@ -2,7 +2,7 @@
 
 At `rate` tuples a second and side a window holds 900 * rate tuples. It is filled before anything is measured, and
 stays full because stream time goes on with every push. Filling it as a stream would takes 15 minutes of the
-stream's time and finds as many results, so meanwhile only the first few probes of each step are let through to the
+stream's time and finds as many results, so meanwhile only the first few probes of each push are let through to the
 windows: enough for an index to see what it is asked.
 
 A join can keep a rate if it takes `rate` tuples a side in less than a second while its windows are full: its capacity
@@ -32,10 +32,8 @@ FILL_ROWS = 1 << 18
 PUSH_SECONDS = 0.25  # of stream time in a push, which is what a tuple waits for its batch at most
 MOST_RESULTS = 1 << 26
 RUNS = 5
-BYTES_PER_TUPLE, OTHER_BYTES = (
-    50,
-    1 << 30,
-)  # at most, of windows, their rows, and what is merged; and of all else
+# At most, of windows, their rows and what is merged; and of all else.
+BYTES_PER_TUPLE, OTHER_BYTES = 44, 1 << 30
 MOST_BYTES = 20 << 30
 LEFT = pa.schema({"ts": pa.timestamp("us"), "x": pa.int32(), "y": pa.float32()})
 RIGHT = pa.schema({"ts": pa.timestamp("us"), "a": pa.int32(), "b": pa.float32()})
@@ -64,8 +62,9 @@ class FullWindows:
         spec = sj.JoinSpec(LEFT, RIGHT, predicate, window, left_time="ts", right_time="ts")
         self.join = sj.open_join(spec, "three_step", index, workers, max_results=MOST_RESULTS)
         started = time.perf_counter()
-        with few_probes(self.join, FEW if index == "auto" else FEW_UNSEEN):
+        with few_probes(self.join, FEW if index == "auto" else FEW_UNSEEN) as next_push:
             while self.at < WINDOW_SECONDS * rate:
+                next_push()
                 self.step(*self.pushes(1, min(FILL_ROWS, WINDOW_SECONDS * rate))[0])
         fill_seconds = time.perf_counter() - started
         stats = self.join.stats()
@@ -125,21 +124,24 @@ class FullWindows:
 
 
 @contextmanager
-def few_probes(join: sj.Join, most: int) -> Iterator[None]:
-    """Let the first `most` probes of every step through to the windows, and drop the others."""
+def few_probes(join: sj.Join, most: int) -> Iterator[Callable[[], None]]:
+    """Let the first `most` probes of a push through to each window, and drop the others; what is given is to be called
+    before each push."""
+    asked: set[int] = set()  # windows, since the push began
 
-    def thinned(probe: Callable[..., Iterator[int]]) -> Callable[..., Iterator[int]]:
+    def thinned(probe: Callable[..., Iterator[int]], window: int) -> Callable[..., Iterator[int]]:
         def probe_few(probes: Any, reach: Any, *rest: Any) -> Iterator[int]:
-            few = np.arange(min(len(probes), most))
+            few = np.arange(min(len(probes), 0 if window in asked else most))
+            asked.add(window)
             return probe(probes.pick(few), reach.pick(few), *rest)
 
         return probe_few
 
     windows: list[Any] = list(join._topology.windows.values())
     for window in windows:
-        window.probe = thinned(window.probe)
+        window.probe = thinned(window.probe, id(window))
     try:
-        yield
+        yield asked.clear
     finally:
         for window in windows:
             del window.probe

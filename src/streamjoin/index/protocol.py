@@ -81,7 +81,10 @@ class Reach:
 
     def positions(self, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The range [start, stop) of positions in a window sorted by `ts`, for each probe."""
-        stop = ts.searchsorted(self.high, "left" if self.strict else "right")
+        if len(ts) and ts[-1] < self.high[0]:  # as is usual
+            stop = np.full(len(self.high), len(ts))
+        else:
+            stop = ts.searchsorted(self.high, "left" if self.strict else "right")
         if self.low is None:
             return np.maximum(stop - self.rows, 0), stop
         return ts.searchsorted(self.low, "left"), stop
