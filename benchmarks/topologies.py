@@ -5,6 +5,9 @@ band, which is indexed or scanned, whichever pays; and a distance that no index 
 Windows hold `window` tuples a side and are filled as a stream would. A run pushes batches to either side in turns,
 polls after each, and ends when what was pushed has been joined. The clock is wall time, the best of three runs counts.
 
+The ceiling is beside them: the bare scan of the predicate by as many pinned threads, each with its share of both
+windows and probes that are prepared. Topologies that do not compare everything may be above it.
+
 `settled_ms` is how long after the last push of a run its last tuple is joined: what a tuple waits under full load. A
 chain of nodes does not tell that without being pushed to, so its runs end when nothing is compared any more; in
 handshake join, tuples that have come may be far from having met all their partners then.
@@ -14,13 +17,19 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 
 import streamjoin as sj
+from streamjoin.index.protocol import Reach, Tuples
+from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.planner import TOPOLOGIES
 
 SEED = 20261115
@@ -33,17 +42,18 @@ PREDICATES = {
     "distance": "ABS(left.x - right.a) + ABS(left.y - right.b) < 10",
 }
 DOMAIN = {"equality": 100_000, "band": 10_000, "distance": 10_000}
+KERNEL = "bare kernel"
 QUIET_SECONDS = 0.02  # without a comparison, after which a chain has compared what it can
 
 
 class Filled:
     """A join with full windows. Event times are the numbers of tuples."""
 
-    def __init__(self, topology: str, kind: str, window: int, order: str, workers: int):
+    def __init__(self, topology: str, kind: str, window: int, order: str, workers: int, index: str = "auto"):
         self.random, self.at, self.kind = np.random.default_rng(SEED), 0, kind
         self.quiet = QUIET_SECONDS if "handshake" in topology else 0.0
         spec = sj.JoinSpec(LEFT, RIGHT, PREDICATES[kind], sj.TimeWindow(window), "ts", "ts")
-        self.join = sj.open_join(spec, topology, workers=workers, order=order)
+        self.join = sj.open_join(spec, topology, index, workers, order)
         for _ in range(window // 1_000):
             self.push(*self.batches(1, 1_000)[0])
         self.settle()
@@ -92,6 +102,67 @@ class Filled:
         return ended - started, max(0.0, ended - pushed)
 
 
+class Bare:
+    """The scan of a predicate alone, on as many threads."""
+
+    def __init__(self, kind: str, window: int, workers: int):
+        self.parts = [Filled("three_step", kind, window // workers, "any", 1, "scan") for _ in range(workers)]
+
+    def calls(self, part: Filled, count: int, rows: int) -> list[Callable[[], Iterator[int]]]:
+        """The probes of so many batches a side into the full windows, of which they reach everything."""
+        topology: Any = part.join._topology
+        pairs, taken = PairBuffer(1 << 20), list[Tuples]()
+        with patch.object(topology, "push", lambda side, tuples, *_: taken.append(tuples)):
+            for left, right in part.batches(count, rows):
+                part.push(left, right)
+        ends = np.zeros(rows, np.int64), np.full(rows, part.at)
+
+        def probe(stored: str, tuples: Tuples) -> Iterator[int]:
+            pairs.count = 0
+            return topology.windows[stored].probe(tuples, Reach(*ends), pairs)  # type: ignore[no-any-return]
+
+        stored = itertools.cycle(("right", "left"))
+        return [partial(probe, next(stored), tuples) for tuples in taken]
+
+    def measure(self, count: int, rows: int) -> float:
+        """Seconds for `count` batches a side."""
+        cores, start = sorted(os.sched_getaffinity(0)), threading.Barrier(len(self.parts) + 1)
+
+        def work(number: int, calls: list[Callable[[], Iterator[int]]]) -> None:
+            os.sched_setaffinity(0, {cores[number % len(cores)]})
+            start.wait()
+            for call in calls:
+                for _ in call():
+                    pass
+
+        made = [self.calls(part, count, rows) for part in self.parts]
+        threads = [threading.Thread(target=work, args=each) for each in enumerate(made)]
+        for thread in threads:
+            thread.start()
+        start.wait()
+        started = time.perf_counter()
+        for thread in threads:
+            thread.join()
+        return time.perf_counter() - started
+
+
+def ceiling(
+    kind: str, window: int, workers: int, sizes: tuple[int, ...], seconds: float
+) -> list[dict[str, Any]]:
+    """One row for each size of batches."""
+    bare, rows = Bare(kind, window, workers), []
+    point = {"predicate": kind, "window": window, "order": "any", "workers": workers}
+    for batch in sizes:
+        count = int(np.clip(seconds / bare.measure(1, batch), 2, 200))
+        best = min(bare.measure(count, batch) for _ in range(RUNS)) / count
+        rows.append(
+            point | {"batch": batch, "topology": KERNEL, "tuples_per_s": batch / best, "settled_ms": 0.0}
+        )
+    for part in bare.parts:
+        part.join.close()
+    return rows
+
+
 def cell(
     topology: str, kind: str, window: int, order: str, workers: int, sizes: tuple[int, ...], seconds: float
 ) -> list[dict[str, Any]]:
@@ -131,15 +202,24 @@ def run(quick: bool) -> dict[str, Any]:
             for order, workers in itertools.product(("any", "timestamp"), sorted({1, cores})):
                 for topology in TOPOLOGIES:
                     rows += cell(topology, kind, window, order, workers, sizes, 0.03 if quick else 0.07)
+            for workers in sorted({1, cores}):
+                rows += ceiling(kind, window, workers, sizes, 0.03 if quick else 0.07)
     cells: dict[tuple[Any, ...], dict[str, float]] = {}
+    kernel: dict[tuple[Any, ...], float] = {}
     for row in rows:
         key = tuple(row[name] for name in ("predicate", "window", "order", "workers", "batch"))
-        cells.setdefault(key, {})[row["topology"]] = row["tuples_per_s"]
+        if row["topology"] == KERNEL:
+            kernel[key] = row["tuples_per_s"]
+        else:
+            cells.setdefault(key, {})[row["topology"]] = row["tuples_per_s"]
     wins = dict.fromkeys(TOPOLOGIES, 0)
     for rates in cells.values():
         wins[max(rates, key=rates.__getitem__)] += 1
     behind = [max(rates.values()) / rates["three_step"] for rates in cells.values()]
-    summary = {f"{name}_wins": count for name, count in wins.items()}
+    summary: dict[str, Any] = {f"{name}_wins": count for name, count in wins.items()}
+    # Of the kernel on as many cores, where everything has to be compared and there is most of it to do.
+    largest = ("distance", windows[-1], "any", cores, sizes[-1])
+    summary |= {f"{name}_of_kernel": rate / kernel[largest] for name, rate in cells[largest].items()}
     return {
         "rows": rows,
         "summary": {**summary, "cells": len(cells), "most_ahead_of_three_step": max(behind)},
