@@ -147,9 +147,9 @@ def few_probes(join: sj.Join, most: int) -> Iterator[Callable[[], None]]:
             del window.probe
 
 
-def fits(rate: int) -> bool:
+def fits(rate: int, bytes_per_tuple: int = BYTES_PER_TUPLE) -> bool:
     """Whether the memory is enough for full windows; if not, says so."""
-    needed = 2 * WINDOW_SECONDS * rate * BYTES_PER_TUPLE + OTHER_BYTES
+    needed = 2 * WINDOW_SECONDS * rate * bytes_per_tuple + OTHER_BYTES
     most = min(MOST_BYTES, psutil.virtual_memory().available)
     if needed > most:
         print(
