@@ -90,16 +90,16 @@ def compared(name: str, own: list[dict[str, Any]], peer: list[dict[str, Any]]) -
 
 
 def work_arounds(
-    session: SparkSession, folder: Path, sizes: Sequence[int], most: float
+    session: SparkSession, folder: Path, sizes: Sequence[int]
 ) -> dict[str, list[dict[str, Any]]]:
-    """The curves of all work-arounds, by name; each has `most` seconds, or those it usually needs."""
+    """The curves of all work-arounds, by name; each has a minute or two."""
     found: dict[str, list[dict[str, Any]]] = {}
 
     def take(kind: str, cell: int, store: str, seconds: float) -> None:
         session.conf.set(STORE, f"{STORES}{store}StateStoreProvider")
         name = f"{kind} of {cell}, {'memory' if store == MEMORY else store}"
         frame = cells(session, folder, cell, 2 if kind == "grid" else 1)
-        found[name] = curve(name, frame, sizes, min(seconds, most))
+        found[name] = curve(name, frame, sizes, seconds)
 
     def merit(cell: int) -> tuple[int, float]:
         """Who gets further is better, and then who is faster."""
@@ -122,7 +122,7 @@ def run(quick: bool) -> dict[str, Any]:
     session = open_session("local[2]", 2, **{"spark.driver.memory": "8g"})
     try:
         write_files(folder, sizes)
-        found = work_arounds(session, folder, sizes, 20 if quick else 150)
+        found = work_arounds(session, folder, sizes)
         session.conf.set(STORE, f"{STORES}{ROCKSDB}StateStoreProvider")
         own = curve("streamjoin", ours(session, folder), sizes, 60)
     finally:
