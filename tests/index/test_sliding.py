@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin.index import sliding
+from streamjoin.index import protocol, sliding
 from streamjoin.index.protocol import Tuples
 from streamjoin.index.sliding import SMALLEST, ArrivedTuples, SlidingColumns, SortedTuples, TupleColumns
 
@@ -123,3 +123,18 @@ def test_what_follows_from_the_position_takes_no_memory():
     held.drop(len(held))
     held.add(many)
     assert held.nbytes == 2_000_000 * 16
+
+
+@given(st.lists(st.integers(0, 50), max_size=60), st.lists(st.integers(-5, 55), min_size=1, max_size=20))
+def test_times_that_rise_are_found_where_numpy_finds_them(held, times):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocol, "MANY", 2)
+        ts, asked = np.sort(np.array(held, np.int64)), np.sort(np.array(times, np.int64))
+        for side in ("left", "right"):
+            assert protocol.places(ts, asked, side).tolist() == ts.searchsorted(asked, side).tolist()
+        for strict, rows in ((False, 0), (True, 0), (True, 7)):
+            low = None if rows else asked - 3
+            start, stop = protocol.Reach(low, asked, rows, strict).positions(ts)
+            reached = [int((ts < time if strict else ts <= time).sum()) for time in asked]
+            before = [max(0, n - rows) for n in reached] if rows else [int((ts < t - 3).sum()) for t in asked]
+            assert (start.tolist(), stop.tolist()) == (before, reached)

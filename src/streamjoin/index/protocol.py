@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from streamjoin.kernels.pairs import PairBuffer
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+MANY = 256  # times that are worth looking for the last one first
 
 
 @dataclass(frozen=True)
@@ -84,10 +85,20 @@ class Reach:
         if len(ts) and ts[-1] < self.high[0]:  # as is usual
             stop = np.full(len(self.high), len(ts))
         else:
-            stop = ts.searchsorted(self.high, "left" if self.strict else "right")
+            stop = places(ts, self.high, "left" if self.strict else "right")
         if self.low is None:
             return np.maximum(stop - self.rows, 0), stop
-        return ts.searchsorted(self.low, "left"), stop
+        return places(ts, self.low, "left"), stop
+
+
+def places(ts: np.ndarray, times: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
+    """`ts.searchsorted(times, side)` of times that do not fall: the first and the last bound the others, and many are
+    then searched for in what the caches hold."""
+    if len(times) < MANY or len(ts) < len(times):
+        return ts.searchsorted(times, side)
+    first, last = ts.searchsorted(times[[0, -1]], side)
+    found: np.ndarray = ts[first:last].searchsorted(times, side) + first
+    return found
 
 
 Part = Callable[[PairBuffer], Iterator[int]]
