@@ -27,17 +27,20 @@ from pyspark.sql import SparkSession
 from streamjoin.spark.window_join import assemble
 
 ROWS, FILL = 50_000, 500_000  # of a side in a micro-batch that is measured, and in one that fills a window
+COLD = 16  # micro-batches of a new executor, whose Java compiles what it runs
 MEASURED = 8  # a multiple of the micro-batches between two merges: their bytes count as often as they come
 
 
-def point(session: SparkSession, window: int, workers: int, partitioning: str = "auto") -> dict[str, Any]:
-    """Micro-batches into windows of so many rows a side."""
+def point(
+    session: SparkSession, window: int, workers: int, partitioning: str = "auto", warm: int = 2
+) -> dict[str, Any]:
+    """Micro-batches into windows of so many rows a side, after some that are not measured."""
     folder = Path(tempfile.mkdtemp(prefix="files"))
     fill = [FILL] * (window // FILL) or [window]
     try:
-        write_files(folder, [*fill, *[ROWS] * (MEASURED + 2)], domain_of(window))
+        write_files(folder, [*fill, *[ROWS] * (warm + MEASURED)], domain_of(window))
         frame = assemble(*band_join(session, folder, window_of(window), workers, partitioning))
-        batches = measure(frame, len(fill) + 2)
+        batches = measure(frame, len(fill) + warm)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     observed = batches[-1]["observed"]
@@ -68,7 +71,7 @@ def run(quick: bool) -> dict[str, Any]:
     for count in executors:
         session = open_session(f"local-cluster[{count},1,2048]", count)
         try:
-            found = point(session, windows[-2], count)
+            found = point(session, windows[-2], count, warm=2 if quick else COLD)
             results.append({"part": "cluster", "executors": count, **found})
         finally:
             session.stop()
