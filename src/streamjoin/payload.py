@@ -12,7 +12,7 @@ from streamjoin.kernels.gather import gather
 
 FAN = 16  # small batches are copied together this many at a time
 GENERATIONS = 4  # how often at most: a window of single rows is held in a few dozen batches
-FEW = 64  # rows, whose batches a Python set finds sooner
+FEW = 64  # rows, of which the batches are looked for
 LARGE, LARGE_BYTES = 65_536, 1 << 22  # rows, or bytes, from which a batch is left as it came
 
 # Measured, in seconds: gathering variable-size columns batch by batch, and all at once, which copies them whole.
@@ -108,9 +108,10 @@ class Rows:
         if not len(ids):
             return [pa.array([], field.type) for field in schema]
         of = self.starts.searchsorted(ids, "right") - 1
-        places = ids - self.starts[of]
-        used = np.array(sorted(set(of.tolist()))) if len(of) < FEW else np.unique(of)
-        of, held = used.searchsorted(of), [self.held[number] for number in used]
+        places, held = ids - self.starts[of], self.held
+        if len(of) < FEW:  # of few batches: no other need be looked at
+            used = np.array(sorted(set(of.tolist())))
+            of, held = used.searchsorted(of), tuple(self.held[number] for number in used)
         columns: dict[str, pa.Array] = {}
         for field in schema:
             addresses = np.array([each.address(field.name) for each in held])
@@ -118,8 +119,10 @@ class Rows:
                 columns[field.name] = _gathered(addresses, of, places, field.type)
         others = [name for name in schema.names if name not in columns]
         if others:
-            batches = [each.batch.select(others) for each in held]
-            columns |= dict(zip(others, _taken_by_arrow(batches, of, places).columns, strict=True))
+            used = np.unique(of)
+            batches = [held[number].batch.select(others) for number in used]
+            taken = _taken_by_arrow(batches, used.searchsorted(of), places)
+            columns |= dict(zip(others, taken.columns, strict=True))
         return [columns[name] for name in schema.names]
 
 

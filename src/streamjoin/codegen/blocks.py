@@ -25,7 +25,7 @@ BLOCK = 512
 BUDGET = 2  # of a cursor: comparisons that a call may still make
 assert BLOCK <= MIN_ROOM and CURSOR_SIZE > BUDGET
 # Seconds of a call, below and above which the next one may make more or fewer comparisons.
-SHORT, LONG = 0.005, 0.02
+SHORT, LONG = 0.02, 0.08
 
 _TEMPLATE = """{header}
 
@@ -69,11 +69,11 @@ class Pace:
 
     def took(self, seconds: float, left: int) -> None:
         """Learn from a call that could have made `left` comparisons more. Only one that made all it could tells how
-        many are few."""
+        many are few. The seconds are those of the processor: it may take long to get the interpreter back."""
         if seconds > LONG:
             self.comparisons = max(1, int((self.comparisons - left) * SHORT / seconds))
         elif seconds < SHORT and left <= 0:
-            self.comparisons = min(2 * self.comparisons, 1 << 40)
+            self.comparisons = min(4 * self.comparisons, 1 << 40)
 
 
 def _place(stored: str) -> Callable[[Column], tuple[str, str]]:
