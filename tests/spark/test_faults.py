@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,9 @@ class Dying(JoinProcessor):
     """Kills its own process, once a marker, when results and state of a micro-batch are written and nothing is
     committed; and deletes the cache each time."""
 
-    markers = ""
+    def __init__(self, task: Any, markers: str):
+        super().__init__(task)
+        self.markers = markers
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         yield from super().handleInputRows(key, rows, timerValues)
@@ -119,20 +121,33 @@ class Dying(JoinProcessor):
         marker = Path(self.markers) / f"{key[0]}-{timerValues.getCurrentWatermarkInMs()}"
         if not marker.exists():
             marker.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.die()
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class WithItsExecutor(Dying):
+    """Kills the Java that started it, twice, from the second micro-batch on."""
+
+    def die(self) -> None:
+        folder = Path(self.markers)
+        kills = len(list(folder.glob("kill-*")))
+        if kills < 2 and len(list(folder.iterdir())) - kills > 2:  # two workers are in the first
+            (folder / f"kill-{os.getpid()}").touch()
+            next(each for each in psutil.Process().parents() if each.name() == "java").kill()
+
+
+def killing(folder: Path, kind: type[Dying]) -> Any:
+    """Processors that kill, with a folder for their markers."""
+    (folder / "markers").mkdir(exist_ok=True)
+    return lambda task: kind(task, str(folder / "markers"))
 
 
 @pytest.mark.slow
 def test_python_workers_die_in_every_micro_batch_and_the_cache_vanishes(spark, tmp_path):
     tables = write_input(tmp_path, seed=1)
-    (tmp_path / "markers").mkdir()
-
-    def dying(task: Any) -> JoinProcessor:
-        processor = Dying(task)
-        processor.markers = str(tmp_path / "markers")
-        return processor
-
-    start(joined(spark, tmp_path, dying), tmp_path).awaitTermination()
+    start(joined(spark, tmp_path, killing(tmp_path, Dying)), tmp_path).awaitTermination()
     assert len(list((tmp_path / "markers").iterdir())) >= FILES
     assert written(spark, tmp_path) == expected(tables)
 
@@ -214,14 +229,24 @@ for name, value in {settings!r}.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
-test_faults.start(test_faults.joined(spark, Path({folder!r})), Path({folder!r})).awaitTermination()
+folder = Path({folder!r})
+test_faults.start(test_faults.joined(spark, folder, {processor}), folder).awaitTermination()
 print("finished", flush=True)
 """
 
 
-def drive(folder: Path, settings: dict[str, str], master: str = "local[2]") -> subprocess.Popen[bytes]:
+def drive(
+    folder: Path,
+    settings: dict[str, str],
+    master: str = "local[2]",
+    processor: str = "test_faults.JoinProcessor",
+) -> subprocess.Popen[bytes]:
     source = DRIVER.format(
-        tests=str(Path(__file__).parent), master=master, settings=settings, folder=str(folder)
+        tests=str(Path(__file__).parent),
+        master=master,
+        settings=settings,
+        folder=str(folder),
+        processor=processor,
     )
     environment = os.environ | {
         "PYSPARK_PYTHON": sys.executable,
@@ -288,27 +313,16 @@ def test_the_driver_is_killed_at_random_moments(spark, spark_settings, tmp_path,
     assert written(spark, tmp_path) == expected(tables)
 
 
-def kill_executor(driver: Any) -> bool:
-    """Kill one of the driver's executors; whether there was one. Processes come and go while we look."""
-    for child in driver.children(recursive=True):
-        with suppress(psutil.Error):
-            if any("CoarseGrainedExecutorBackend" in part for part in child.cmdline()):
-                child.kill()
-                return True
-    return False
-
-
 @pytest.mark.slow
-def test_an_executor_is_killed(spark, spark_settings, tmp_path):
+def test_executors_are_killed(spark, spark_settings, tmp_path):
     tables = write_input(tmp_path, seed=4)
-    process = drive(tmp_path, spark_settings, "local-cluster[2,1,2048]")
-    killed = 0
+    killers = "test_faults.killing(folder, test_faults.WithItsExecutor)"
+    process = drive(tmp_path, spark_settings, "local-cluster[2,1,2048]", killers)
     try:
-        while process.poll() is None:
-            if killed < 2 and commits(tmp_path) > killed:
-                killed += kill_executor(psutil.Process(process.pid))
-            time.sleep(0.05)
+        process.wait()
     finally:
         end(process)
-    assert process.returncode == 0, (tmp_path / "log").read_text()[-3000:]
-    assert killed and written(spark, tmp_path) == expected(tables)
+    told = (tmp_path / "log").read_text()
+    assert process.returncode == 0, told[-3000:]
+    assert len(re.findall("Lost executor .* with code 137", told.partition("finished")[0])) >= 2
+    assert written(spark, tmp_path) == expected(tables)
