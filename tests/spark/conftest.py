@@ -43,6 +43,8 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # A machine that stands still for two minutes is no lost executor.
+    "spark.network.timeout": "3600s",
 }
 
 
