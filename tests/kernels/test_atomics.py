@@ -108,23 +108,56 @@ def test_whoever_sees_a_stored_value_sees_what_was_written_before():
     assert wrong == 0
 
 
-def test_waiting_ends_with_the_change():
-    words = np.zeros(1, np.int64)
-    changer = threading.Timer(0.01, lambda: atomics.write(words, 0, 8))
-    changer.start()
-    while atomics.wait_for_change(words, 0, 0, 1_000_000) == 0:
-        pass
-    assert atomics.read(words, 0) == 8
+@jit(cached=False)
+def nap_for_ring(bell, seen, patience):
+    """`wait_for_ring`, where the system can not let a thread sleep until it is woken."""
+    return atomics.nap_until_rung(bell, seen, patience)
 
 
-def test_waiting_for_something_that_has_changed_returns_at_once():
-    assert atomics.wait_for_change(np.array([3]), 0, 2, 10**9) == 3
+def new_bell(rung=0):
+    bell = np.zeros(atomics.LINE, np.int64)
+    bell[atomics.RUNG] = rung
+    return bell
 
 
-def test_waiting_does_not_outlast_its_patience():
+waits = pytest.mark.parametrize("wait", [atomics.wait_for_ring, nap_for_ring], ids=["sleeping", "napping"])
+
+
+@waits
+def test_waiting_ends_with_a_ring(wait):
+    bell = new_bell()
+    threading.Timer(0.01, lambda: atomics.ring(bell)).start()
+    assert wait(bell, 0, 60_000_000) == 1
+    assert bell[atomics.SLEEPERS] == 0
+
+
+@waits
+def test_waiting_for_a_bell_that_has_rung_returns_at_once(wait):
+    assert wait(new_bell(3), 2, 10**9) == 3
+
+
+@waits
+def test_waiting_does_not_outlast_its_patience(wait):
     started = time.perf_counter()
-    assert atomics.wait_for_change(np.array([2]), 0, 2, 2_000) == 2
+    assert wait(new_bell(2), 2, 2_000) == 2
     assert time.perf_counter() - started >= 0.002
+
+
+def test_no_ring_is_lost_on_a_thread_that_falls_asleep():
+    """Two threads wake each other in turns. One that misses a ring waits for a minute, and then has seen none."""
+    bells, patience = (new_bell(), new_bell()), 60_000_000
+
+    def play(own, other):
+        for turn in range(2_000):
+            atomics.ring(bells[other])
+            assert atomics.wait_for_ring(bells[own], turn, patience) > turn
+        return True
+
+    assert together(lambda: play(0, 1), lambda: play(1, 0)) == [True, True]
+
+
+def test_a_count_beyond_32_bits_is_slept_on():
+    assert atomics.wait_for_ring(new_bell(2**32 + 5), 2**32 + 5, 2_000) == 2**32 + 5
 
 
 @pytest.mark.parametrize("array", [np.zeros(2, np.int32), np.zeros((2, 2), np.int64), np.zeros(2)])

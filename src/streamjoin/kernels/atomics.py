@@ -7,11 +7,14 @@ These functions have no pure Python form.
 
 from __future__ import annotations
 
+import platform
+import sys
+
 from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from streamjoin.kernels.jit import jit
+from streamjoin.kernels.jit import inner, jit
 
 LINE = 16  # int64 numbers between words of different writers: two cache lines, since neighbours are fetched together
 
@@ -19,8 +22,17 @@ SPINS = 200  # pauses, a few microseconds in all: the other thread runs and is a
 YIELDS = 20  # then let others run: with fewer cores than threads, they must, for the answer to come
 SHORTEST_NAP, LONGEST_NAP = 50, 10_000  # microseconds; then sleep, an eighth of what was slept already
 
+# Words of a bell: how often it was rung, (that it was stopped,) threads that sleep, and the seconds and nanoseconds
+# that they may.
+RUNG, SLEEPERS, SECONDS = 0, 2, 3
+
+# Linux can let a thread sleep until a word changes. The number of that system call, where we know it.
+FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 0) if sys.platform == "linux" else 0
+FUTEX_WAIT, FUTEX_WAKE = 128, 129  # among the threads of this process
+
 yield_core = types.ExternalFunction("sched_yield", types.int32())
 _usleep = types.ExternalFunction("usleep", types.int32(types.uint32))
+_system_call = types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
 
 
 def _place(context, builder, array, arguments):
@@ -129,33 +141,53 @@ def write(words, index, value):
 
 
 @jit(nogil=False)
-def increment(words, index):
-    """Add one; for Python."""
-    fetch_add(words, index, 1)
+def ring(bell):
+    """Count up, and wake the thread that sleeps on it, if one does."""
+    fetch_add(bell, RUNG, 1)
+    # Both are sequentially consistent: either we see that a thread sleeps, or it sees the new count.
+    if FUTEX and fetch_add(bell, SLEEPERS, 0):
+        _system_call(FUTEX, bell.ctypes.data, FUTEX_WAKE, 1, 0, 0, 0)
 
 
 @jit
-def wait_for_change(words, index, seen, patience):
-    """Wait while words[index] is `seen`, for about `patience` microseconds at most; the value in the end.
+def wait_for_ring(bell, seen, patience):
+    """Wait while the bell has been rung `seen` times, for about `patience` microseconds at most; how often it was then.
 
-    Spins, then yields, then naps ever longer, so that an idle thread costs little and a busy small machine is not
-    starved. The reaction time is a few nanoseconds at first, later an eighth of the time already waited.
+    Spins, then sleeps until it is woken. Where the system can not do that: yields, then naps ever longer, so that an
+    idle thread costs little and a busy small machine is not starved; it reacts after an eighth of the time it waited.
     """
-    value = load(words, index)
+    value = load(bell, RUNG)
     for _ in range(SPINS):
         if value != seen:
             return value
         pause()
-        value = load(words, index)
+        value = load(bell, RUNG)
+    return sleep_until_rung(bell, seen, patience) if FUTEX else nap_until_rung(bell, seen, patience)
+
+
+@inner
+def sleep_until_rung(bell, seen, patience):
+    bell[SECONDS], bell[SECONDS + 1] = patience // 1_000_000, patience % 1_000_000 * 1_000
+    fetch_add(bell, SLEEPERS, 1)
+    # Returns at once if the lower half of the count is another by now.
+    address = bell.ctypes.data
+    _system_call(FUTEX, address, FUTEX_WAIT, seen & 0xFFFFFFFF, address + 8 * SECONDS, 0, 0)
+    fetch_add(bell, SLEEPERS, -1)
+    return load(bell, RUNG)
+
+
+@inner
+def nap_until_rung(bell, seen, patience):
+    value = load(bell, RUNG)
     for _ in range(YIELDS):
         if value != seen:
             return value
         yield_core()
-        value = load(words, index)
+        value = load(bell, RUNG)
     slept = 0
     while value == seen and slept < patience:
         nap = min(max(SHORTEST_NAP, slept // 8), LONGEST_NAP)
         _usleep(nap)
         slept += nap
-        value = load(words, index)
+        value = load(bell, RUNG)
     return value

@@ -28,7 +28,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from streamjoin.kernels import source
-from streamjoin.kernels.atomics import LINE, fetch_add, load, store, wait_for_change
+from streamjoin.kernels.atomics import LINE, load, ring, store, wait_for_ring
 from streamjoin.kernels.jit import inner, jit
 from streamjoin.kernels.queue import DATA, TAIL, put, take, waiting
 from streamjoin.kernels.scan import CURSOR_SIZE, Clauses, band_scan
@@ -218,7 +218,7 @@ def send(words, way, message, rings, bells):
         return
     if waiting(unsent) == 0:
         if put(rings[OUTLET + way], message):
-            fetch_add(bells[1 - way], 0, 1)
+            ring(bells[1 - way])
             return
     elif message[KIND] in (ACKNOWLEDGEMENT, EXPEDITION_END):
         slots = (len(unsent) - DATA) // MESSAGE
@@ -239,7 +239,7 @@ def send_waiting(words, rings, bells):
         while waiting(unsent) > 0 and room(outlet, MESSAGE) > 0:
             take(unsent, message)
             put(outlet, message)
-            fetch_add(bells[1 - way], 0, 1)
+            ring(bells[1 - way])
             sent = True
     return sent
 
@@ -250,7 +250,7 @@ def next_message(words, rings, bells):
     for _ in range(2):
         words[TURN] = 1 - words[TURN]
         if take(rings[INLET + words[TURN]], words[:MESSAGE]):
-            fetch_add(bells[words[TURN]], 0, 1)  # the sender may have waited for room
+            ring(bells[words[TURN]])  # the sender may have waited for room
             words[SIDE] = words[TURN]
             words[SEEN_NULLS] |= words[NULLS]
             words[STEP] = ENTER
@@ -267,7 +267,7 @@ def pass_on(words, rings, bells, marks):
     if is_end(words, way):
         # Release: whoever reads the mark finds in the nodes' outboxes what was found before.
         store(marks, way * LINE, words[NUMBER] - (words[KIND] == ARRIVAL))
-        fetch_add(bells[DRIVER], 0, 1)
+        ring(bells[DRIVER])
 
 
 @inner
@@ -329,7 +329,7 @@ def hand_over(words, stage, rows, probes, positions, outbox, bells):
                 break
         words[HANDED] += 1
     if words[HANDED] > before:
-        fetch_add(bells[DRIVER], 0, 1)
+        ring(bells[DRIVER])
     return words[HANDED] == words[PAIRS]
 
 
@@ -459,7 +459,7 @@ def work(bell, patience, arguments):
         why, busy = advance(*arguments)
         if why in (SCAN, RESIZE) or load(bell, STOP):
             return why
-        if not busy and wait_for_change(bell, 0, seen, patience) == seen:
+        if not busy and wait_for_ring(bell, seen, patience) == seen:
             return why
 
 

@@ -50,7 +50,7 @@ class Bell:
         return bool(atomics.read(self.words, STOP))
 
     def ring(self) -> None:
-        atomics.increment(self.words, 0)
+        atomics.ring(self.words)
 
     def read(self) -> int:
         """Read this before looking for work; `wait` for a change if there was none."""
@@ -58,7 +58,7 @@ class Bell:
 
     def wait(self, seen: int, patience: int = PATIENCE) -> None:
         """Wait until it has rung since `seen` was read, or about `patience` microseconds; without the GIL."""
-        atomics.wait_for_change(self.words, 0, seen, patience)
+        atomics.wait_for_ring(self.words, seen, patience)
 
 
 class Node(Protocol):

@@ -1,6 +1,6 @@
 """Nodes on threads: one each, pinned, asleep while its node has nothing to do.
 
-A thread waits in compiled code, without the GIL: first it spins, then it yields, then it naps
+A thread waits in compiled code, without the GIL: first it spins, then it sleeps until its bell rings
 (`kernels/atomics.py`). Between steps it looks whether it should stop. The threads know their nodes, not the
 topology or the join that made them; when that is garbage, or the interpreter exits, `stop` is called.
 """
