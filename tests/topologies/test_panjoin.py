@@ -326,6 +326,32 @@ def test_records_equal_the_oracle_under_a_seeded_scheduler(on, order, window, mo
     )
 
 
+def joined_late(monkeypatch: pytest.MonkeyPatch, later: list[int], window: int = 9) -> list[int]:
+    """What 5 at time 4 finds among 5 and 6, of times 1 and 2, if it is asked for when more left tuples have come."""
+    topology, simulator = simulated(from_seed(1), many=0, smallest=9)
+    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    with sj.open_join(spec_of(sj.TimeWindow(window)), "panjoin", "bisort", workers=1) as join:
+        join.push("left", rows([1, 2], [5, 6]))
+        join.push("right", rows([4], [5]))
+        join.push("left", rows([5] * len(later), later))
+        simulator.run(100)
+        return sorted(join.finish()["x"].to_pylist())
+
+
+def test_records_point_into_what_was_there(monkeypatch):
+    """1 and 2 come before 5 and 6 in the sorted array, of which the worker has given a copy."""
+    assert joined_late(monkeypatch, [1, 2]) == [5, 6]
+
+
+def test_records_are_checked_for_what_has_expired(monkeypatch):
+    assert joined_late(monkeypatch, [], window=2) == [6]
+    fill = panjoin_records.Run.fill
+    monkeypatch.setattr(
+        panjoin_records.Run, "fill", lambda self, *rest: fill(dataclasses.replace(self, reach=None), *rest)
+    )
+    assert joined_late(monkeypatch, [], window=2) == [5, 6], "which is wrong: places were not looked at"
+
+
 @pytest.mark.parametrize("on", SORTED, ids=["band", "two bands", "unequal"])
 def test_records_of_tuples_out_of_order_nulls_and_ends_of_the_type(on, monkeypatch):
     spec = dataclasses.replace(spec_of(sj.TimeWindow(6, 3), on), lateness=40)
