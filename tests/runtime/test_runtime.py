@@ -175,17 +175,19 @@ def test_an_interrupt_of_the_driver_reaches_it_while_it_waits(monkeypatch):
 
 def test_a_team_gives_up_the_other_parts_when_one_fails():
     def failing(pairs):
+        yield from ()
         raise ValueError("refused")
-        yield
 
-    def endless(pairs):
-        while True:
+    def long(pairs):
+        for _ in range(10_000_000):
             yield pairs.count
+        through.append("all")
 
-    team = Team(2)
+    team, through = Team(2), list[str]()
     with pytest.raises(ValueError, match="refused"):
-        list(team.share([failing, endless], PairBuffer()))
+        list(team.share([failing, long], PairBuffer()))
     team.close()
+    assert not through
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("streamjoin-probe")]
 
 

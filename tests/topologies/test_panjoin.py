@@ -22,7 +22,7 @@ from streamjoin import engine, planner
 from streamjoin.index import chain
 from streamjoin.runtime.simulator import Choose, Simulator, from_bytes, from_seed
 from streamjoin.topologies import panjoin_records
-from streamjoin.topologies.matching import Matcher
+from streamjoin.topologies.matching import Collector, Matcher
 from streamjoin.topologies.panjoin import PanJoin, Worker
 
 ORDERS = ["any", "punctuated", "timestamp"]
@@ -341,6 +341,36 @@ def joined_late(monkeypatch: pytest.MonkeyPatch, later: list[int], window: int =
 def test_records_point_into_what_was_there(monkeypatch):
     """1 and 2 come before 5 and 6 in the sorted array, of which the worker has given a copy."""
     assert joined_late(monkeypatch, [1, 2]) == [5, 6]
+
+
+def test_a_worker_may_have_no_pairs_in_a_stretch_of_sorted_ones(monkeypatch):
+    """Six match the first probe on one worker, six the second on the other; a stretch is five, or those of a probe."""
+    topology, simulator = simulated(from_seed(1), many=0, smallest=6)
+    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    with sj.open_join(spec_of(sj.TimeWindow(30)), "panjoin", "bisort", workers=2, order="timestamp") as join:
+        join.push("left", rows(list(range(12)), [1] * 6 + [90] * 6))
+        join.push("right", rows([20, 21], [1, 90]))
+        simulator.run(100)
+        assert join.finish()["ts"].to_pylist() == list(range(12))
+
+
+def test_pairs_that_have_to_wait_are_not_looked_through_for_every_stretch(monkeypatch):
+    """Of 40 and 40 tuples of which all match, half the pairs are found by the earlier tuple."""
+    released: list[int] = []
+    release = Collector.release
+
+    def counted(self: Collector, bound: float) -> None:
+        released.append(self.waiting)
+        release(self, bound)
+
+    monkeypatch.setattr(Collector, "release", counted)
+    topology, _ = simulated(from_seed(1), many=0, smallest=100)
+    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    with sj.open_join(spec_of(sj.TimeWindow(99)), "panjoin", "bisort", workers=1, order="timestamp") as join:
+        join.push("left", rows(list(range(40)), [7] * 40))
+        join.push("right", rows(list(range(40)), [7] * 40))
+        assert join.finish().num_rows == 1600
+    assert sum(released) <= 8 * 1600, "each pair is looked at a few times"
 
 
 def test_records_are_checked_for_what_has_expired(monkeypatch):

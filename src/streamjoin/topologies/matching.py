@@ -105,6 +105,8 @@ class Collector:
         return sum(len(found.ids["left"]) for found in self._waiting)
 
     def add(self, found: Found) -> None:
+        if not len(found.ids["left"]):
+            return
         if self._sorted:
             self._waiting.append(found)
             later = np.maximum(found.places["left"], found.places["right"])

@@ -423,11 +423,15 @@ class PanJoin:
         self._release()
 
     def _make_pairs(self) -> None:
-        """Of records, until there are results to hand out."""
+        """Of records, until there are results to hand out. To let some go costs as much as all that wait: they are
+        not looked through before they have doubled."""
+        enough = 2 * self._collector.waiting
         while self._backlog and not self._collector.ready:
             for found in self._backlog.pairs():
                 self._collector.add(found)
-            self._release()
+            if not self._backlog or self._collector.waiting >= enough:
+                self._release()
+                enough = 2 * self._collector.waiting
 
     def _release(self) -> None:
         """Let those results go that nothing can come before."""
