@@ -162,7 +162,8 @@ class MirroredWindow:
         if not isinstance(window, ChainWindow) or not all(map(is_decisive, window.links)) or not len(window):
             self.forget()
             return None
-        window.workload.observe(probes)
+        known = probes.probing["probe_ok"]
+        window.workload.observe(probes if known.all() else probes.pick(known))
         self._mirrors = {link: self._mirrors.get(link) or Mirror(link.capacity) for link in window.links}
         runs = tuple(self._runs(window, probes))
         sizes = sum((run.sizes(len(probes)) for run in runs), np.zeros(len(probes)))
