@@ -135,11 +135,11 @@ def test_before_any_probe_the_first_condition_is_indexed():
     assert "before any probe" in chosen.reason
 
 
-def strips_for(choose: BandChoice, width: int, shift: int = 0) -> StripAccess:
+def strips_for(choose: BandChoice, width: int, shift: int = 0, capacity: int = 4096) -> StripAccess:
     rng = np.random.default_rng(1)
     held = stored(choose.program, x=shift + rng.integers(0, 50, 1000), y=rng.integers(0, 50, 1000))
     keys = {"a": shift + rng.integers(0, 50, 64), "b": rng.integers(0, 50, 64), "w": [width] * 64}
-    chosen = choose(4096, held, asked(choose.program, 1, **keys))
+    chosen = choose(capacity, held, asked(choose.program, 1, **keys))
     assert chosen.structure == "bisort" and isinstance(chosen.access, StripAccess)
     assert "candidates a probe" in chosen.reason
     return chosen.access
@@ -151,13 +151,67 @@ def test_strips_are_kept_while_they_suit():
     first = strips_for(choose, 4)
     assert strips_for(choose, 5) is first
     assert strips_for(choose, 16) is not first
-    assert strips_for(choose, 16, shift=5) is strips_for(choose, 16)
+    assert strips_for(choose, 16, shift=10**8) is strips_for(choose, 16)
+    first = strips_for(choose, 16, capacity=1 << 20)
+    assert first.dtype == np.int32 and first is not strips_for(choose, 16)
+    assert strips_for(choose, 16, shift=10**4, capacity=1 << 20) is strips_for(choose, 16, capacity=1 << 20)
 
 
 def test_strips_are_made_anew_once_keys_are_too_far_from_where_they_were():
+    for capacity, shift in ((1 << 20, 10**8), (4096, 2**31 - 100)):
+        choose = plane()
+        first = strips_for(choose, 4, -shift, capacity)
+        assert (strips_for(choose, 4, shift, capacity) is first) == (capacity == 4096)
+
+
+MOVING = ("falling", "drifting up", "drifting down")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "narrow"),
+    [(pattern, narrow) for pattern in MOVING for narrow in (False, True)] + [("moving now and then", False)],
+)
+def test_keys_that_move_on_have_about_as_few_candidates_as_those_that_rise(pattern, narrow, monkeypatch):
+    """They leave the range that strips were made for, in a window of 20,000 tuples, of which a probe finds three. Small
+    places are only for keys that do not: one can not tell that they will jump."""
+    if narrow:
+        monkeypatch.setattr(chooser, "WORTH_NARROW", 0)
+    rng, count = np.random.default_rng(1), 80_000
+    rows, noise = np.arange(count), rng.integers(-7_000, 7_000, count)
+    keys = {
+        "rising": rows,
+        "falling": -rows,
+        "drifting up": rows + noise,
+        "drifting down": -rows + noise,
+        "moving now and then": rows // 25_000 * 10**7 + rng.integers(0, 20_000, count),
+    }
+    compared = {name: candidates_of(keys[name], rng) for name in ("rising", pattern)}
+    assert compared[pattern] < 3 * compared["rising"]
+
+
+def candidates_of(x: np.ndarray, rng: np.random.Generator) -> int:
+    """What probes near tuples of the window look at, once it has slid."""
+    schema = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.int32()})
+    on = "left.x BETWEEN right.x - 150 AND right.x + 150 AND left.y BETWEEN right.y - 100 AND right.y + 100"
+    spec = sj.JoinSpec(schema, schema, on, sj.RowWindow(left=20_000, right=0), "ts", "ts")
+    y, batch, compared = rng.integers(0, 20_000, len(x)), 1_000, 0
+    with sj.open_join(spec, "three_step", "auto", 1, max_results=10**9) as join:
+        for at in range(0, len(x), batch):
+            rows = np.arange(at, at + batch)
+            asked = rng.integers(max(0, at - 20_000), at + batch, batch)
+            join.push("left", pa.table({"ts": rows, "x": x[rows], "y": y[rows]}, schema=schema))
+            if at == 40_000:
+                compared = join.stats().comparisons
+            join.push("right", pa.table({"ts": rows, "x": x[asked], "y": y[rows]}, schema=schema))
+            join.poll()
+        return join.stats().comparisons - compared
+
+
+def test_ends_are_those_of_keys_that_are_not_null():
     choose = plane()
-    first = strips_for(choose, 4)
-    assert strips_for(choose, 4, shift=10**6) is not first
+    held = dict(stored(choose.program, x=[5, 7, 10**6], y=[1, 2, 3]))
+    held["key_ok"] = np.array([True, True, False])
+    assert choose._ends(0, held)[0] == (5.0, 7.0)
 
 
 def test_candidates_that_lie_together_are_checked_sooner_than_looked_up_by_two_bands():

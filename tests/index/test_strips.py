@@ -128,5 +128,7 @@ def test_rulers_suit_keys_that_they_reach_and_widths_about_theirs():
     assert not rulers.suit(rulers_for((128.0, 0.25), ends, False), ends)
     assert not rulers.suit(rulers_for((32.0, 1.0), ends, False), ends)
     assert not rulers.suit(rulers_for((32.0, 0.25), ends, True), ends)
-    for moved in (((10_000.0, 11_000.0), ends[1]), (ends[0], (-1e9, -1e9 + 1000))):
+    near = (10_000.0, 11_000.0), (-20_000.0, -19_000.0)
+    assert rulers.suit(rulers_for((32.0, 0.25), near, False), near)  # of what 32 bits hold
+    for moved in (((200_000.0, 201_000.0), ends[1]), (ends[0], (-1e9, -1e9 + 1000))):
         assert not rulers.suit(rulers_for((32.0, 0.25), moved, False), moved)

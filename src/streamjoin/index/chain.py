@@ -34,7 +34,7 @@ from streamjoin.kernels.scan import BandShape
 
 SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
 SHARE = 4  # a new subwindow is made for this part of what the window holds, and merged ones are no larger
-MERGED_EACH = 16  # tuples that are moved for each one inserted: thrice the levels, so that merges are soon done
+MERGED_EACH = 16  # tuples that are moved for each one inserted: thrice the levels, so merges are soon done
 PARTS = 16  # in which the rows of a large subwindow go
 ALIKE = 2.5  # times as large as its successor, or less, is a subwindow that is merged with it
 SHARED_LOOKUPS = 32_768  # that one thread has to make before another is worth waking up

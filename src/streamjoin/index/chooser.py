@@ -29,6 +29,10 @@ BATCHES_BETWEEN, SMALL_BATCH = 32, 128
 CHANGES_KEPT = 16
 # Batches that fill a subwindow, by bytes of the key: fewer are sorted at less cost than they are hashed.
 BATCHES_WORTH_HASHING = {4: 16, 8: 4}
+FAR = 0.3  # of all that keys span, is what moves on within a window
+WORTH_NARROW = (
+    1 << 20
+)  # tuples of a subwindow, from which on memory is worth more than room for keys not seen yet
 # So many times fewer candidates are worth another condition: subwindows of one are asked the same, and can be merged.
 CLEARLY_FEWER = 1.5
 MERGED_SHARE = 4  # of a window, about, is a subwindow once it is merged
@@ -210,7 +214,8 @@ class BandChoice(FixedChoice):
         many = candidates >= MANY_CANDIDATES and checks >= MANY_OF_A_BATCH
         size = max(capacity, len(held["key_ok"]) // MERGED_SHARE)
         found = shares[first] * shares[second] * size
-        if many and (both := self._both(first, second, some, recent, found)):
+        small = capacity < WORTH_NARROW
+        if many and (both := self._both(first, second, some, recent, found, small)):
             reason = f"{first.condition} alone leaves {candidates:,.0f} candidates a probe in a subwindow"
             return Choice(self.name, self.structure, both, reason)
         return self._by_shares(shares)
@@ -228,17 +233,18 @@ class BandChoice(FixedChoice):
         return [*super().alternatives(), *((self.structure, access) for access in both)]
 
     def _both(
-        self, first: BandAccess, second: BandAccess, some: Table, recent: Table, found: float
+        self, first: BandAccess, second: BandAccess, some: Table, recent: Table, found: float, small: bool
     ) -> StripAccess | None:
-        """Strips that suit the bands and how many tuples of a subwindow a probe finds; the last ones, if those do."""
+        """Strips that suit the bands and how many tuples of a subwindow a probe finds; the last ones, if those do. A
+        small subwindow has room for keys that are far from those seen."""
         bands = min(first.band, second.band), max(first.band, second.band)
         if any(len(self.program.bands_beside(band)) > 1 for band in bands):
             return None
         usual = self._width(bands[0], recent), self._width(bands[1], recent)
         if not all(0 < width < np.inf for width in usual):
             return None
-        (ends, rises), (other_ends, other_rises) = (self._ends(band, some) for band in bands)
-        rulers = rulers_for(strip_widths(usual, found), (ends, other_ends), rises or other_rises)
+        (ends, moving), (other_ends, other_moving) = (self._ends(band, some) for band in bands)
+        rulers = rulers_for(strip_widths(usual, found), (ends, other_ends), small or moving or other_moving)
         last = self._strips
         if last is None or last.bands != bands or not last.rulers.suit(rulers, (ends, other_ends)):
             self._strips = StripAccess(self.program, bands, rulers)
@@ -252,10 +258,10 @@ class BandChoice(FixedChoice):
         return float(np.median(widths)) if len(widths) else np.inf
 
     def _ends(self, band: int, some: Table) -> tuple[tuple[float, float], bool]:
-        """The least and the greatest finite key, and whether keys rise."""
-        keys = self.program.key_of_band(some, band).astype(np.float64)
+        """The least and the greatest finite key, and whether keys move on."""
+        keys = self.program.key_of_band(some, band)[some["key_ok"]].astype(np.float64)
         keys = keys[np.isfinite(keys)]
-        return (float(keys.min()), float(keys.max())) if len(keys) else (0.0, 0.0), rise(keys)
+        return (float(keys.min()), float(keys.max())) if len(keys) else (0.0, 0.0), move(keys)
 
 
 Chooser = Callable[[int, Table, Workload], Choice]
@@ -275,6 +281,15 @@ def spread_over(held: Table, count: int = SAMPLED_TUPLES) -> Table:
 def rise(keys: np.ndarray) -> bool:
     """Whether nearly every key is at least the one before it."""
     return bool(np.count_nonzero(keys[1:] >= keys[:-1]) >= 0.9 * (len(keys) - 1))
+
+
+def move(keys: np.ndarray) -> bool:
+    """Whether the usual key of the last tuples is far from that of the first, as one that rises, falls or drifts is."""
+    quarter = -(-len(keys) // 4)
+    if not quarter:
+        return False
+    first, last = (float(np.median(part)) for part in (keys[:quarter], keys[-quarter:]))
+    return abs(last / 4 - first / 4) > (float(keys.max()) / 4 - float(keys.min()) / 4) * FAR
 
 
 def share(access: BandAccess, some: Table, recent: Table) -> float:

@@ -121,19 +121,19 @@ def strip_widths(bands: Pair, found: float) -> Pair:
     return strip, step
 
 
-def rulers_for(widths: Pair, ends: tuple[Pair, Pair], rising: bool) -> Rulers:
-    """With such widths, for keys between these ends, which move on if one of them is `rising`. Places have 32 bits if
-    those are enough, though steps may have to be wider."""
+def rulers_for(widths: Pair, ends: tuple[Pair, Pair], others: bool) -> Rulers:
+    """With such widths, for keys between these ends. Places have 32 bits, unless `others` may well come or those are
+    not enough, though steps may have to be wider; strips and steps share what is not needed of them."""
     (strip, step), finest = widths, widths[1]
     middles = [low / 2 + high / 2 for low, high in ends]
     halves = [(high / 2 - low / 2) * SPARE for low, high in ends]
     strips = math.ceil(min(halves[0] / strip, 2.0**30)) + 1
-    steps = 2**30 // strips
-    while halves[1] / step >= steps and step < COARSEST * finest:
+    while halves[1] / step >= 2**30 // strips and step < COARSEST * finest:
         step *= 2
-    if rising or halves[1] / step >= steps:
+    if others or halves[1] / step >= 2**30 // strips:
         return Rulers(Ruler(middles[0], strip), Ruler(middles[1], finest))
-    return Rulers(Ruler(middles[0], strip, strips), Ruler(middles[1], step, steps))
+    strips *= math.isqrt(2**30 // (strips * (math.floor(halves[1] / step) + 1)))
+    return Rulers(Ruler(middles[0], strip, strips), Ruler(middles[1], step, 2**30 // strips))
 
 
 def power_of_two(width: float) -> float:
