@@ -94,6 +94,21 @@ def test_a_run_with_two_bands_is_cut_into_strips_and_one_with_few_rows_is_scanne
     assert made.comparisons < scanned.comparisons / 100
 
 
+def test_strips_follow_keys_that_move_on_from_run_to_run():
+    rng, compared = np.random.default_rng(2), []
+    for run in range(4):
+        places = rng.uniform(0, 1000, (6_000, 2)) + 1_000_000_000 * run
+        rows = [(run, float(x), int(y), 10.0) for x, y in places]
+        stored, probing = contents(NEAR, rows, rows[:500])
+        if not run:
+            indexer = stored.task.compiled.indexers["left"]
+        made = indexer.index(stored.stored, probing.tuples)
+        assert isinstance(made, RunIndex) and isinstance(made.access, StripAccess)
+        pairs_of(made, probing.tuples, Reach(np.full(500, -10), np.full(500, 20)))
+        compared.append(made.comparisons)
+    assert max(compared) < 2 * compared[0]
+
+
 def test_strips_are_wider_the_less_is_found_and_their_widths_are_powers_of_two():
     assert strip_widths((16.0, 64.0), 1.0) == (16.0, 1.0)
     assert strip_widths((16.0, 64.0), 0.06) == (64.0, 1.0)

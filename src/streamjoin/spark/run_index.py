@@ -22,7 +22,6 @@ from streamjoin.planner import Plan, make_window
 
 ONE_SOURCE = np.zeros(1, np.int32)  # the ranks of a single source
 INDEXED_ROWS, INDEXED_PROBES = 4_096, 256  # fewer are scanned sooner than indexed
-CHOSEN_FOR, ALIKE = 16, 2  # runs that one choice is made for, if they and their probes are about as many
 
 Questions = dict[Access, Any]  # what the probes of one round ask, for all runs with the same access
 
@@ -37,24 +36,13 @@ class RunIndexer:
         if isinstance(window, (AdaptiveWindow, ChainWindow)):
             assert isinstance(window.choose, FixedChoice)
             self._choose = window.choose
-        self._choice: Choice | None = None
-        self._sizes = 0, 0  # of the run and the probes it was made for
-        self._used = 0
 
     def index(self, tuples: Tuples, probes: Tuples) -> RunIndex | ScannedRun:
         """An index for probes like these; a scan where that is planned, or cheaper."""
         few = len(tuples) < INDEXED_ROWS or len(probes) < INDEXED_PROBES
         if self._choose is None or (self.plan.adaptive and few):
             return ScannedRun(self.plan, self.side, tuples)
-        sizes = len(tuples), len(probes)
-        alike = all(
-            now <= ALIKE * old and old <= ALIKE * now for now, old in zip(sizes, self._sizes, strict=True)
-        )
-        if self._choice is None or not alike or self._used >= CHOSEN_FOR:
-            self._choice = self._choose(len(tuples), tuples.stored, workload_of(probes))
-            self._sizes, self._used = sizes, 0
-        self._used += 1
-        return RunIndex(self._choice, tuples)
+        return RunIndex(self._choose(len(tuples), tuples.stored, workload_of(probes)), tuples)
 
 
 def workload_of(probes: Tuples) -> Workload:
