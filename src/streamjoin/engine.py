@@ -39,6 +39,7 @@ from streamjoin.topologies.protocol import OTHER, Matches, Topology
 MAX_RESULTS = 1_000_000  # result rows that may wait for `poll`
 BATCH_ROWS = 65_536  # rows of a result batch at most
 SLACK_ROWS = 4_096  # rows that come, at least, before payload is looked through again
+FRESH_STAMPS = 1_024  # pushes whose times are not in columns yet, at most
 MAX_LATE = 1_000_000  # late rows kept for `late`
 LATENCY_SAMPLES = 256
 PUNCTUATION = b"streamjoin.punctuation"
@@ -214,6 +215,8 @@ class Join:
             with self._results.lock():
                 payload.append(batch)
             self._fresh_stamps[side].append((first, arrived))
+            if len(self._fresh_stamps[side]) >= FRESH_STAMPS:
+                self._take_stamps(side)
         self._topology.push(side, tuples, self._sources.ranks, self._sources.frontier())
 
     def _prepare(self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, first: int) -> Tuples:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.engine import BATCH_ROWS
+from streamjoin.engine import BATCH_ROWS, FRESH_STAMPS
 from streamjoin.index.chain import SMALLEST
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
@@ -54,6 +54,14 @@ def assert_bounded(join: sj.Join, count: int) -> None:
         assert len(join._results.payload[side].view().batches) <= 128
         assert len(join._stamps[side]) <= 2 * (2 * held + BATCH_ROWS) / count + 1
     assert stats.buffered_results == 0
+
+
+def test_times_of_pushes_without_results_are_not_kept_one_by_one():
+    with sj.open_join(spec_of(sj.TimeWindow(10**6)), "three_step", workers=1) as join:
+        for ts in range(FRESH_STAMPS + 10):
+            join.push("left", batch_at(ts, 1))
+        assert len(join._fresh_stamps["left"]) == 10
+        assert len(join._stamps["left"]) == FRESH_STAMPS
 
 
 def stream_stays_bounded(window: Any, order: str, ticks: int, count: int, first_count: int = 0) -> None:

@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 
 from streamjoin.kernels import vector
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MAX_CHUNK, MIN_ROOM, BandShape, Clauses, band_scan
+from streamjoin.kernels.scan import (
+    BUDGET,
+    CURSOR_SIZE,
+    DONE,
+    MAX_CHUNK,
+    MIN_ROOM,
+    BandShape,
+    Clauses,
+    band_scan,
+)
 
 Arrays = tuple[np.ndarray, ...]
 Range = tuple[np.ndarray, np.ndarray]
@@ -211,6 +220,33 @@ def test_ranges_that_begin_and_end_around_chunk_borders(probes):
         work = Work(size, np.full(probes, start), np.full(probes, stop), keys, zeros, zeros)
         pairs = [pair for call in run(BAND_2D, work) for pair in call]
         assert sorted(pairs) == list(itertools.product(range(probes), range(start, stop)))
+
+
+def test_a_call_does_no_more_units_of_work_than_it_may():
+    size, probes = 3 * MAX_CHUNK, 8
+    random = np.random.default_rng(5)
+    keys = random.integers(-50, 51, size, dtype=np.int32), random.integers(-50, 51, size).astype(np.float32)
+    lows, highs = ((np.full(probes, bound, np.int32), np.full(probes, bound, np.float32)) for bound in (0, 1))
+    work = Work(size, *whole_window(size, probes), keys, lows, highs)
+    scan, cursor, pairs, calls = band_scan(BAND_2D), np.zeros(CURSOR_SIZE, np.int64), PairBuffer(), 0
+    while cursor[0] != DONE:
+        pairs.reserve(MIN_ROOM)
+        cursor[BUDGET] = 1 + 1
+        pairs.count = scan(
+            work.start,
+            work.stop,
+            work.keys,
+            work.lows,
+            work.highs,
+            cursor,
+            pairs.probe,
+            pairs.pos,
+            pairs.count,
+        )
+        calls += 1
+    probe, pos = pairs.take()
+    assert sorted(zip(probe.tolist(), pos.tolist(), strict=True)) == brute_force(BAND_2D, work)
+    assert calls == 3 * 2  # chunks, and groups of four probes
 
 
 def test_output_is_appended_and_nothing_beyond_the_room_is_touched():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,9 @@ import pytest
 
 import streamjoin as sj
 from handshake_runs import BAND, SCHEMA, TOPOLOGIES, open_with, spec_of
+from streamjoin.codegen import programs
 from streamjoin.codegen.blocks import Pace
+from streamjoin.kernels.scan import MAX_CHUNK
 from streamjoin.runtime.node import Bell
 from streamjoin.runtime.simulator import Simulator, from_seed
 from streamjoin.topologies.scanning_node import ScanningNode
@@ -59,6 +62,34 @@ def test_a_node_that_is_to_stop_leaves_a_scan_by_a_slow_function_in_the_middle(t
         assert pace.calls == 3
         run_as_a_thread_does(node)
         assert pace.calls <= 4
+
+
+def test_a_node_that_is_to_stop_leaves_a_scan_of_bands_in_the_middle(monkeypatch):
+    monkeypatch.setattr(programs, "UNITS", 1)
+    count, calls = 3 * MAX_CHUNK, []
+    rows = pa.table({"ts": [0] * count, "x": range(count), "n": range(count)}, schema=SCHEMA)
+    with open_with(
+        "handshake",
+        spec_of(sj.TimeWindow(50), BAND),
+        workers=1,
+        batch=count,
+        executor=Simulator(from_seed(1)),
+    ) as join:
+        chain: Any = join._topology
+
+        def counted(scan: Any, *arguments: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 2:
+                chain.nodes[0].bell.stop()
+            return scan(*arguments)
+
+        for program in join.plan.programs.values():
+            monkeypatch.setattr(program, "_band_kernel", partial(counted, program._band_kernel))
+        join.push("left", rows)
+        join.push("right", pa.table({"ts": [0] * 8 + [1], "x": [0] * 9, "n": range(9)}, schema=SCHEMA))
+        join.push("left", pa.table({"ts": [1], "x": [9], "n": [0]}, schema=SCHEMA))
+        run_as_a_thread_does(chain.nodes[0])
+        assert len(calls) == 2  # of hundreds, whichever side comes first
 
 
 @pytest.mark.parametrize("topology", list(TOPOLOGIES))

@@ -21,6 +21,7 @@ from streamjoin.codegen.columns import ColumnData, arguments
 from streamjoin.codegen.evaluate import Bounds, Columns, Keys, key_dtype
 from streamjoin.kernels import hashing, intervals
 from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.kernels.scan import BUDGET as BAND_BUDGET
 from streamjoin.kernels.scan import CURSOR_SIZE, DONE, BandShape, band_scan
 from streamjoin.semantics.analysis import AccessPath, Band, Clause
 from streamjoin.semantics.callables import CallablePredicate
@@ -28,6 +29,7 @@ from streamjoin.semantics.expressions import Call, Column, Expr, Literal, column
 from streamjoin.semantics.types import BOOL, Type
 
 Table = Mapping[str, np.ndarray]
+UNITS = 1 << 18  # of a scan of bands by one call: two billion comparisons at most, a fifth of a second
 COMPOSITE = -1  # stands for all equalities together where a band's number is asked for
 
 
@@ -157,7 +159,7 @@ class WindowProgram:
 
     def scanner(self, window: Table, probes: Table, nulls: bool) -> Callable[..., int]:
         """The scan bound to a window's and the probes' arrays: `f(start, stop, cursor, pairs)` appends pairs
-        until done, out of room, or at work for some milliseconds, by the protocol of `kernels.scan`."""
+        until done, out of room, or at work for a fraction of a second, by the protocol of `kernels.scan`."""
         if self.block is not None:
             return self._block_scanner(window, probes, nulls)
         keys = tuple(window[f"key{k}"] for k in range(len(self.keys.keys)))
@@ -166,6 +168,7 @@ class WindowProgram:
         highs = tuple(probes.get(f"high{b}", empty) for b, empty in enumerate(none))
 
         def scan(start: np.ndarray, stop: np.ndarray, cursor: np.ndarray, pairs: PairBuffer) -> int:
+            cursor[BAND_BUDGET] = UNITS + 1
             return self._band_kernel(
                 start, stop, keys, lows, highs, cursor, pairs.probe, pairs.pos, pairs.count
             )

@@ -21,7 +21,8 @@ CHUNK_BYTES = 16384  # keys of one chunk: half of a small L1 cache, the rest is 
 MAX_CHUNK = 2048  # window positions
 SLACK = 16  # `emit` writes whole vectors and may overshoot
 MIN_ROOM = GROUP * MAX_CHUNK + SLACK  # what one unit may write
-CURSOR_SIZE = 3
+CURSOR_SIZE = 4
+BUDGET = 3  # of a cursor: one more than the units of work that a call may do; 0 for any number
 DONE = -1
 DENSE = 3  # bits a word from which on packing whole masks beats writing bit by bit
 DTYPES = {"i1": 1, "i2": 2, "i4": 4, "i8": 8, "f4": 4, "f8": 8}
@@ -59,12 +60,13 @@ def band_scan(clauses: Clauses, lanes: int | None = None) -> Callable[..., int]:
     keys          tuple of contiguous arrays, the window's keys
     lows, highs   tuples of one array[n] per band, clause after clause; of any length, even 0, where
                   the band lacks that bound
-    cursor        int64[CURSOR_SIZE], zeros at first; cursor[0] == DONE when all pairs are out
+    cursor        int64[CURSOR_SIZE], zeros at first; cursor[0] == DONE when all pairs are out. cursor[BUDGET] may be
+                  set before each call
     out_probe, out_pos   int32; pairs are appended from `count` on, and scrap may follow them
     count         pairs in the output so far; the new number is returned
 
-    The kernel returns when it is done, or as soon as fewer than MIN_ROOM places are free: drain or grow
-    the output and call again with the same cursor and inputs. An empty band (low > high) and NaN, in
+    The kernel returns when it is done, has done the units it may, or as soon as fewer than MIN_ROOM places are free:
+    drain or grow the output and call again with the same cursor and inputs. An empty band (low > high) and NaN, in
     keys or bounds, match nothing. Pairs come unit by unit: the window's chunks in order, in a chunk
     groups of probes in order; their order in a unit is not specified. Cost: each position in range is
     compared with GROUP probes at a time, `lanes` positions at once.
@@ -268,7 +270,7 @@ _SCAN = """\
 import numpy as np
 
 from streamjoin.kernels.jit import jit
-from streamjoin.kernels.scan import DONE, MIN_ROOM
+from streamjoin.kernels.scan import BUDGET, DONE, MIN_ROOM
 from streamjoin.kernels.vector import (
     at_least, at_most, at_most_unsigned, both, either, first, load, load_first, ordered, ordered_high,
     ordered_low, pointer, splat, stack_array, word, word_of_four, wrapping_sub,
@@ -289,11 +291,12 @@ def scan(starts, stops, keys, lows, highs, cursor, out_probes, out_positions, co
     {pointers}
     words, places = stack_array(np.uint64(0), WORDS), stack_array(np.int64(0), WORDS)
     # Ranges never fall, so the probes that meet a chunk are consecutive: from `live` on.
-    chunk, live, probe = cursor[0], cursor[1], cursor[2]
+    chunk, live, probe, budget = cursor[0], cursor[1], cursor[2], cursor[BUDGET]
     while chunk != DONE:
         lo, hi = chunk * CHUNK, chunk * CHUNK + CHUNK
         while probe < n and start[probe] < hi:
-            if room - count < MIN_ROOM:
+            budget -= 1
+            if room - count < MIN_ROOM or budget == 0:
                 cursor[0], cursor[1], cursor[2] = chunk, live, probe
                 return count
             at, end, final, grouped = max(lo, start[probe]), hi, probe + 3, False

@@ -219,6 +219,7 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
         return Expedition(side, number, expired, tuples, self._homes(side, tuples))
 
     def _homes(self, side: str, tuples: Tuples) -> np.ndarray:
+        """The home node of each tuple."""
         if self._key is None:
             first = self._first_home[side]
             self._first_home[side] = (first + len(tuples)) % self.workers
@@ -228,9 +229,8 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
             keys = program.key_of_band(tuples.stored, band)
         else:
             keys, _ = program.bounds_of_band(tuples.probing, band)
-        return (
-            combined([keys]) >> 32
-        ) % self.workers  # other bits than those that choose the place in an index
+        hashes = combined([keys]) >> 32  # other bits than those that choose the place in an index
+        return hashes % self.workers
 
     def in_chain(self, side: str) -> Iterable[Sent]:
         return chain(self._stored[side], self._sent[side])
