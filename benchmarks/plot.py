@@ -380,7 +380,8 @@ def draw(name: str) -> Path:
     axes.set_title(
         f"{result['machine']['cpu']}, commit {(result['commit'] or 'unknown')[:10]}", fontsize="small"
     )
-    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
     path = RESULTS / f"{name}.png"
     canvas.savefig(path, dpi=120, metadata={"Software": None})
     pyplot.close(canvas)
@@ -405,11 +406,12 @@ def stacked_bars(axes: Any, figure: Figure, rows: list[dict[str, Any]]) -> None:
     import numpy as np
 
     groups = list(dict.fromkeys(row[figure.x] for row in rows))
+    names = [group.replace(", ", "\n").replace("_", " ").replace("latency ", "latency\n") for group in groups]
     bottom = np.zeros(len(groups))
     for column, label in figure.lines.items():
         values = [np.median([row[column] for row in rows if row[figure.x] == group]) for group in groups]
         heights = np.array(values) / figure.unit
-        axes.bar(groups, heights, bottom=bottom, label=label, width=0.5)
+        axes.bar(names, heights, bottom=bottom, label=label, width=0.5)
         bottom += heights
 
 
