@@ -13,9 +13,9 @@ from streamjoin.hardware.designs import DESIGNS
 from streamjoin.hardware.implementation import route
 from streamjoin.hardware.tools import ToolError
 
-# 64 cores of the paper's design need more than the ECP5-85F has, and 32 of them are two thirds of it.
+# 64 cores of the paper's design need more than the ECP5-85F has; 4 with seed 1 are not routed in twenty minutes.
 SEEDS: dict[str, dict[int, tuple[int, ...]]] = {
-    "handshake": {2: (1,), 4: (1, 2), 8: (1, 2), 16: (1,)},
+    "handshake": {2: (1,), 4: (2,), 8: (1,)},
     "low-latency": {2: (1, 2), 4: (1, 2), 8: (1,), 16: (1, 2), 64: (1,)},
 }
 
