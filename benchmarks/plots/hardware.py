@@ -283,7 +283,13 @@ def bisort_tables(result: Row) -> str:
     for column in ("insert_mtps", "probe_mtps"):
         title = f"BI-Sort: {column.split('_')[0]}, M tuples/s at 252.7 MHz with {most} units, by subwindow"
         out.append(table(title, every, "batch", "subwindow", column))
-    return "\n".join(out)
+    summary, kinds = result["summary"], ("luts", "flip_flops", "block_rams")
+    out += [f"### BI-Sort: cells on a Virtex-6, subwindow of {largest:,}", ""]
+    out += ["| units | lookup tables | flip-flops | block RAMs of 18 kbit |", "|---|---|---|---|"]
+    for units in dict.fromkeys(row["units"] for row in rows):
+        cells = " | ".join(cell(summary[f"{units}_units_{kind}"]) for kind in kinds)
+        out.append(f"| {units} | {cells} |")
+    return "\n".join([*out, ""])
 
 
 TABLES: dict[str, Callable[[Row], str]] = {
