@@ -6,11 +6,11 @@ all of them. One thread each, in compiled loops, no join behind it. The best of 
 
 from __future__ import annotations
 
-import threading
-import time
+from functools import partial
 from typing import Any
 
 import numpy as np
+from benchmarks.together import seconds_together
 
 from streamjoin.kernels import gate as kernels
 from streamjoin.kernels.atomics import yield_core
@@ -61,27 +61,19 @@ def seconds_for(sources: int, readers: int, count: int) -> float:
     random = np.random.default_rng(SEED)
     gate = Gate(sources, readers, CAPACITY)
     times = [np.sort(random.integers(0, 10 * count, count)) for _ in range(sources)]
-    start, wrong = threading.Barrier(sources + readers + 1), []
+    wrong: list[int] = []
 
     def source(number: int) -> None:
-        start.wait()
         produce(gate.current[0], gate.table, number, times[number], np.full(count, number), AT_A_TIME)
 
     def reader(number: int) -> None:
-        start.wait()
         wrong.append(consume(gate.current[0], gate.table, number, sources * count, AT_A_TIME))
 
-    threads = [threading.Thread(target=source, args=(n,)) for n in range(sources)]
-    threads += [threading.Thread(target=reader, args=(n,)) for n in range(readers)]
-    for thread in threads:
-        thread.start()
-    start.wait()
-    started = time.perf_counter()
-    for thread in threads:
-        thread.join()
+    works = [*(partial(source, n) for n in range(sources)), *(partial(reader, n) for n in range(readers))]
+    seconds = seconds_together(works)
     if any(wrong):
         raise AssertionError(f"{sum(wrong)} tuples came out of order")
-    return time.perf_counter() - started
+    return seconds
 
 
 def run(quick: bool) -> dict[str, Any]:

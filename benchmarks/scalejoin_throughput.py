@@ -10,7 +10,6 @@ share of the window, and CellJoin with as many workers. The best of five runs co
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.three_step import LEFT, PREDICATE, RIGHT, Engine, Kernel
+from benchmarks.together import seconds_together
 
 import streamjoin as sj
 from streamjoin.kernels.scan import CURSOR_SIZE, DONE
@@ -92,27 +92,16 @@ class Bare:
         self.kernels = [Kernel(window // workers) for _ in range(workers)]
 
     def measure(self, count: int, batch: int) -> float:
-        cores = sorted(os.sched_getaffinity(0))
         calls = [[kernel.probes(batch, side % 2) for side in range(2 * count)] for kernel in self.kernels]
-        start = threading.Barrier(len(self.kernels) + 1)
 
         def work(number: int) -> None:
-            os.sched_setaffinity(0, {cores[number % len(cores)]})
             kernel, cursor = self.kernels[number], np.zeros(CURSOR_SIZE, np.int64)
-            start.wait()
             for arguments in calls[number]:
                 cursor[:] = 0
                 while cursor[0] != DONE:
                     kernel.scan(*arguments, cursor, *kernel.out, 0)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(len(self.kernels))]
-        for thread in threads:
-            thread.start()
-        start.wait()
-        started = time.perf_counter()
-        for thread in threads:
-            thread.join()
-        return time.perf_counter() - started
+        return seconds_together([partial(work, number) for number in range(len(self.kernels))], pinned=True)
 
 
 def best_of_turns(runs: int, *measures: Callable[[], float]) -> list[float]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,6 +25,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
+from benchmarks.together import seconds_together
 
 import streamjoin as sj
 from streamjoin.index.protocol import Reach, Tuples
@@ -126,24 +126,15 @@ class Bare:
 
     def measure(self, count: int, rows: int) -> float:
         """Seconds for `count` batches a side."""
-        cores, start = sorted(os.sched_getaffinity(0)), threading.Barrier(len(self.parts) + 1)
 
-        def work(number: int, calls: list[Callable[[], Iterator[int]]]) -> None:
-            os.sched_setaffinity(0, {cores[number % len(cores)]})
-            start.wait()
+        def work(calls: list[Callable[[], Iterator[int]]]) -> None:
             for call in calls:
                 for _ in call():
                     pass
 
-        made = [self.calls(part, count, rows) for part in self.parts]
-        threads = [threading.Thread(target=work, args=each) for each in enumerate(made)]
-        for thread in threads:
-            thread.start()
-        start.wait()
-        started = time.perf_counter()
-        for thread in threads:
-            thread.join()
-        return time.perf_counter() - started
+        return seconds_together(
+            [partial(work, self.calls(part, count, rows)) for part in self.parts], pinned=True
+        )
 
 
 def ceiling(
