@@ -29,6 +29,7 @@ JOIN = '[join]\non = "abs(left.x - right.a) <= 10"\nwindow = "15 minutes"\nlaten
 SIDES = '[left]\nsource = { kind = "generator" }\n[right]\nsource = { kind = "generator" }\n'
 SINK = '[sink]\nkind = "noop"\n'
 MINIMAL = JOIN + SIDES + SINK
+ALL = ["ts", "x", "y", "z", "ts_right", "a", "b", "c", "d"]  # columns of its result
 
 
 def read(tmp_path: Path, text: str) -> Job:
@@ -179,13 +180,17 @@ def test_windows_that_are_none(tmp_path, written, key, says):
         ("[join]", "[join]\nindex = 'hsah'", "join.index", "did you mean hash?"),
         ('"5 seconds"', "5", "join.lateness", "plain number 5"),
         ("[join]", "[join]\nindex = 'hash'", "join.index", "needs an equality"),
-        ("[join]", "[join]\npartitioning = 'hash'", "join", "the predicate has no equality"),
+        ("[join]", "[join]\npartitioning = 'hash'", "join.partitioning", "is 'hash', but the predicate has no"),
         ("[join]", "[join]\nworkers = 0", "join.workers", "is 0; allowed: 1 to"),
+        ("[join]", "[join]\nworkers = 65537", "join.workers", "is 65537; allowed: 1 to 65536"),
         ("[join]", "[join]\nworkers = true", "join.workers", "is true: give"),
         ("[join]", "[join]\nworkers = 1.5", "join.workers", "is 1.5: give a whole number"),
         ("[join]", "[join]\nworkers = '2'", "join.workers", "is '2': give"),
         ('"5 seconds"', "'-1 s'", "join.lateness", "negative"),
         ('"5 seconds"', "'late'", "join.lateness", "not a duration"),
+        ('"5 seconds"', "'1e9 days 999999999 days'", "join.lateness", "not a duration"),
+        ('"5 seconds"', "'999999999999 days'", "join.lateness", "is '999999999999 days', which overflows"),
+        ('"15 minutes"', "2026-01-31", "join.window", "is 2026-01-31: give a duration"),
         ("left.x", "left.q", "join.on", "unknown column 'q' of table left"),
         ("left.x", "left.z", "join.on", "^"),
         ('on = "abs(left.x - right.a) <= 10"', "", "join.on", "is missing"),
@@ -203,9 +208,13 @@ def test_windows_that_are_none(tmp_path, written, key, says):
         ('"noop"', '"files"', "run.checkpoint", "a files sink needs one"),
         ('"noop"', '"kafka"\nservers = []', "sink.servers", "is empty"),
         ('"noop"', '"kafka"\nservers = 9', "sink.servers", "is 9: give the brokers"),
+        ('"noop"', '"kafka"\nservers = ["a:1", "b"]\ntopic = "t"', "sink.servers", "has 'b'; allowed: host:port"),
         ('"noop"', '"kafka"\nservers = "a:1"\ntopic = "t"\nkey = "k"', "sink.key", "allowed: ts, x, y, z, ts_right"),
         ('"noop"', '"files"\npath = "o"\npartition_by = "k"', "sink.partition_by", "no column of the result"),
-        (SINK, SINK + "[run]\ntrigger = 'often'", "run.trigger", "not a duration"),
+        ('"noop"', f'"files"\npath = "o"\npartition_by = {ALL}', "sink.partition_by", "none is left for the files"),
+        ('"noop"', '"memory"\ntable = "my results"', "sink.table", "is 'my results'; allowed: a name of letters"),
+        (SINK, SINK + "[run]\ntrigger = 'often'", "run.trigger", "is 'often'; allowed: asap, available-now"),
+        (SINK, SINK + "[run]\ntrigger = '3 us'", "run.trigger", "at least a millisecond"),
         (SINK, SINK + "[run]\ntrigger = '0 s'", "run.trigger", "allowed: asap, available-now"),
         ('"noop"', '"console"\n[run]\ncheckpoint = "c"', "run.checkpoint", "leave it out"),
         (SINK, SINK + "[run]\ncheckpoint = 7", "run.checkpoint", "is 7: give a folder"),
@@ -232,6 +241,8 @@ def test_a_mistake_is_told_with_its_key(tmp_path, changed, into, key, says):
         ("kind = 'files'\npath = '.'\nformat = 'xml'\nschema = 'ts TIMESTAMP'", "format", "parquet, json, csv"),
         ("kind = 'files'\npath = '.'\nformat = 'json'", "schema", "json does not tell it"),
         ("kind = 'files'\npath = '.'\nschema = 'ts TIMSTAMP'", "schema", "no type that is known"),
+        ("kind = 'files'\npath = '.'\nschema = 'ts TIMESTAMP'\nmalformed = 'drop'", "malformed", "of json and csv"),
+        ("kind = 'files'\npath = '.'\nformat = 'json'\nschema = 'ts TIMESTAMP'\nheader = true", "header", "of csv"),
         ("kind = 'kafka'\nservers = 'a:1'\nschema = 'ts TIMESTAMP'", "topics", "one of the two"),
         ("kind = 'kafka'\nservers = 'a:1'\ntopics = 't'\npattern = 't'\nschema = 'x INT'", "topics", "one of the two"),
         ("kind = 'kafka'\ntopics = ['t', 4]\nservers = 'a:1'\nschema = 'ts TIMESTAMP'", "topics", "is ['t', 4]"),
@@ -254,7 +265,7 @@ def test_results_and_state_are_not_written_where_a_source_reads(tmp_path, sink):
     (tmp_path / "in" / "day").mkdir(parents=True)
     source = '"files", path = "{}", schema = "ts TIMESTAMP, x INT" }}\n[right]'
     text = MINIMAL.replace('"generator" }\n[right]', source.format("in"))
-    files = f'"files"\npath = "{sink}"\n[run]\ncheckpoint = "{sink}"'
+    files = f'"files"\npath = "{sink}"\n[run]\ncheckpoint = "{sink}/state"'
     told = mistakes(tmp_path, text.replace('"noop"', files))
     assert set(told) == {"sink.path", "run.checkpoint"}
     assert "is read by the source" in told["sink.path"]
@@ -268,6 +279,41 @@ def test_a_file_is_no_place_for_results(tmp_path):
     told = mistakes(tmp_path, MINIMAL.replace('"noop"', '"files"\npath = "out"\n[run]\ncheckpoint = "out"'))
     assert set(told) == {"sink.path", "run.checkpoint"}
     assert "which is a file: give a folder" in told["sink.path"]
+    below = MINIMAL.replace(
+        '"noop"', '"files"\npath = "out/a/b"\n[run]\ncheckpoint = "out/c"\nlog = "out/log"'
+    )
+    told = mistakes(tmp_path, below)
+    assert set(told) == {"sink.path", "run.checkpoint", "run.log"}
+    assert f"and {str(tmp_path / 'out')!r} is a file" in told["run.log"]
+
+
+@pytest.mark.parametrize(
+    ("log", "says"), [("logs", "which is a folder: give a file"), ("s3a://b/log", "a file of this machine")]
+)
+def test_a_log_that_can_not_be_written(tmp_path, log, says):
+    (tmp_path / "logs").mkdir()
+    assert says in mistakes(tmp_path, MINIMAL + f"[run]\nlog = '{log}'\n")["run.log"]
+
+
+@pytest.mark.parametrize("results", ["both", "both/out", "s3a://bucket/both"])
+def test_results_and_state_have_folders_of_their_own(tmp_path, results):
+    folder = "s3a://bucket/both" if results.startswith("s3a") else "both"
+    files = f'"files"\npath = "{results}"\n[run]\ncheckpoint = "{folder}"'
+    told = mistakes(tmp_path, MINIMAL.replace('"noop"', files))
+    assert set(told) == {"run.checkpoint"}
+    assert "give a folder of its own" in told["run.checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("sink", "key"), [("format = 'csv'", "format"), ("partition_by = 'tags'", "partition_by")]
+)
+def test_nested_columns_have_no_place_in_csv_and_in_names_of_folders(tmp_path, sink, key):
+    (tmp_path / "in").mkdir()
+    source = '"files", path = "in", schema = "ts TIMESTAMP, x INT, tags ARRAY<STRING>" }\n[right]'
+    text = MINIMAL.replace('"generator" }\n[right]', source)
+    told = mistakes(tmp_path, text.replace('"noop"', f'"files"\npath = "o"\n{sink}\n[run]\ncheckpoint = "c"'))
+    assert set(told) == {f"sink.{key}"}
+    assert "'tags'" in told[f"sink.{key}"]
 
 
 def test_every_mistake_is_told_at_once(tmp_path):
@@ -320,7 +366,7 @@ def test_a_clash_of_result_columns_is_told(tmp_path):
             )
         )
     )
-    assert "choose another suffix" in mistakes(tmp_path, clash)["join"]
+    assert "choose another suffix" in mistakes(tmp_path, clash)["join.suffix"]
     assert read(tmp_path, clash.replace("[join]", "[join]\nsuffix = '_r'")).spec is not None
 
 

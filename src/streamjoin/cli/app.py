@@ -131,6 +131,8 @@ def run(
 ) -> None:
     """Run a job file on Spark; after a stop the same command goes on where it ended."""
     read = spark_part("job").Job.read(job)
+    if master is not None:
+        spark_part("session").check_master(master)
     if explain:
         say(spark_part("explain").explain(read, master))
     elif dry_run:

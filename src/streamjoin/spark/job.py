@@ -15,7 +15,6 @@ from fractions import Fraction
 from pathlib import Path, PurePath
 from typing import Any
 
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,9 +24,9 @@ from streamjoin.semantics.errors import IndexNotApplicableError, PredicateError,
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import RowWindow, TimeWindow, Window, nanoseconds
 from streamjoin.spark.session import check_master
-from streamjoin.spark.sides import Side
+from streamjoin.spark.sides import Side, SideError
 from streamjoin.spark.sinks import FilesSink, Sink, read_sink
-from streamjoin.spark.sources import FilesSource, local_path
+from streamjoin.spark.sources import FilesSource, is_remote, local_path
 from streamjoin.spark.tables import JobError, TomlTable, shown
 from streamjoin.spark.task import HOW, ORDERS, JoinTask
 from streamjoin.spark.window_join import PARTITIONING, make_task, spec_of, window_join
@@ -44,6 +43,8 @@ _LATENESS = (
     'how far a row may be behind the newest of its side, such as "10 seconds" or 0; later ones are dropped'
 )
 TRIGGERS = ("asap", "available-now")
+_TRIGGER = 'asap, available-now, or a duration of at least a millisecond, such as "10 seconds"'
+MOST_WORKERS = 1 << 16
 SOME_WINDOW: Window = TimeWindow("1 s")  # stands in for one that was refused
 _WINDOW = (
     'a duration such as "15 minutes", { rows = 1000 }, or one for each side, such as '
@@ -78,7 +79,9 @@ class JoinTable:
             read_window(table),
             table.choice("how", HOW, "inner"),
             lateness,
-            table.whole("workers", "how many state partitions the join is spread over", None),
+            table.whole(
+                "workers", "how many state partitions the join is spread over", None, most=MOST_WORKERS
+            ),
             table.choice("order", ORDERS, "any"),
             table.choice("partitioning", PARTITIONING, "auto"),
             table.choice("index", ("auto", *INDEXES), "auto"),
@@ -97,11 +100,9 @@ class RunTable:
 
     @classmethod
     def read(cls, table: TomlTable, path: Path, sink: Sink) -> RunTable:
-        trigger = table.text("trigger", 'asap, available-now, or a duration such as "10 seconds"', "asap")
-        if trigger not in TRIGGERS and duration(table, "trigger", trigger) <= 0:
-            table.complain(
-                "trigger", f"is {trigger!r}; allowed: {', '.join(TRIGGERS)}, or a duration above zero"
-            )
+        trigger = table.text("trigger", _TRIGGER, "asap")
+        if trigger not in TRIGGERS and not lasts(trigger):
+            table.complain("trigger", f"is {trigger!r}; allowed: {_TRIGGER}")
         checkpoint = table.text("checkpoint", "a folder for the query's state", None)
         if checkpoint is None and "checkpoint" not in table.values and sink.checkpoint == "needed":
             table.complain(
@@ -208,35 +209,48 @@ class Job:
         """Complain about a predicate, window, index, suffix or sink that does not fit the columns."""
         try:
             task = self.task(workers=1)
-            names = self.sink.uses if task is None else task.schema.names
-            for name in self.sink.uses:
-                if name not in names:
-                    key = "key" if self.sink.kind == "kafka" else "partition_by"
-                    sink.complain(key, f"has {name!r}, no column of the result; allowed: {', '.join(names)}")
+            if task is not None:
+                self.sink.check(task.schema, sink)
         except SpecError as error:
             table.complain(*mistake(error))
 
     def check_places(self, sink: TomlTable, run: TomlTable) -> None:
-        """Complain if the query would write into a file, or where a source reads."""
-        written = [("checkpoint", run, self.run.checkpoint)]
-        if isinstance(self.sink, FilesSink):
-            written.append(("path", sink, self.sink.path))
+        """Complain if the query would write where a file is, where a source reads, or two things into one folder."""
+        results = self.sink.path if isinstance(self.sink, FilesSink) else ""
         sources = [each.source for side in SIDES for each in getattr(self, side).inputs]
-        for key, table, place in written:
-            if place and os.path.isfile(place):
-                table.complain(key, f"is {place!r}, which is a file: give a folder")
-            for source in sources:
-                if place and isinstance(source, FilesSource) and source.path and lies_in(place, source.path):
-                    told = f"is {place!r}, which is read by the source {source.path!r}: give another folder"
-                    table.complain(key, told)
+        read = [source.path for source in sources if isinstance(source, FilesSource) and source.path]
+        for key, table, place in (("checkpoint", run, self.run.checkpoint), ("path", sink, results)):
+            if not place:
+                continue
+            if file := file_in_the_way(place):
+                which = "which" if file == place else f"and {file!r}"
+                table.complain(key, f"is {place!r}, {which} is a file: give a folder")
+            elif reader := next((path for path in read if lies_in(place, path)), None):
+                told = f"is {place!r}, which is read by the source {reader!r}: give another folder"
+                table.complain(key, told)
+            elif key == "checkpoint" and results and lies_in(results, place):
+                table.complain(key, f"is {place!r}, where the results go: give a folder of its own")
+        self.check_log(run)
+
+    def check_log(self, run: TomlTable) -> None:
+        """Complain if Spark's log could not be written: this process opens it, before there is a Spark."""
+        log = self.run.log
+        if is_remote(log):
+            run.complain("log", f"is {log!r}; allowed: a file of this machine")
+        elif os.path.isdir(log):
+            run.complain("log", f"is {log!r}, which is a folder: give a file")
+        elif file := file_in_the_way(os.path.dirname(log)):
+            run.complain("log", f"is {log!r}, and {file!r} is a file: give another folder")
 
     def loaded(self, side: str, spark: SparkSession) -> DataFrame:
         """A side's stream; what only Spark could find wrong with it is told like the rest of the file's mistakes."""
         try:
             frame: DataFrame = getattr(self, side).load(spark, self.join.lateness)
             return frame
-        except (SpecError, AnalysisException, ParseException) as error:
-            raise JobError(str(self.path), [(side, str(error).strip().splitlines()[0])]) from None
+        except SideError as error:
+            raise JobError(str(self.path), [(f"{side}.{error.key}", str(error))]) from None
+        except WindowError as error:  # several sources are given watermarks, with this lateness
+            raise self.refused(error) from None
 
     def settled(self, spark: SparkSession) -> Job:
         """The same job, with workers and partitioning as this Spark and the predicate have them where the file leaves
@@ -313,13 +327,34 @@ def mistake(error: SpecError) -> tuple[str, str]:
         return "lateness" if told.startswith("lateness") else "window", window_mistake(error)
     if isinstance(error, IndexNotApplicableError):
         return "index", told
+    if told.startswith("partitioning "):
+        return "partitioning", told
+    if told.endswith("choose another suffix"):
+        return "suffix", told
     return "", re.sub(r"\b(left|right)_time\b", r"\1.time", told)
+
+
+def file_in_the_way(folder: str) -> str | None:
+    """A file where a local folder, or one above it, would have to be."""
+    path = Path(folder)
+    there = (
+        None if is_remote(folder) else next((each for each in (path, *path.parents) if each.exists()), None)
+    )
+    return None if there is None or there.is_dir() else str(there)
 
 
 def lies_in(place: str, pattern: str) -> bool:
     """Whether a place is a folder that the pattern matches, or lies in one."""
     inner, outer = (PurePath(os.path.normpath(path)).parts for path in (place, pattern))
     return len(inner) >= len(outer) and all(map(fnmatch, inner, outer))
+
+
+def lasts(text: str) -> bool:
+    """Whether this is a duration that Spark can wait for."""
+    try:
+        return nanoseconds(text, "") >= 10**6
+    except WindowError:
+        return False
 
 
 def duration(table: TomlTable, name: str, text: str) -> Fraction:

@@ -6,15 +6,24 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession, types
 
 from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.windows import nanoseconds
 from streamjoin.spark.sources import Input
-from streamjoin.spark.tables import TomlTable
+from streamjoin.spark.tables import TomlTable, shown
 from streamjoin.spark.window_join import quoted
 
 TIMESTAMPS = (types.TimestampType, types.TimestampNTZType)
+
+
+class SideError(SpecError):
+    """What only a running Spark could find wrong with a side; `key` is one of its table."""
+
+    def __init__(self, key: str, told: str):
+        self.key = key
+        super().__init__(told)
 
 
 @dataclass(frozen=True)
@@ -50,11 +59,14 @@ class Side:
     def load(self, spark: SparkSession, lateness: str | int) -> DataFrame:
         """The union of the sources. Of several, each gets a watermark of its own, so that a slow one holds the join
         back and does not become late; `window_join` gives a single one what it needs."""
-        frames = [each.load(spark) for each in self.inputs]
-        for frame in frames:
+        frames = [self.load_source(at, spark) for at in range(len(self.inputs))]
+        for at, frame in enumerate(frames):
             if plain(frame.schema) != plain(frames[0].schema):
-                raise SpecError(differing(frame.schema, 0, frames[0].schema))
-            check_time(self.time, frame.schema)
+                raise SideError(f"source[{at}]", differing(frame.schema, 0, frames[0].schema))
+        try:
+            check_time(self.time, frames[0].schema)
+        except SpecError as error:
+            raise SideError("time", str(error)) from None
         if len(frames) > 1 and isinstance(frames[0].schema[self.time].dataType, TIMESTAMPS):
             # A millisecond more, because Spark drops a row that is exactly as late as allowed.
             delay = (
@@ -62,6 +74,17 @@ class Side:
             )
             frames = [frame.withWatermark(quoted(self.time), f"{delay} milliseconds") for frame in frames]
         return reduce(DataFrame.unionByName, frames)
+
+    def load_source(self, at: int, spark: SparkSession) -> DataFrame:
+        """One of the sources; of what Spark says of an expression it does not know, the sentence."""
+        key = "source" if len(self.inputs) == 1 else f"source[{at}]"
+        try:
+            return self.inputs[at].load(spark)
+        except (AnalysisException, ParseException) as error:
+            told = str(error).strip().splitlines()[0].partition(" SQLSTATE: ")[0]
+            if select := self.inputs[at].select:
+                raise SideError(f"{key}.select", f"is {shown(list(select))}: {told}") from None
+            raise SideError(key, told) from None
 
 
 def check_time(name: str, columns: types.StructType) -> None:

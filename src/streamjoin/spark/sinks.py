@@ -6,16 +6,18 @@ gets every row at least once: the last micro-batch before a crash is written aga
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from streamjoin.spark.sources import FILE_FORMATS, local_path
+from streamjoin.spark.sources import FILE_FORMATS, local_path, read_servers
 from streamjoin.spark.tables import TomlTable
 
 Need = Literal["needed", "possible", "impossible"]
@@ -32,9 +34,8 @@ class Sink(Protocol):
     def place(self) -> str:
         """Where it is, for people."""
 
-    @property
-    def uses(self) -> tuple[str, ...]:
-        """Columns of the result that it needs by name."""
+    def check(self, columns: pa.Schema, table: TomlTable) -> None:
+        """Complain about what does not fit the result's columns."""
 
     def write(self, results: DataFrame) -> DataStreamWriter:
         """A writer that is ready to be started."""
@@ -64,9 +65,16 @@ class FilesSink:
     def place(self) -> str:
         return f"{self.path} ({self.format})"
 
-    @property
-    def uses(self) -> tuple[str, ...]:
-        return self.partition_by
+    def check(self, columns: pa.Schema, table: TomlTable) -> None:
+        nested = [field.name for field in columns if pa.types.is_nested(field.type)]
+        check_names(table, "partition_by", self.partition_by, [n for n in columns.names if n not in nested])
+        if self.partition_by and set(columns.names) <= set(self.partition_by):
+            table.complain(
+                "partition_by", "has all columns of the result, so that none is left for the files"
+            )
+        if self.format == "csv" and nested:
+            told = f"is 'csv', which can not hold the column {nested[0]!r} of type {columns.field(nested[0]).type}"
+            table.complain("format", f"{told}; allowed: parquet, json")
 
     def write(self, results: DataFrame) -> DataStreamWriter:
         writer = results.writeStream.format(self.format).options(**self.options).option("path", self.path)
@@ -87,7 +95,7 @@ class KafkaSink:
     @classmethod
     def read(cls, table: TomlTable, folder: Path) -> KafkaSink:
         return cls(
-            ",".join(table.texts("servers", "the brokers, such as 'localhost:9092'")),
+            read_servers(table),
             table.text("topic", "the topic's name"),
             table.text("key", "a column of the result", None),
             table.settings("options", '"kafka.compression.type" = "zstd"'),
@@ -97,9 +105,8 @@ class KafkaSink:
     def place(self) -> str:
         return f"{self.topic} at {self.servers}"
 
-    @property
-    def uses(self) -> tuple[str, ...]:
-        return () if self.key is None else (self.key,)
+    def check(self, columns: pa.Schema, table: TomlTable) -> None:
+        check_names(table, "key", () if self.key is None else (self.key,), columns.names)
 
     def write(self, results: DataFrame) -> DataStreamWriter:
         records = [F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value")]
@@ -115,7 +122,6 @@ class ConsoleSink:
 
     kind: ClassVar[str] = "console"
     checkpoint: ClassVar[Need] = "impossible"
-    uses: ClassVar[tuple[str, ...]] = ()
     rows: int
     truncate: bool
 
@@ -126,6 +132,9 @@ class ConsoleSink:
     @property
     def place(self) -> str:
         return ""
+
+    def check(self, columns: pa.Schema, table: TomlTable) -> None:
+        """It takes any."""
 
     def write(self, results: DataFrame) -> DataStreamWriter:
         return (
@@ -141,16 +150,21 @@ class MemorySink:
 
     kind: ClassVar[str] = "memory"
     checkpoint: ClassVar[Need] = "impossible"
-    uses: ClassVar[tuple[str, ...]] = ()
     table: str
 
     @classmethod
     def read(cls, table: TomlTable, folder: Path) -> MemorySink:
-        return cls(table.text("table", "the name of the temporary table", "results"))
+        name = table.text("table", "the name of the temporary table", "results")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            table.complain("table", f"is {name!r}; allowed: a name of letters, digits and _")
+        return cls(name)
 
     @property
     def place(self) -> str:
         return self.table
+
+    def check(self, columns: pa.Schema, table: TomlTable) -> None:
+        """It takes any."""
 
     def write(self, results: DataFrame) -> DataStreamWriter:
         return results.writeStream.format("memory").queryName(self.table)
@@ -162,7 +176,6 @@ class NoopSink:
 
     kind: ClassVar[str] = "noop"
     checkpoint: ClassVar[Need] = "possible"
-    uses: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def read(cls, table: TomlTable, folder: Path) -> NoopSink:
@@ -172,6 +185,9 @@ class NoopSink:
     def place(self) -> str:
         return ""
 
+    def check(self, columns: pa.Schema, table: TomlTable) -> None:
+        """It takes any."""
+
     def write(self, results: DataFrame) -> DataStreamWriter:
         return results.writeStream.format("noop")
 
@@ -179,6 +195,15 @@ class NoopSink:
 SINKS: dict[str, Callable[[TomlTable, Path], Sink]] = {
     sink.kind: sink.read for sink in (FilesSink, KafkaSink, ConsoleSink, MemorySink, NoopSink)
 }
+
+
+def check_names(table: TomlTable, key: str, given: Iterable[str], allowed: Sequence[str]) -> None:
+    """Complain about what is no column of the result, or none that can be used here."""
+    for name in given:
+        if name not in allowed:
+            table.complain(
+                key, f"has {name!r}, no column of the result that fits; allowed: {', '.join(allowed)}"
+            )
 
 
 def read_sink(table: TomlTable, folder: Path) -> Sink:

@@ -7,6 +7,7 @@ Loading is lazy: Spark opens connections and lists files when the query starts.
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +73,9 @@ class FilesSource:
             columns = table.checked("schema", lambda: parquet_columns(path), columns)
         else:
             columns = read_columns(table, text, form)
+        for key, formats in (("malformed", ("json", "csv")), ("header", ("csv",))):
+            if key in table.values and form not in formats:
+                table.complain(key, f"is given for {form} files; allowed: of {' and '.join(formats)}")
         return cls(
             path or "",
             form,
@@ -120,7 +124,7 @@ class KafkaSource:
         if ("topics" in table.values) == ("pattern" in table.values):
             table.complain("topics", "is needed, or else pattern (a regular expression): give one of the two")
         return cls(
-            ",".join(table.texts("servers", "the brokers, such as 'localhost:9092'")),
+            read_servers(table),
             topics,
             pattern,
             form,
@@ -306,6 +310,15 @@ class Input:
         if self.select:
             return rows.selectExpr(*self.select)
         return rows.drop("kafka") if isinstance(self.source, KafkaSource) else rows
+
+
+def read_servers(table: TomlTable) -> str:
+    """The brokers of a Kafka cluster, as its clients take them; one without a port would fail only when asked."""
+    given = ",".join(table.texts("servers", "the brokers, such as 'localhost:9092'")).split(",")
+    for server in filter(None, given):
+        if not re.fullmatch(r"\S+:\d{1,5}", server.strip()):
+            table.complain("servers", f"has {server!r}; allowed: host:port, such as 'localhost:9092'")
+    return ",".join(server.strip() for server in given)
 
 
 def read_columns(table: TomlTable, text: str | None, form: str) -> types.StructType:

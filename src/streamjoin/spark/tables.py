@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from datetime import date
+from datetime import time as clock
 from typing import Any, TypeVar
 
 from streamjoin.semantics.errors import SpecError, StreamJoinError
@@ -38,7 +40,8 @@ class TomlTable:
         return f"{self.path}.{name}" if self.path else name
 
     def complain(self, name: str, sentence: str) -> None:
-        self.problems.append((self.key(name) if name else self.path, sentence))
+        """Keep a mistake. Sentences of other parts of the library may begin with the name, which is told anyway."""
+        self.problems.append((self.key(name) if name else self.path, sentence.removeprefix(f"{name} ")))
 
     def take(self, name: str, kind: type | tuple[type, ...], wanted: str, default: T = REQUIRED) -> Any | T:
         """The value of a key if it is there and of the right kind; else the default, and a complaint if due."""
@@ -159,5 +162,7 @@ def suggestion(given: str, allowed: Sequence[str]) -> str:
 
 def shown(value: object) -> str:
     """A value as the file has it, shortened."""
-    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = value.isoformat() if isinstance(value, (date, clock)) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
