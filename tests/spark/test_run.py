@@ -30,6 +30,7 @@ from streamjoin.spark.ddl import ATOMIC, parse_ddl
 from streamjoin.spark.explain import explain
 from streamjoin.spark.job import Job
 from streamjoin.spark.listener import Progress, ProgressListener, rows_behind
+from streamjoin.spark.metrics import NAMES, OBSERVATION
 from streamjoin.spark.session import KAFKA_CONNECTOR, check_master, cores, find_java, packages_of, settings_of
 from streamjoin.spark.sources import GeneratorSource, parse_records
 from streamjoin.spark.tables import JobError
@@ -309,11 +310,11 @@ def test_what_only_spark_knows_is_told_with_its_side(spark, tmp_path):
         chosen = f'path = "left", select = {json.dumps(expressions)}'
         return write_job(tmp_path, 1, lambda text: text.replace('path = "left"', chosen))
 
-    with pytest.raises(JobError, match=r"left: .*nowhere"):
+    with pytest.raises(JobError, match=r"left.source.select: is \['ts', 'nowhere'\]: .*`nowhere`.*`x`"):
         Job.read(select("ts", "nowhere")).results(spark)
-    with pytest.raises(JobError, match="left: is 'ts', which is no column; allowed: t, x"):
+    with pytest.raises(JobError, match=r"left.time: is 'ts', which is no column; allowed: t, x"):
         Job.read(select("ts AS t", "x")).results(spark)
-    with pytest.raises(JobError, match=r"left: .*PARSE_SYNTAX_ERROR"):
+    with pytest.raises(JobError, match=r"left.source.select: is \['ts', 'x \+\* 2'\]: .*PARSE_SYNTAX_ERROR"):
         Job.read(select("ts", "x +* 2")).results(spark)
     with pytest.raises(JobError, match=r"job.toml has a mistake\n  join.on: unknown column 'x'"):
         Job.read(select("ts", "name")).results(spark)
@@ -488,7 +489,10 @@ def event(latest: object, end: object) -> StreamingQueryProgress:
     }
     told |= {"eventTime": {"max": "2026-01-01T00:00:07.500Z", "watermark": "2026-01-01T00:00:02.000Z"}}
     told |= {"sink": {"description": "", "numOutputRows": 1, "metrics": {}}, "processedRowsPerSecond": 10.0}
-    return StreamingQueryProgress.fromJson(told | {"inputRowsPerSecond": 9.0, "observedMetrics": {}})
+    counted = dict.fromkeys(NAMES, 0) | {"rows_in": 5, "candidates": 30, "matches": 4, "cache_hits": 7}
+    counted |= {"kernel_us": 200_000, "state_us": 90_000, "conversion_us": 10_000, "cache_misses": 1}
+    observed = {f"{OBSERVATION}_1": counted, "somebody else's": {"rows": 1_000}}
+    return StreamingQueryProgress.fromJson(told | {"inputRowsPerSecond": 9.0, "observedMetrics": observed})
 
 
 def test_progress_adds_up_and_knows_how_far_it_is_behind():
@@ -497,6 +501,7 @@ def test_progress_adds_up_and_knows_how_far_it_is_behind():
     assert rows_behind(event(None, {"logOffset": 3})) is None
     progress = Progress().after(kafka).after(kafka)
     assert (progress.batches, progress.rows, progress.busy_seconds, progress.behind) == (2, 10, 1.0, 20)
+    assert (progress.candidates, progress.matches) == (60, 8)
     assert progress.lag_seconds == 1.5
     assert "watermark 2026-01-01 00:00:02" in progress_line(progress)
     assert "20 behind" in progress_line(progress)
@@ -508,6 +513,10 @@ def test_progress_adds_up_and_knows_how_far_it_is_behind():
         "2  0.50 s; 0.50 s on average, running for 60 s",
         "newest row 1.5 s ago",
         "20  rows wait in Kafka",
+        "8  8/s",  # matches
+        "60  7.5 for a match",  # candidates
+        "14  runs found; 2 read back from the state store",
+        "0.30 s  kernels 0.20 s, state 0.09 s, conversion 0.01 s",
     ):
         assert words in text, text
     assert "late" not in text

@@ -178,8 +178,15 @@ def progress_table(progress: Progress, seconds: float) -> Table:
         f"{progress.rows_per_second:,.0f}/s; {progress.rows / busy:,.0f}/s on average",
     )
     table.add_row("matches", f"{progress.matches:,}", f"{progress.matches / busy:,.0f}/s")
+    each = f"{progress.candidates / progress.matches:,.1f} for a match" if progress.matches else ""
+    table.add_row("candidates", f"{progress.candidates:,}", each)
     table.add_row("watermark", watermark_text(progress), lag_text(progress))
     table.add_row("state", f"{progress.state_rows:,} rows", size_text(progress.state_bytes))
+    table.add_row(
+        "cache",
+        f"{progress.cache_hits:,}",
+        f"runs found; {progress.cache_misses:,} read back from the state store",
+    )
     if progress.behind is not None:
         table.add_row("behind", f"{progress.behind:,}", "rows wait in Kafka")
     if progress.late:
@@ -189,6 +196,7 @@ def progress_table(progress: Progress, seconds: float) -> Table:
         f"{progress.batches:,}",
         f"{progress.batch_seconds:.2f} s; {busy / progress.batches:.2f} s on average, running for {seconds:,.0f} s",
     )
+    table.add_row("workers", f"{progress.worker_seconds:.2f} s", worker_text(progress))
     return table
 
 
@@ -200,6 +208,14 @@ def progress_line(progress: Progress) -> str:
         f"{progress.rows:,} rows ({progress.rows_per_second:,.0f}/s), {progress.matches:,} matches, watermark "
         f"{watermark_text(progress)}, state {progress.state_rows:,} rows ({size_text(progress.state_bytes)})"
         f"{behind}{late}"
+    )
+
+
+def worker_text(progress: Progress) -> str:
+    """What the workers spent their part of the last micro-batch on; the rest of it is Spark's."""
+    return (
+        f"kernels {progress.kernel_seconds:.2f} s, state {progress.state_seconds:.2f} s, conversion "
+        f"{progress.conversion_seconds:.2f} s"
     )
 
 

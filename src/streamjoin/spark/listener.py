@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from streamjoin.spark.metrics import join_metrics
+from streamjoin.spark.metrics import NAMES, join_metrics
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,16 @@ class Progress:
 
     batches: int = 0
     rows: int = 0
+    candidates: int = 0  # pairs that were compared
     matches: int = 0
     late: int = 0
+    cache_hits: int = 0  # runs of state found decoded
+    cache_misses: int = 0  # and those read back from the state store
     busy_seconds: float = 0.0  # spent in micro-batches
     batch_seconds: float = 0.0  # spent in the last one
+    kernel_seconds: float = 0.0  # of the last one, all workers together: probing and indexing,
+    state_seconds: float = 0.0  # reading and writing state,
+    conversion_seconds: float = 0.0  # decoding input and building results
     rows_per_second: float = 0.0  # of the last micro-batch that had rows
     watermark: datetime | None = None
     newest: datetime | None = None  # the greatest event time seen
@@ -45,25 +51,37 @@ class Progress:
             return None
         return (self.reported - self.newest).total_seconds()
 
+    @property
+    def worker_seconds(self) -> float:
+        """What the workers of the join, all together, took of the last micro-batch."""
+        return self.kernel_seconds + self.state_seconds + self.conversion_seconds
+
     def after(self, event: StreamingQueryProgress) -> Progress:
         """The progress after one more micro-batch."""
         counts = join_metrics({name: row.asDict() for name, row in event.observedMetrics.items()})
         ran = [join for join in counts.values() if join["rows_in"] or join["state_rows"] or join["matches"]]
+        told = {name: sum(join[name] for join in ran) for name in NAMES}
         times = {name: moment(text) for name, text in event.eventTime.items()}
         return replace(
             self,
             batches=self.batches + 1,
             rows=self.rows + event.numInputRows,
-            matches=self.matches + sum(join["matches"] for join in ran),
-            late=self.late + sum(join["late"] for join in ran),
+            candidates=self.candidates + told["candidates"],
+            matches=self.matches + told["matches"],
+            late=self.late + told["late"],
+            cache_hits=self.cache_hits + told["cache_hits"],
+            cache_misses=self.cache_misses + told["cache_misses"],
             busy_seconds=self.busy_seconds + event.batchDuration / 1000,
             batch_seconds=event.batchDuration / 1000,
+            kernel_seconds=told["kernel_us"] / 1e6,
+            state_seconds=told["state_us"] / 1e6,
+            conversion_seconds=told["conversion_us"] / 1e6,
             rows_per_second=event.processedRowsPerSecond if event.numInputRows else self.rows_per_second,
             watermark=times.get("watermark", self.watermark),
             newest=max(filter(None, (self.newest, times.get("max"))), default=None),
             reported=moment(event.timestamp),
-            state_rows=sum(join["state_rows"] for join in ran) if ran else self.state_rows,
-            state_bytes=sum(join["state_bytes"] for join in ran) if ran else self.state_bytes,
+            state_rows=told["state_rows"] if ran else self.state_rows,
+            state_bytes=told["state_bytes"] if ran else self.state_bytes,
             behind=rows_behind(event),
         )
 
