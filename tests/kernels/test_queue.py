@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin.kernels import queue
-from streamjoin.kernels.atomics import yield_core
+from streamjoin.kernels.atomics import LINE, read, ring, wait_for_ring, yield_core
 from streamjoin.kernels.jit import jit
 
 
@@ -84,3 +84,61 @@ def test_two_threads_lose_and_tear_nothing(capacity, count):
 def test_a_ring_without_room_is_refused(capacity, words):
     with pytest.raises(ValueError, match="from 1 on"):
         queue.new_ring(capacity, words)
+
+
+@jit
+def is_in_vain(bell, seen):
+    """Sleep; whether nobody rings. Twice, since the other may be stopped just before it does."""
+    return wait_for_ring(bell, seen, 2_000_000) == seen and wait_for_ring(bell, seen, 2_000_000) == seen
+
+
+@jit
+def send_or_sleep(messages, bell, consumer, count):
+    """How often this slept in vain: nobody rang though there was room."""
+    message, vain = np.zeros(1, np.int64), 0
+    for i in range(count):
+        message[0] = i
+        while True:
+            seen = read(bell, 0)
+            if queue.put(messages, message):
+                break
+            if is_in_vain(bell, seen) and queue.has_room(messages, 1):
+                vain += 1
+        ring(consumer)
+    return vain
+
+
+@jit
+def receive_or_sleep(messages, bell, producer, count):
+    """As `send_or_sleep`; the producer is told of room only if it may wait for some."""
+    message, vain = np.zeros(1, np.int64), 0
+    for _ in range(count):
+        while True:
+            seen, taken = read(bell, 0), messages[queue.HEAD]
+            if queue.take(messages, message):
+                break
+            if is_in_vain(bell, seen) and queue.waiting(messages):
+                vain += 1
+        if queue.was_full(messages, 1, taken):
+            ring(producer)
+    return vain
+
+
+def test_who_takes_knows_whether_the_other_may_wait_for_room():
+    messages, one = queue.new_ring(2, 1), np.zeros(1, np.int64)
+    assert queue.put(messages, one) and queue.has_room(messages, 1)
+    assert queue.put(messages, one) and not queue.has_room(messages, 1)
+    assert queue.take(messages, one) and queue.was_full(messages, 1, 0)
+    assert queue.take(messages, one) and not queue.was_full(messages, 1, 1)
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 7])
+def test_nobody_sleeps_while_there_is_room(capacity):
+    messages = queue.new_ring(capacity, 1)
+    producer, consumer, count = np.zeros(LINE, np.int64), np.zeros(LINE, np.int64), 5_000
+    vain: list[int] = []
+    sender = threading.Thread(target=lambda: vain.append(send_or_sleep(messages, producer, consumer, count)))
+    sender.start()
+    vain.append(receive_or_sleep(messages, consumer, producer, count))
+    sender.join()
+    assert vain == [0, 0]

@@ -200,6 +200,9 @@ def test_an_outbox_counts_rows_and_takes_an_item_that_exceeds_its_room():
     assert driver.read() == 2 and node.read() == 0
     assert [outbox.take(), outbox.take(), outbox.take()] == ["a", "b", None]
     assert outbox.room == 3 and node.read() == 2
+    outbox.put(2, "c")
+    outbox.take()
+    assert node.read() == 2  # a node that had room does not wait for it
 
 
 def test_cores_of_one_numa_node_come_together(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 import sys
 
+import numpy as np
 from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
@@ -22,13 +23,12 @@ SPINS = 200  # pauses, a few microseconds in all: the other thread runs and is a
 YIELDS = 20  # then let others run: with fewer cores than threads, they must, for the answer to come
 SHORTEST_NAP, LONGEST_NAP = 50, 10_000  # microseconds; then sleep, an eighth of what was slept already
 
-# Words of a bell: how often it was rung, (that it was stopped,) threads that sleep, and the seconds and nanoseconds
-# that they may.
-RUNG, SLEEPERS, SECONDS = 0, 2, 3
+# Words of a bell: how often it was rung, (that it was stopped,) and threads that sleep.
+RUNG, SLEEPERS = 0, 2
 
 # Linux can let a thread sleep until a word changes. The number of that system call, where we know it.
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 0) if sys.platform == "linux" else 0
-FUTEX_WAIT, FUTEX_WAKE = 128, 129  # among the threads of this process
+FUTEX_WAIT, FUTEX_WAKE, ALL = 128, 129, 2**31 - 1  # among the threads of this process
 
 yield_core = types.ExternalFunction("sched_yield", types.int32())
 _usleep = types.ExternalFunction("usleep", types.int32(types.uint32))
@@ -142,11 +142,11 @@ def write(words, index, value):
 
 @jit(nogil=False)
 def ring(bell):
-    """Count up, and wake the thread that sleeps on it, if one does."""
+    """Count up, and wake who sleeps on it, if somebody does."""
     fetch_add(bell, RUNG, 1)
     # Both are sequentially consistent: either we see that a thread sleeps, or it sees the new count.
     if FUTEX and fetch_add(bell, SLEEPERS, 0):
-        _system_call(FUTEX, bell.ctypes.data, FUTEX_WAKE, 1, 0, 0, 0)
+        _system_call(FUTEX, bell.ctypes.data, FUTEX_WAKE, ALL, 0, 0, 0)
 
 
 @jit
@@ -167,11 +167,10 @@ def wait_for_ring(bell, seen, patience):
 
 @inner
 def sleep_until_rung(bell, seen, patience):
-    bell[SECONDS], bell[SECONDS + 1] = patience // 1_000_000, patience % 1_000_000 * 1_000
+    most = np.array([patience // 1_000_000, patience % 1_000_000 * 1_000])  # seconds and nanoseconds
     fetch_add(bell, SLEEPERS, 1)
     # Returns at once if the lower half of the count is another by now.
-    address = bell.ctypes.data
-    _system_call(FUTEX, address, FUTEX_WAIT, seen & 0xFFFFFFFF, address + 8 * SECONDS, 0, 0)
+    _system_call(FUTEX, bell.ctypes.data, FUTEX_WAIT, seen & 0xFFFFFFFF, most.ctypes.data, 0, 0)
     fetch_add(bell, SLEEPERS, -1)
     return load(bell, RUNG)
 

@@ -30,7 +30,7 @@ from numba.extending import intrinsic
 from streamjoin.kernels import source
 from streamjoin.kernels.atomics import LINE, load, ring, store, wait_for_ring
 from streamjoin.kernels.jit import inner, jit
-from streamjoin.kernels.queue import DATA, TAIL, put, take, waiting
+from streamjoin.kernels.queue import DATA, HEAD, TAIL, has_room, put, take, waiting, was_full
 from streamjoin.kernels.scan import CURSOR_SIZE, Clauses, band_scan
 from streamjoin.kernels.scan import DONE as SCAN_DONE
 
@@ -65,8 +65,9 @@ NOTHING, ENTER, MEET_STORED, MEET_FORWARDED, REST = range(5)
 # Why `advance` returned: it had nothing to do, or took as many messages as it might; or who must act first.
 IDLE, SPENT, SCAN, RESIZE, FULL = range(5)
 
-# Bells of the neighbours, by the way that leads from them, and the driver's. Of a bell, the word that says stop.
-DRIVER = 2
+# Bells of the neighbours, by the way that leads from them, the driver's, and that of who waits for pairs. Of a bell,
+# the word that says stop.
+DRIVER, FOUND = 2, 3
 STOP = 1
 
 # Of a further column of a store: bytes of a value, address on the stage, address in the store.
@@ -182,7 +183,7 @@ def uncover(words, which, rows, columns):
 
 
 @inner
-def has_room(words, which, count, rows, columns):
+def can_take(words, which, count, rows, columns):
     """Whether a store has room for more rows, after moving them to its front if they are few."""
     begin, end, capacity = words[BEGIN + which], words[END + which], rows.shape[1] - 1
     if end + count <= capacity:
@@ -194,12 +195,6 @@ def has_room(words, which, count, rows, columns):
     words[BEGIN + which], words[END + which] = 0, held
     words[VISIBLE + which] -= begin
     return True
-
-
-@inner
-def room(ring, size):
-    """Messages of `size` words that can be put now."""
-    return (len(ring) - DATA) // size - waiting(ring)
 
 
 @inner
@@ -236,7 +231,7 @@ def send_waiting(words, rings, bells):
     message, sent = np.empty(MESSAGE, np.int64), False
     for way in (LEFT, RIGHT):
         unsent, outlet = rings[UNSENT + way], rings[OUTLET + way]
-        while waiting(unsent) > 0 and room(outlet, MESSAGE) > 0:
+        while waiting(unsent) > 0 and has_room(outlet, MESSAGE):
             take(unsent, message)
             put(outlet, message)
             ring(bells[1 - way])
@@ -249,8 +244,11 @@ def next_message(words, rings, bells):
     """Take a message, from both ways in turns; whether there was one."""
     for _ in range(2):
         words[TURN] = 1 - words[TURN]
-        if take(rings[INLET + words[TURN]], words[:MESSAGE]):
-            ring(bells[words[TURN]])  # the sender may have waited for room
+        inlet = rings[INLET + words[TURN]]
+        taken = inlet[HEAD]
+        if take(inlet, words[:MESSAGE]):
+            if was_full(inlet, MESSAGE, taken):
+                ring(bells[words[TURN]])  # who sends may wait for room
             words[SIDE] = words[TURN]
             words[SEEN_NULLS] |= words[NULLS]
             words[STEP] = ENTER
@@ -330,6 +328,7 @@ def hand_over(words, stage, rows, probes, positions, outbox, bells):
         words[HANDED] += 1
     if words[HANDED] > before:
         ring(bells[DRIVER])
+        ring(bells[FOUND])
     return words[HANDED] == words[PAIRS]
 
 
@@ -365,9 +364,9 @@ def enter(words, stores, columns, rings, bells, marks):
     kind = words[KIND]
     if kind == ARRIVAL:
         side = words[SIDE]
-        ready = has_room(words, side, words[COUNT], stores[side], columns)
+        ready = can_take(words, side, words[COUNT], stores[side], columns)
         if side == RIGHT:
-            ready &= has_room(words, FORWARDED, words[COUNT], stores[FORWARDED], columns)
+            ready &= can_take(words, FORWARDED, words[COUNT], stores[FORWARDED], columns)
         if not ready:
             return ENTER
         pass_on(words, rings, bells, marks)
@@ -515,10 +514,11 @@ def scan_at(address):
 
 @jit
 def take_pairs(outbox, pairs):
-    """Move the oldest pairs into the columns of `pairs`, as many as it has room for; how many. The driver's."""
-    pair, count = np.empty(4, np.int64), 0
+    """Move the oldest pairs into the columns of `pairs`, as many as it has room for; whether the node may wait for
+    room. The driver's."""
+    pair, count, taken = np.empty(4, np.int64), 0, outbox[HEAD]
     while count < pairs.shape[1] and take(outbox, pair):
         for column in range(4):
             pairs[column, count] = pair[column]
         count += 1
-    return count
+    return was_full(outbox, 4, taken)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamjoin.kernels.atomics import LINE, load, store
+from streamjoin.kernels.atomics import LINE, fence, load, store
 from streamjoin.kernels.jit import jit
 
 TAIL, HEAD, DATA = 0, LINE, 2 * LINE
@@ -37,6 +37,7 @@ def put(ring, message):
     capacity = (len(ring) - DATA) // words
     tail = ring[TAIL]  # this thread's own: no ordering needed
     if tail - ring[TAIL + 1] >= capacity:
+        fence()  # as in `was_full`
         # Acquire: the consumer has copied a message out before it counts it as taken, so its slot may be overwritten.
         ring[TAIL + 1] = load(ring, HEAD)
         if tail - ring[TAIL + 1] >= capacity:
@@ -63,6 +64,24 @@ def take(ring, message):
         message[i] = ring[slot + i]
     store(ring, HEAD, head + 1)  # release: the words are copied before the producer may overwrite them
     return True
+
+
+@jit(nogil=False)
+def was_full(ring, words, head):
+    """Whether the ring, of messages of so many words, was full while `head` were taken, or since: then the producer may
+    wait for room. The consumer's, after it has taken some more.
+
+    Both fences together: either the producer sees that messages were taken, or this sees what it put before."""
+    fence()
+    return load(ring, TAIL) - head >= (len(ring) - DATA) // words
+
+
+@jit(nogil=False)
+def has_room(ring, words):
+    """Whether a message of so many words can be put. If not, the consumer will see that it `was_full`. The
+    producer's."""
+    fence()
+    return ring[TAIL] - load(ring, HEAD) < (len(ring) - DATA) // words
 
 
 @jit(nogil=False)

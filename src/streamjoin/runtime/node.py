@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 
 
 class Bell:
-    """Wakes one waiting thread: a counter that others increment."""
+    """Wakes who waits: a counter that others increment."""
 
     def __init__(self) -> None:
         self.words = np.zeros(atomics.LINE, np.int64)
@@ -100,8 +100,8 @@ class Executor(Protocol):
 
 
 class Channel(Generic[Item]):
-    """A bounded queue of messages from one node to one other. Puts ring the consumer's bell, takes the producer's.
-    `watch`, if set, is told of every message in words."""
+    """A bounded queue of messages from one node to one other. Puts ring the consumer's bell, takes the producer's if it
+    may wait for room. `watch`, if set, is told of every message in words."""
 
     def __init__(self, name: str, capacity: int, producer: Bell, consumer: Bell):
         self.name = name
@@ -114,7 +114,7 @@ class Channel(Generic[Item]):
 
     def put(self, message: Item) -> bool:
         """Append a message; False, and nothing changed, if the channel is full. The producer's."""
-        if not self.room:
+        if not self.has_room:
             return False
         self._slots[self._at] = message
         self._put[0] = self._at
@@ -134,7 +134,8 @@ class Channel(Generic[Item]):
         queue.take(self._ring, self._taken)  # now that the slot is empty, the producer may have it
         if self.watch is not None:
             self.watch(f"{self.name} -> {message}")
-        self._producer.ring()
+        if len(self) + 1 >= len(self._slots):  # looked at after the take, so whoever saw no room is woken
+            self._producer.ring()
         return message
 
     def first(self) -> Item | None:
@@ -146,8 +147,8 @@ class Channel(Generic[Item]):
         return int(queue.waiting(self._ring))
 
     @property
-    def room(self) -> int:
-        return len(self._slots) - len(self)
+    def has_room(self) -> bool:
+        return len(self) < len(self._slots)
 
 
 @cache
@@ -162,17 +163,18 @@ def rehearse_channels() -> None:
 
 
 class Outbox(Generic[Item]):
-    """Results of one node that wait for the driver, bounded by rows.
+    """Results of one node that wait for the driver, bounded by rows. Puts ring the bells of those who wait for them,
+    takes the node's if it may wait for room.
 
     A node puts an item when there is room for at least one row, however many rows it has: a step
     aims at `room` rows, and exceeds it by the matches of one tuple at most.
     """
 
-    def __init__(self, most: int, node: Bell, driver: Bell):
+    def __init__(self, most: int, node: Bell, *takers: Bell):
         self.most = most
         self._items: deque[tuple[int, Item]] = deque()
         self._added = self._taken = 0  # rows; written by the node and by the driver
-        self._node, self._driver = node, driver
+        self._node, self._takers = node, takers
 
     @property
     def rows(self) -> int:
@@ -193,7 +195,8 @@ class Outbox(Generic[Item]):
         """The node's."""
         self._added += rows
         self._items.append((rows, item))
-        self._driver.ring()
+        for bell in self._takers:
+            bell.ring()
 
     def first(self) -> Item | None:
         """The oldest item, which stays, or None. The driver's."""
@@ -205,5 +208,8 @@ class Outbox(Generic[Item]):
             return None
         rows, item = self._items.popleft()
         self._taken += rows
-        self._node.ring()
+        if (
+            self.rows + rows >= self.most
+        ):  # looked at after the take, so that a node which saw no room is woken
+            self._node.ring()
         return item

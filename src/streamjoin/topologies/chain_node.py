@@ -77,6 +77,7 @@ class Shared:
     residuals: Mapping[str, Filter | None]
     fetch: Fetch
     bell: Bell  # the driver's
+    found: Bell  # rung for pairs alone
     marks: Marks
 
 
@@ -90,7 +91,7 @@ class ChainNode:
         self.name, self.number = f"node {number}", number
         self.is_end = {"left": number == shared.count - 1, "right": number == 0}  # of the way of a side
         self.bell = Bell()
-        self.outbox: Outbox[Found] = Outbox(WAITING_PAIRS, self.bell, shared.bell)
+        self.outbox: Outbox[Found] = Outbox(WAITING_PAIRS, self.bell, shared.bell, shared.found)
         self.windows: dict[str, WindowIndex] = {side: shared.make_window(side) for side in SIDES}
         self.inlets: dict[str, Channel[Any]] = {}
         self.outlets: dict[str, Channel[Any]] = {}

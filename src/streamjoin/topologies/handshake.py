@@ -102,7 +102,7 @@ class HandshakeNode(ChainNode):
         return busy
 
     def _can_send(self, side: str) -> bool:
-        return not self._unsent[side] and self.outlets[side].room > 0
+        return not self._unsent[side] and self.outlets[side].has_room
 
     def _forward_oldest(self, side: str) -> bool:
         """Send on the oldest arrival of a side, if it is due; at the far end, drop it if it has expired."""

@@ -319,7 +319,7 @@ class PanJoin:
             channels: list[Channel[Any]] = [node.inlet for node in self.nodes]
             self._executor.start(self.nodes, channels, self._bell)
             self._started = True
-        while all(node.inlet.room for node in self.nodes):
+        while all(node.inlet.has_room for node in self.nodes):
             # Before the next batch is taken: it may be the last that reaches something.
             expired = {side: self._stamps.expired(side) for side in SIDES}
             gone = {side: self._expired(side) for side in SIDES}

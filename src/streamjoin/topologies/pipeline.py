@@ -103,15 +103,18 @@ class Pipeline(Generic[AnyNode]):
         self.workers, self._batch = workers, batch
         self.settles = self.must_settle(spec, order)
         self._stamps = make_stamps(spec, self.settles)
+        self._prompt = self.needs_marks(order)
         self._bell, self._marks = Bell(), Marks()
-        shared = Shared(workers, make_window, filters_of(residuals), fetch, self._bell, self._marks)
+        self.found = self._bell if self._prompt else Bell()  # where marks let results go, they are news too
+        shared = Shared(
+            workers, make_window, filters_of(residuals), fetch, self._bell, self.found, self._marks
+        )
         self.nodes = self.make_nodes(shared)
         self._channels = connect(self.nodes, self._bell, capacity)
         self.nodes[0].rehearse()  # before threads start and tuples come
         self._entries = {"left": self.nodes[0].inlets["left"], "right": self.nodes[-1].inlets["right"]}
         self._executor, self._started = executor or Threads(), False
         self._numbers = dict.fromkeys(SIDES, 0)  # of the last message sent
-        self._prompt = self.needs_marks(order)
         self._told = dict.fromkeys(SIDES, INT64_MIN)  # what was said to be expired, on the way of a side
         self._owing = dict.fromkeys(SIDES, False)  # the last message was an arrival
         self._unheard = dict.fromkeys(SIDES, 0)  # tuples of the other side since the last message
@@ -237,11 +240,11 @@ class Pipeline(Generic[AnyNode]):
 
     def lets_in(self, side: str) -> bool:
         """Whether an arrival may enter."""
-        return bool(self._entries[side].room > 0)
+        return bool(self._entries[side].has_room)
 
     def lets_progress_in(self, side: str) -> bool:
         """Whether a message without tuples may."""
-        return bool(self._entries[side].room > 0)
+        return bool(self._entries[side].has_room)
 
     def _owes(self, side: str) -> bool:
         """Whether the nodes are to be told now what is known on the way of `side`."""

@@ -67,7 +67,7 @@ class Records:
         self.name = name
         self.watch: Callable[[str], None] | None = None
         self.ring = queue.new_ring(capacity, kernel.MESSAGE)
-        self._capacity, self._consumer, self._stage = capacity, consumer, stage
+        self._consumer, self._stage = consumer, stage
         self._record = np.zeros(kernel.MESSAGE, np.int64)
 
     def put(self, message: Message) -> None:
@@ -86,8 +86,8 @@ class Records:
         return int(queue.waiting(self.ring))
 
     @property
-    def room(self) -> int:
-        return self._capacity - len(self)
+    def has_room(self) -> bool:
+        return bool(queue.has_room(self.ring, kernel.MESSAGE))
 
 
 class PairRing:
@@ -108,8 +108,8 @@ class PairRing:
         if not count:
             return None
         pairs = np.empty((4, count), np.int64)
-        kernel.take_pairs(self.ring, pairs)
-        self._node.ring()
+        if kernel.take_pairs(self.ring, pairs):
+            self._node.ring()
         return Found(dict(zip(SIDES, pairs[:2], strict=True)), dict(zip(SIDES, pairs[2:], strict=True)))
 
 
@@ -328,7 +328,8 @@ class ScanningNode:
         rings += [self.outlets[side].ring if side in self.outlets else nowhere for side in SIDES]
         bells = [self._bells[side].words for side in SIDES]
         self._arguments = (
-            self._words, (*rings, *self._unsent), (*bells, self._shared.bell.words), self._shared.marks.words,
+            self._words, (*rings, *self._unsent), (*bells, self._shared.bell.words, self._shared.found.words),
+            self._shared.marks.words,
             tuple(stage.rows for stage in stages), tuple(store.rows for store in self._stores),
             columns, self._reach, self._pairs.probe, self._pairs.pos, self.outbox.ring, self._call, operands,
         )  # fmt: skip
