@@ -16,10 +16,9 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Hashable
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
-
-from streamjoin.spark.content import Content
 
 MEMORY_BYTES = int(
     os.environ.get("STREAMJOIN_SPARK_MEMORY", 2 << 30)
@@ -29,21 +28,28 @@ UNUSED_SECONDS = 6 * 3600  # after which a file belongs to no running query
 LOOK_AFTER_BYTES = 256 << 20  # written by this process before it looks at the size of the folder again
 
 
+class Kept(Protocol):
+    """What can be made again from runs: one that is decoded, or several merged."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
 class ContentCache:
     """Decoded and indexed runs of this process; the least recently used go first. Whoever puts a run is its owner."""
 
     def __init__(self, most: int):
         self.most = most
-        self._held: OrderedDict[str, Content] = OrderedDict()
+        self._held: OrderedDict[str, Kept] = OrderedDict()
         self._owned: dict[Hashable, set[str]] = {}
 
-    def get(self, token: str) -> Content | None:
+    def get(self, token: str) -> Kept | None:
         content = self._held.get(token)
         if content is not None:
             self._held.move_to_end(token)
         return content
 
-    def put(self, token: str, content: Content, owner: Hashable = None) -> None:
+    def put(self, token: str, content: Kept, owner: Hashable = None) -> None:
         self._held[token] = content
         self._held.move_to_end(token)
         self._owned.setdefault(owner, set()).add(token)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +20,11 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.payload import Held, Rows
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES
-from streamjoin.spark.run_index import Questions, RunIndex, ScannedRun
+from streamjoin.spark.run_index import IndexedTuples, Questions
 from streamjoin.spark.task import BEGIN, END, OTHER, TIE, JoinTask
 
 PROBES = 1 << 17  # that probe at a time
 MANY_PAIRS = 1 << 20  # of one round, after which the next takes fewer probes
-FAR_MORE = 16  # times as many probes as an index was made for: it is made again
 
 
 class Content:
@@ -34,24 +34,14 @@ class Content:
         self.task, self.side, self.batch = task, side, batch
         self.ts = task.times(batch, side)
         self.held = Held.of(batch)
-        self._index: RunIndex | ScannedRun | None = None
-        self._made_for = 0
 
     def __len__(self) -> int:
         return len(self.ts)
 
     @property
-    def span(self) -> tuple[int, int]:
-        """The times of the first and the last row."""
-        return int(self.ts[0]), int(self.ts[-1])
-
-    @property
     def nbytes(self) -> int:
-        """Memory held, an estimate: rows, and where there is an index that and what it was made from."""
-        held = int(self.batch.nbytes)
-        if self._index is not None:
-            held += self._index.nbytes + sum(array.nbytes for array in self.stored.stored.values())
-        return held
+        """Memory held, an estimate: rows, and what was prepared of them to be probed."""
+        return int(self.batch.nbytes) + (self.indexed.nbytes if "indexed" in vars(self) else 0)
 
     @cached_property
     def stored(self) -> Tuples:
@@ -68,17 +58,15 @@ class Content:
         probing = self.task.prepare_probing(self.batch.slice(low, high - low), self.side)
         return replace(self.stored.pick(slice(low, high)), probing=probing)
 
-    def expect(self, probes: Tuples) -> None:
-        """Make an index over all rows for probes like these, unless there is one for about as many."""
-        if self._index is None or len(probes) > FAR_MORE * self._made_for:
-            self._index = self.task.compiled.indexers[self.side].index(self.stored, probes)
-            self._made_for = max(1, len(probes))
+    @cached_property
+    def indexed(self) -> IndexedTuples:
+        """The rows as they are probed."""
+        return IndexedTuples(self.task.compiled.indexers[self.side], self.stored)
 
-    @property
-    def index(self) -> RunIndex | ScannedRun:
-        """The index; `expect` comes first."""
-        assert self._index is not None
-        return self._index
+    def release(self) -> None:
+        """Let go of what was prepared of the rows to be probed: another index has it."""
+        for name in ("indexed", "stored"):
+            vars(self).pop(name, None)
 
 
 def in_order(
@@ -147,6 +135,19 @@ def concatenated(parts: Sequence[Tuples]) -> Tuples:
     return Tuples(ts, ids, source, stored, probing, any(part.nulls for part in parts))
 
 
+class Stored(NamedTuple):
+    """Tuples to be probed, with the ids of their rows or the first one. Nothing up to the time `past` may be met: it is
+    no more in the state."""
+
+    indexed: IndexedTuples
+    ids: np.ndarray | int
+    past: int = BEGIN
+
+    def named(self, places: np.ndarray) -> np.ndarray:
+        """The ids of the tuples at these places."""
+        return self.ids[places] if isinstance(self.ids, np.ndarray) else self.ids + places
+
+
 class Prober:
     """Finds the pairs of probes of one side with rows of the other. Counts the pairs it compared."""
 
@@ -156,27 +157,25 @@ class Prober:
         self._buffer = PairBuffer(65_536)
 
     def pairs(
-        self, probing: str, probes: Tuples, stored: Sequence[tuple[Content, np.ndarray | int]]
+        self, probing: str, probes: Tuples, stored: Sequence[Stored]
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Ids by side of the pairs that match, some probes at a time. `stored` are contents with the ids of their
-        rows, or the first one."""
+        """Ids by side of the pairs that match, some probes at a time."""
         ok = probes.probing["probe_ok"]
         if not ok.all():
             probes = probes.pick(np.flatnonzero(ok))  # a NULL matches nothing
         if not len(probes):
             return
         everything = self._reach(OTHER[probing], probes.ts)
-        met = [
-            (content, ids) for content, ids in stored if len(content) and not everything.misses(*content.span)
-        ]
-        for content, _ in met:
-            content.expect(probes)
+        met = [each for each in stored if len(each.indexed) and not everything.misses(*each.indexed.span)]
+        choice = None
+        for each in sorted(met, key=lambda each: len(each.indexed), reverse=True):
+            choice = each.indexed.expect(probes, choice) or choice
         at, size = 0, PROBES
         while at < len(probes) and met:
             some = probes.pick(slice(at, at + size))
             reach = self._reach(OTHER[probing], some.ts)
             questions: Questions = {}
-            found = [self._probe(probing, some, reach, questions, content, ids) for content, ids in met]
+            found = [self._probe(probing, some, reach, questions, each) for each in met]
             pairs = {side: np.concatenate([part[side] for part in found]) for side in SIDES}
             yield pairs
             at += size
@@ -194,37 +193,28 @@ class Prober:
         return Reach(low, plus(ts, self.task.spec.side_window(OTHER[stored]).size))
 
     def _probe(
-        self,
-        probing: str,
-        probes: Tuples,
-        reach: Reach,
-        questions: Questions,
-        content: Content,
-        ids: np.ndarray | int,
+        self, probing: str, probes: Tuples, reach: Reach, questions: Questions, stored: Stored
     ) -> dict[str, np.ndarray]:
-        buffer, stored = self._buffer, content.side
+        buffer, index = self._buffer, stored.indexed.index
         buffer.count = 0
-        if not reach.misses(*content.span):
-            index = content.index
+        if reach.low is not None and reach.low[0] <= stored.past:
+            reach = replace(reach, low=np.maximum(reach.low, stored.past + 1))
+        if not reach.misses(*stored.indexed.span):
             compared = index.comparisons
             for before in index.probe(probes, reach, buffer, questions):
-                self._check(probing, probes, ids, before)
+                self._check(probing, probes, stored, before)
             self.candidates += index.comparisons - compared
         probe, place = buffer.take()  # positions are places in the run: its rows are in the total order
-        return {probing: probes.id[probe], stored: ids[place] if isinstance(ids, np.ndarray) else ids + place}
+        return {probing: probes.id[probe], OTHER[probing]: stored.named(place)}
 
-    def _check(self, probing: str, probes: Tuples, ids: np.ndarray | int, before: int) -> None:
+    def _check(self, probing: str, probes: Tuples, stored: Stored, before: int) -> None:
         """Keep the fresh pairs for which the part of the predicate holds that the window left open."""
-        stored, buffer = OTHER[probing], self._buffer
-        residual = self.task.compiled.residuals[stored]
+        other, buffer = OTHER[probing], self._buffer
+        residual = self.task.compiled.residuals[other]
         if residual is None or buffer.count == before:
             return
         fresh = slice(before, buffer.count)
-        place = buffer.pos[fresh]
-        rows = {
-            probing: probes.id[buffer.probe[fresh]],
-            stored: ids[place] if isinstance(ids, np.ndarray) else ids + place,
-        }
+        rows = {probing: probes.id[buffer.probe[fresh]], other: stored.named(buffer.pos[fresh])}
         data = {c: self._column(c, rows[c.side]) for c in residual.columns}
         buffer.keep(before, residual(data, buffer.count - before))
 

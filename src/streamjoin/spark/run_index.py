@@ -14,7 +14,7 @@ import numpy as np
 from streamjoin.index.access import Access, ask
 from streamjoin.index.adaptive import AdaptiveWindow
 from streamjoin.index.chain import ChainWindow
-from streamjoin.index.chooser import SAMPLED_BATCHES, Choice, FixedChoice, Workload
+from streamjoin.index.chooser import SAMPLED_BATCHES, WORTH_NARROW, BandChoice, Choice, FixedChoice, Workload
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.index.scan import ScanWindow
 from streamjoin.kernels.pairs import PairBuffer
@@ -22,6 +22,7 @@ from streamjoin.planner import Plan, make_window
 
 ONE_SOURCE = np.zeros(1, np.int32)  # the ranks of a single source
 INDEXED_ROWS, INDEXED_PROBES = 4_096, 256  # fewer are scanned sooner than indexed
+FAR_MORE = 16  # times as many probes as an index was made for: it is made again
 
 Questions = dict[Access, Any]  # what the probes of one round ask, for all runs with the same access
 
@@ -37,12 +38,18 @@ class RunIndexer:
             assert isinstance(window.choose, FixedChoice)
             self._choose = window.choose
 
-    def index(self, tuples: Tuples, probes: Tuples) -> RunIndex | ScannedRun:
-        """An index for probes like these; a scan where that is planned, or cheaper."""
+    def index(self, tuples: Tuples, probes: Tuples, like: Choice | None = None) -> RunIndex | ScannedRun:
+        """An index for probes like these, chosen unless it is given; a scan where that is planned, or cheaper."""
         few = len(tuples) < INDEXED_ROWS or len(probes) < INDEXED_PROBES
         if self._choose is None or (self.plan.adaptive and few):
             return ScannedRun(self.plan, self.side, tuples)
-        return RunIndex(self._choose(len(tuples), tuples.stored, workload_of(probes)), tuples)
+        return RunIndex(like or self._chosen(tuples, probes), tuples)
+
+    def _chosen(self, tuples: Tuples, probes: Tuples) -> Choice:
+        """Bands are chosen as for many rows, because runs become layers: strips of places that take 32 bits."""
+        assert self._choose is not None
+        rows = max(len(tuples), WORTH_NARROW) if isinstance(self._choose, BandChoice) else len(tuples)
+        return self._choose(rows, tuples.stored, workload_of(probes))
 
 
 def workload_of(probes: Tuples) -> Workload:
@@ -58,7 +65,7 @@ class RunIndex:
     """Rows by the keys of an access. Positions are places in the run, whose rows are in the total order."""
 
     def __init__(self, choice: Choice, tuples: Tuples):
-        self.tuples, self.access, self.comparisons = tuples, choice.access, 0
+        self.tuples, self.choice, self.access, self.comparisons = tuples, choice, choice.access, 0
         keys, ok = self.access.keys(tuples.stored), tuples.stored["key_ok"]
         slots = np.arange(len(keys), dtype=np.int32)
         if not ok.all():
@@ -118,3 +125,41 @@ class ScannedRun:
     def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, questions: Questions) -> Iterator[int]:
         """As `WindowIndex.probe`."""
         return self._window.probe(probes, reach, pairs)
+
+
+class IndexedTuples:
+    """Tuples of one side in the total order, with an index that is made once it is known what probes come."""
+
+    def __init__(self, indexer: RunIndexer, tuples: Tuples):
+        self.indexer, self.tuples = indexer, tuples
+        self._index: RunIndex | ScannedRun | None = None
+        self._made_for = 0
+
+    def __len__(self) -> int:
+        return len(self.tuples)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The times of the first and the last tuple."""
+        return int(self.tuples.ts[0]), int(self.tuples.ts[-1])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, an estimate: the index, and what it was made from."""
+        if self._index is None:
+            return 0
+        return self._index.nbytes + sum(array.nbytes for array in self.tuples.stored.values())
+
+    def expect(self, probes: Tuples, like: Choice | None = None) -> Choice | None:
+        """Make an index for probes like these, unless there is one for about as many. Returns how it was chosen, if it
+        was: others that are made `like` it share what probes ask."""
+        if self._index is None or len(probes) > FAR_MORE * self._made_for:
+            self._index = self.indexer.index(self.tuples, probes, like)
+            self._made_for = max(1, len(probes))
+        return self._index.choice if isinstance(self._index, RunIndex) else None
+
+    @property
+    def index(self) -> RunIndex | ScannedRun:
+        """The index; `expect` comes first."""
+        assert self._index is not None
+        return self._index

@@ -24,7 +24,8 @@ import numpy as np
 from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark import cache
-from streamjoin.spark.content import Content, in_order
+from streamjoin.spark.content import Content, Contents, Stored, in_order
+from streamjoin.spark.layers import Layers
 from streamjoin.spark.metrics import Counts
 from streamjoin.spark.task import BEGIN, JoinTask, differences
 from streamjoin.spark.wire import decode, encode
@@ -117,7 +118,8 @@ class State:
             "next": self._next,
         }
         self.store.write_manifest(json.dumps(manifest).encode())
-        cache.MEMORY.keep(self._owner, {run.token for runs in self.runs.values() for run in runs})
+        held = {run.token for runs in self.runs.values() for run in runs}
+        cache.MEMORY.keep(self._owner, held | {self._layers_token(side) for side in SIDES})
         cache.MEMORY.trim()
 
     @property
@@ -133,7 +135,7 @@ class State:
     def content(self, side: str, run: Run) -> Content:
         """The rows of a run: from this process, from this host, or from the store."""
         content = cache.MEMORY.get(run.token)
-        if content is not None:
+        if isinstance(content, Content):
             self.counts.cache_hits += 1
             return content
         data = cache.FILES.get(run.token, run.nbytes, run.crc)
@@ -146,6 +148,19 @@ class State:
         content = Content(self.task, side, decode(data))
         cache.MEMORY.put(run.token, content, self._owner)
         return content
+
+    def layered(self, side: str, contents: Contents) -> list[Stored]:
+        """The runs of a side as they are to be probed. `contents` are theirs, and may be followed by others."""
+        runs, token = self.runs[side], self._layers_token(side)
+        layers = cache.MEMORY.get(token)
+        if not isinstance(layers, Layers):
+            layers = Layers()
+            cache.MEMORY.put(token, layers, self._owner)
+        sealed = [place for place, run in enumerate(runs) if run.level == SEALED]
+        return layers.over(runs, contents, sealed[-1] + 1 if sealed else 0)
+
+    def _layers_token(self, side: str) -> str:
+        return f"layers of {side} for {self._owner}"
 
     def matched(self, side: str, run: Run) -> np.ndarray:
         """Which rows of a run found a partner."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from streamjoin.index.protocol import Tuples
 from streamjoin.semantics.spec import SIDES
-from streamjoin.spark.content import Content, Contents, Prober, in_order, tie_of, with_ids
+from streamjoin.spark.content import Content, Contents, Prober, Stored, in_order, tie_of, with_ids
 from streamjoin.spark.metrics import Counts
 from streamjoin.spark.routing import share
 from streamjoin.spark.state import State
@@ -115,10 +115,19 @@ class Worker:
             return iter(())
         new = self.fresh[probing][0].tuples
         probes = with_ids(new, new.id + mine.starts[-1])
-        met = list(zip(stored.contents, stored.starts.tolist(), strict=True))
+        met = self._stored(OTHER[probing])
         if probing == "right" and self.fresh["left"]:
             met.pop()  # the new left rows have probed the new right ones
         return prober.pairs(probing, probes, met)
+
+    def _stored(self, side: str) -> list[Stored]:
+        """All rows of a side to be probed, the new ones last."""
+        contents = self.contents[side]
+        new = list(zip(contents.contents, contents.starts.tolist(), strict=True))[
+            len(self.state.runs[side]) :
+        ]
+        held = self.state.layered(side, contents)
+        return [*held, *(Stored(content.indexed, start) for content, start in new)]
 
     def _own(self, side: str, probes: Tuples) -> Tuples:
         """Where every worker has all rows, those that this one probes with."""
@@ -128,12 +137,12 @@ class Worker:
         tie = np.concatenate([tie_of(content) for content in contents.contents])[probes.id]
         return probes.pick(np.flatnonzero(share(tie, self.task.routing.workers) == self.number))
 
-    def _settled_rows(self, side: str) -> list[tuple[Content, np.ndarray | int]]:
+    def _settled_rows(self, side: str) -> list[Stored]:
         """What settled rows probe: a row window is counted off, so its rows must lie in one total order."""
-        contents = self.contents[side]
         if not self.task.spec.side_window(side).rows:
-            return list(zip(contents.contents, contents.starts.tolist(), strict=True))
-        return [self._total_order(side)]
+            return self._stored(side)
+        content, order = self._total_order(side)
+        return [Stored(content.indexed, order)]
 
     def _result(self, pairs: dict[str, np.ndarray]) -> pa.RecordBatch | None:
         """The rows that some new pairs give, if any."""
