@@ -11,7 +11,7 @@ from typing import Any
 from streamjoin.hardware.designs import DESIGNS
 from streamjoin.hardware.implementation import synthesise
 
-CORES = (2, 4, 16, 64)
+CORES = (2, 4, 8, 16, 32, 64)
 VIRTEX_6_SLICES = 37_680  # of the XC6VLX240T (Oge et al., Table I)
 
 
