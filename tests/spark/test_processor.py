@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -14,13 +15,21 @@ import streamjoin as sj
 
 pytest.importorskip("pyspark")
 
+from streamjoin.planner import INDEXES
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark import routing
+from streamjoin.spark.metrics import Counts
 from streamjoin.spark.task import HOW, ORDERS, JoinTask
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32(), "name": pa.string()})
 EQUAL, NEAR = "left.x = right.x", "abs(left.x - right.x) <= 1"
 PREDICATES = (EQUAL, NEAR, "left.name <> right.name", f"{EQUAL} AND left.name < right.name")
+ANY_INDEX, NO_KEY = ("auto", *INDEXES), ("auto", "scan")
+INDEXED = (
+    *((on, index) for on in PREDICATES if EQUAL in on for index in ANY_INDEX),
+    *((NEAR, index) for index in ANY_INDEX if index != "hash"),
+    *(("left.name <> right.name", index) for index in NO_KEY),
+)
 WINDOWS = (
     sj.TimeWindow(3),
     sj.TimeWindow(5, 0),
@@ -71,6 +80,33 @@ def test_a_row_at_or_before_the_watermark_is_late_and_counted(start):
         (10, 1, "l", 11, 1, "r")
     ]
     assert query.counts["late"] == 2
+
+
+@pytest.mark.parametrize(
+    ("on", "window", "partitioning"),
+    [
+        (EQUAL, sj.TimeWindow(3), "hash"),
+        (NEAR, sj.TimeWindow(3), "range"),
+        (NEAR, sj.TimeWindow(3), "matrix"),
+        (NEAR, sj.RowWindow(3), "auto"),
+    ],
+)
+@pytest.mark.parametrize("workers", [3, 4])
+def test_a_late_row_that_goes_to_several_workers_counts_once(start, on, window, partitioning, workers):
+    query = start(make_task(on, window, workers=workers, partitioning=partitioning))
+    query.batch(left=[(10, 1, "l")], right=[(10, 1, "r")])
+    late = [(ts, x, "late") for ts in (1, 5) for x in range(20)]
+    query.batch(left=late, right=[*late, (30, 1, "r")], watermark=20)
+    assert query.counts["late"] == 2 * len(late)
+
+
+def test_time_goes_to_one_part_at_a_time(monkeypatch):
+    moments = iter([0, 5_000, 7_000, 107_000, 1_107_000])
+    monkeypatch.setattr("streamjoin.spark.metrics.time.perf_counter_ns", lambda: next(moments))
+    counts = Counts()
+    for part in ("state", "kernel", "state", None, "conversion"):
+        counts.turn(part)
+    assert (counts.state_us, counts.kernel_us, counts.conversion_us) == (5 + 100, 2, 0)
 
 
 def test_an_unmatched_row_comes_once_when_no_partner_can_come(start):
@@ -170,7 +206,7 @@ def run(query: Any, batches: list[Any]) -> list[Any]:
 @settings(max_examples=120)
 @given(
     histories(),
-    st.sampled_from(PREDICATES),
+    st.sampled_from(INDEXED),
     st.sampled_from(WINDOWS),
     st.sampled_from(HOW),
     st.sampled_from(ORDERS),
@@ -178,10 +214,10 @@ def run(query: Any, batches: list[Any]) -> list[Any]:
     st.sampled_from(["auto", "matrix"]),
 )
 def test_oracle_any_cut_disorder_and_idle_side(
-    start, oracle, history, on, window, how, order, workers, partitioning
+    start, oracle, history, indexed, window, how, order, workers, partitioning
 ):
-    sides, batches = history
-    task = make_task(on, window, how, order, workers, partitioning=partitioning)
+    (sides, batches), (on, index) = history, indexed
+    task = make_task(on, window, how, order, workers, index, partitioning)
     assert run(start(task), batches) == oracle(task, *sides)
 
 
@@ -222,6 +258,71 @@ def test_oracle_on_every_index_over_many_micro_batches(start, oracle, index):
         query.batch(watermark=at + 1)
     query.finish()
     assert sorted(query.rows, key=repr) == oracle(task, left, right)
+
+
+def long_history(random: Random, count: int) -> tuple[list[Any], list[tuple[list[Any], list[Any], int]]]:
+    """Rows of both sides out of order by up to ten ticks, in many small micro-batches, some of them without rows, and
+    the watermark after each: as far as it may be, or a little behind."""
+    sides = []
+    for _ in SIDES:
+        times = sorted(random.randrange(1, 3 * count) for _ in range(count))
+        made = [(ts, random.choice([1, 2, 3, 5, 6, 9, None]), random.choice("abc")) for ts in times]
+        sides.append(sorted(made, key=lambda row: row[0] + random.randrange(10)))
+    waiting, batches = [list(side) for side in sides], []
+    while waiting[0] or waiting[1]:
+        cuts = [random.choice([0, 1, 4, 12]) for _ in SIDES]
+        parts = [side[:cut] for side, cut in zip(waiting, cuts, strict=True)]
+        waiting = [side[cut:] for side, cut in zip(waiting, cuts, strict=True)]
+        safe = min((row[0] for side in waiting for row in side), default=3 * count) - 1
+        batches.append((parts[0], parts[1], safe - random.randrange(4)))
+    return sides, batches
+
+
+def run_with_faults(query: Any, batches: list[Any], random: Random) -> list[Any]:
+    """As Spark would: the watermark of the last micro-batch holds for the rows of this one. Some attempts fail when
+    they have done their work, and some micro-batches find nothing in memory."""
+    known = 0
+    for left, right, watermark in batches:
+        committed, before = query.snapshot(), list(query.rows)
+        query.batch(left, right, known)
+        if random.random() < 0.1:
+            query.restore(committed)
+            query.rows = before
+            query.batch(left, right, known)
+        if random.random() < 0.1:
+            query.restart()
+        known = max(known, watermark)
+    query.finish()
+    return sorted(query.rows, key=repr)
+
+
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_differential_many_micro_batches_with_faults(start, oracle, own_cache, how):
+    random = Random(how)
+    task = make_task(NEAR, sj.TimeWindow(60, 25), how, workers=2, partitioning="auto")
+    sides, batches = long_history(random, 250)
+    assert run_with_faults(start(task), batches, random) == oracle(task, *sides)
+
+
+SPREADS = {
+    "hash": (EQUAL, sj.TimeWindow(40, 15), "hash"),
+    "range": (NEAR, sj.TimeWindow(40, 15), "auto"),
+    "matrix": (NEAR, sj.TimeWindow(15, 40), "matrix"),
+    "rows": (EQUAL, sj.RowWindow(7, 3), "auto"),
+    "mixed": (NEAR, (sj.TimeWindow(30), sj.RowWindow(4)), "auto"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("name", SPREADS)
+def test_differential_every_how_spread_window_and_index(start, oracle, own_cache, name, how):
+    on, window, partitioning = SPREADS[name]
+    for index in (index for predicate, index in INDEXED if predicate == on):
+        random = Random(f"{name} {how} {index}")
+        task = make_task(on, window, how, random.choice(ORDERS), 3, index, partitioning)
+        sides, batches = long_history(random, 60)
+        assert run_with_faults(start(task), batches, random) == oracle(task, *sides), index
 
 
 @settings(max_examples=40)

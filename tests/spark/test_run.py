@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from streamjoin.spark.ddl import ATOMIC, parse_ddl
 from streamjoin.spark.explain import explain
 from streamjoin.spark.job import Job
 from streamjoin.spark.listener import Progress, ProgressListener, rows_behind
-from streamjoin.spark.metrics import NAMES, OBSERVATION
+from streamjoin.spark.metrics import HELD, NAMES, OBSERVATION
 from streamjoin.spark.session import KAFKA_CONNECTOR, check_master, cores, find_java, packages_of, settings_of
 from streamjoin.spark.sources import GeneratorSource, parse_records
 from streamjoin.spark.tables import JobError
@@ -463,7 +463,7 @@ streamjoin.spark.state.StateError: the checkpoint was written by another join:
     assert failure(streaming) == "the query failed: [X] No."
 
 
-def event(latest: object, end: object) -> StreamingQueryProgress:
+def event(latest: object, end: object, workers: Sequence[int] = (0, 1)) -> StreamingQueryProgress:
     source = {
         "description": "",
         "startOffset": None,
@@ -489,7 +489,13 @@ def event(latest: object, end: object) -> StreamingQueryProgress:
     }
     told |= {"eventTime": {"max": "2026-01-01T00:00:07.500Z", "watermark": "2026-01-01T00:00:02.000Z"}}
     told |= {"sink": {"description": "", "numOutputRows": 1, "metrics": {}}, "processedRowsPerSecond": 10.0}
-    counted = dict.fromkeys(NAMES, 0) | {"rows_in": 5, "candidates": 30, "matches": 4, "cache_hits": 7}
+    counted: dict[str, Any] = dict.fromkeys(NAMES, 0) | {
+        "rows_in": 5,
+        "candidates": 30,
+        "matches": 4,
+        "cache_hits": 7,
+    }
+    counted[HELD] = [{"worker": worker, "state_rows": 40, "state_bytes": 600} for worker in workers]
     counted |= {"kernel_us": 200_000, "state_us": 90_000, "conversion_us": 10_000, "cache_misses": 1}
     observed = {f"{OBSERVATION}_1": counted, "somebody else's": {"rows": 1_000}}
     return StreamingQueryProgress.fromJson(told | {"inputRowsPerSecond": 9.0, "observedMetrics": observed})
@@ -522,6 +528,12 @@ def test_progress_adds_up_and_knows_how_far_it_is_behind():
     assert "late" not in text
     printed.print(progress_table(Progress(late=3, batches=1), seconds=1.0))
     assert "3  rows came after the lateness" in printed.export_text()
+
+
+def test_a_worker_that_did_not_run_still_holds_what_it_held():
+    progress = Progress().after(event(None, None)).after(event(None, None, workers=(1,)))
+    assert (progress.state_rows, progress.state_bytes) == (80, 1200)
+    assert progress.after(event(None, None, workers=())).state_rows == 80
 
 
 @pytest.mark.parametrize(

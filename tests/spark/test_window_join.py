@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +22,8 @@ from pyspark.sql import functions as F
 
 from streamjoin.spark import in_time_order, window_join
 from streamjoin.spark.metrics import join_metrics
-from streamjoin.spark.window_join import POOL
+from streamjoin.spark.task import HOW
+from streamjoin.spark.window_join import POOL, make_task, spec_of
 
 SCHEMA = "ts TIMESTAMP, x INT, name STRING"
 MINUTE = sj.TimeWindow("60 seconds")
@@ -96,6 +99,10 @@ def oracle_rows(left: Rows, right: Rows, on: str, window: Any, how: str = "inner
     pairs = sj.oracle.pairs(tables[0], tables[1], sj.JoinSpec(schema, schema, on, window, "ts", "ts"))
     found = [tuple(left[l]) + tuple(right[r]) for l, r in pairs]
     matched = [{pair[number] for pair in pairs} for number in (0, 1)]
+    if how in ("semi", "anti"):
+        return sorted(
+            (tuple(row) for n, row in enumerate(left) if (n in matched[0]) == (how == "semi")), key=repr
+        )
     if how in ("left", "full"):
         found += [tuple(row) + (None,) * 3 for n, row in enumerate(left) if n not in matched[0]]
     if how in ("right", "full"):
@@ -141,6 +148,61 @@ def test_a_stream_gives_the_rows_of_the_oracle(streams, on, window, how, order):
     assert sum(m["rows_in"] for m in metrics) >= len(LEFT) + len(RIGHT)
     assert sum(m["matches"] for m in metrics) >= len(found) - 2 * len(LEFT)
     assert sum(m["late"] for m in metrics) == 0
+
+
+# Every `how` with every way to spread rows and every kind of window.
+
+WIDE = sj.TimeWindow("20 seconds", "8 seconds")
+SPREADS: dict[str, tuple[str, Any, str]] = {
+    "hash": ("left.x = right.x", WIDE, "hash"),
+    "range": (NEAR, WIDE, "range"),
+    "matrix": ("left.x = right.x", WIDE, "matrix"),
+    "rows": (NEAR, sj.RowWindow(3, 2), "auto"),
+    "mixed": ("left.x = right.x", (WIDE, sj.RowWindow(2)), "auto"),
+}
+
+
+def spread(name: str, how: str) -> tuple[str, Any, str]:
+    """The case, with the grid of one worker where ranges can not be."""
+    on, window, partitioning = SPREADS[name]
+    return on, window, "matrix" if (name, how) == ("range", "full") else partitioning
+
+
+def history(seed: int) -> tuple[list[Any], list[Any], list[tuple[list[Any], list[Any]]]]:
+    """Rows of both sides, no two of a side at one time, and the micro-batches they come in: out of order by less than
+    30 seconds, cut anywhere, some of them without rows of a side, one without any."""
+    random = Random(seed)
+    sides = []
+    for side in "lr":
+        seconds = random.sample(range(120), 24)
+        made = rows(*((s, random.choice([1, 2, 3, 5, 6, None]), f"{side}{s}") for s in seconds))
+        sides.append(sorted(made, key=lambda row: row[0] + datetime.timedelta(seconds=random.random() * 25)))
+    cuts = [[0, *sorted(random.randrange(25) for _ in range(3)), 24] for _ in sides]
+    batches = [
+        tuple(side[cut[at] : cut[at + 1]] for side, cut in zip(sides, cuts, strict=True)) for at in range(4)
+    ]
+    return sides[0], sides[1], [*batches[:2], ([], []), *batches[2:], (LAST, LAST)]  # type: ignore[list-item]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("name", SPREADS)
+def test_every_how_spread_and_window_gives_the_rows_of_the_oracle(streams, oracle, name, how):
+    on, window, partitioning = spread(name, how)
+    seed = zlib.crc32(f"{name} {how}".encode())
+    left, right, batches = history(seed)
+    frames = streams.frame("left"), streams.frame("right")
+    options: dict[str, Any] = {"window": window, "left_time": "ts", "right_time": "ts"}
+    result = window_join(
+        *frames, on, how=how, partitioning=partitioning, lateness="60 seconds", workers=3, **options
+    )
+    found, query = run(streams, result, batches, f"every_{name}_{how}")
+    task = make_task(spec_of(*frames, on, window, "ts", "ts"), how, "any", "auto", partitioning, 3)
+    assert [row for row in found if at(10_000) not in row] == oracle(task, left, right)
+    assert sum(m["late"] for p in query.recentProgress for m in join_metrics(p.observedMetrics).values()) == 0
+    tables = streams.spark.createDataFrame(left, SCHEMA), streams.spark.createDataFrame(right, SCHEMA)
+    backfill = window_join(*tables, on, how=how, partitioning=partitioning, workers=3, **options)
+    assert collected(backfill) == oracle_rows(left, right, on, window, how)
 
 
 def test_functions_outside_the_join_keep_their_environment(streams):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,12 +18,13 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from streamjoin.spark.metrics import NAMES, join_metrics
+from streamjoin.spark.metrics import NAMES, held_by_workers, join_metrics
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A query so far. Totals count since this start of the query; `state_*` and `behind` are as of the last batch."""
+    """A query so far. Totals count since this start of the query; `behind` is as of the last batch, and so is the state
+    of the workers that ran in it; the others hold what they held before."""
 
     batches: int = 0
     rows: int = 0
@@ -40,8 +42,7 @@ class Progress:
     watermark: datetime | None = None
     newest: datetime | None = None  # the greatest event time seen
     reported: datetime | None = None
-    state_rows: int = 0
-    state_bytes: int = 0
+    held: Mapping[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # state, by join and worker
     behind: int | None = None  # rows that wait in the sources, where they tell (Kafka)
 
     @property
@@ -52,15 +53,24 @@ class Progress:
         return (self.reported - self.newest).total_seconds()
 
     @property
+    def state_rows(self) -> int:
+        """Rows held for later partners, replicas included."""
+        return sum(rows for rows, _ in self.held.values())
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(size for _, size in self.held.values())
+
+    @property
     def worker_seconds(self) -> float:
         """What the workers of the join, all together, took of the last micro-batch."""
         return self.kernel_seconds + self.state_seconds + self.conversion_seconds
 
     def after(self, event: StreamingQueryProgress) -> Progress:
         """The progress after one more micro-batch."""
-        counts = join_metrics({name: row.asDict() for name, row in event.observedMetrics.items()})
-        ran = [join for join in counts.values() if join["rows_in"] or join["state_rows"] or join["matches"]]
-        told = {name: sum(join[name] for join in ran) for name in NAMES}
+        observed = {name: row.asDict() for name, row in event.observedMetrics.items()}
+        joins = join_metrics(observed).values()
+        told = {name: sum(join[name] for join in joins) for name in NAMES}
         times = {name: moment(text) for name, text in event.eventTime.items()}
         return replace(
             self,
@@ -80,8 +90,7 @@ class Progress:
             watermark=times.get("watermark", self.watermark),
             newest=max(filter(None, (self.newest, times.get("max"))), default=None),
             reported=moment(event.timestamp),
-            state_rows=told["state_rows"] if ran else self.state_rows,
-            state_bytes=told["state_bytes"] if ran else self.state_bytes,
+            held={**self.held, **held_by_workers(observed)},
             behind=rows_behind(event),
         )
 

@@ -6,10 +6,14 @@ Every worker adds one row of counts to its output each time it runs; Spark sums 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 OBSERVATION = "streamjoin"
+HELD = "held"  # the name among an observation's metrics of what each worker holds
+Part = Literal["kernel", "state", "conversion"]
 
 
 @dataclass
@@ -17,7 +21,7 @@ class Counts:
     """Counts of one worker in one micro-batch. `state_*` are sizes after it, of the workers that ran."""
 
     rows_in: int = 0  # rows that came to the worker, replicas included
-    late: int = 0  # of those, rows that came too late and were dropped
+    late: int = 0  # rows that came too late and were dropped, each counted once
     candidates: int = 0  # pairs that were compared
     matches: int = 0  # pairs that satisfied the predicate
     unmatched: int = 0  # rows of an outer or anti join that turned out to have no partner
@@ -28,13 +32,35 @@ class Counts:
     cache_misses: int = 0  # runs read back from the state store
     kernel_us: int = 0  # microseconds spent probing and indexing
     state_us: int = 0  # reading and writing state
-    conversion_us: int = 0  # decoding input and building result rows
+    conversion_us: int = 0  # decoding and sorting input, building and encoding result rows
+
+    def __post_init__(self) -> None:
+        self._part: Part | None = None
+        self._since = 0
+
+    def turn(self, part: Part | None) -> None:
+        """From now on time goes to this part, and to no other; with None to none of them: Spark has the word."""
+        now = time.perf_counter_ns()
+        if self._part is not None:
+            name = f"{self._part}_us"
+            setattr(self, name, getattr(self, name) + (now - self._since) // 1000)
+        self._part, self._since = part, now
 
 
 NAMES = tuple(field.name for field in fields(Counts))
 
 
-def join_metrics(observed: Mapping[str, Mapping[str, int | None]]) -> dict[str, dict[str, int]]:
+def held_by_workers(observed: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, int], tuple[int, int]]:
+    """Rows and bytes of state by observation name and worker, of the workers that ran."""
+    return {
+        (name, worker["worker"]): (worker["state_rows"], worker["state_bytes"])
+        for name, row in observed.items()
+        if name.startswith(OBSERVATION)
+        for worker in row[HELD] or ()
+    }
+
+
+def join_metrics(observed: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     """The counts of every join of a query, by observation name, from a progress event's `observedMetrics`."""
     return {
         name: {metric: row[metric] or 0 for metric in NAMES}

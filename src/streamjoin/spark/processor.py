@@ -21,8 +21,10 @@ from streamjoin.spark.worker import Worker
 
 DATA = StructType([StructField("data", BinaryType())])
 NUMBER = StructType([StructField("number", LongType())])
-# A result value, or the counts of a worker.
-OUTPUT = StructType([StructField("rows", BinaryType()), *(StructField(name, LongType()) for name in NAMES)])
+# A result value, or a worker and its counts.
+OUTPUT = StructType(
+    [StructField("rows", BinaryType()), *(StructField(name, LongType()) for name in ("worker", *NAMES))]
+)
 
 
 class SparkStore:
@@ -63,28 +65,42 @@ class JoinProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         batches: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
+        counts = Counts()
         for frame in rows:
+            counts.turn("conversion")
             for side, data in zip(frame["side"], frame["rows"], strict=True):
                 batches[SIDES[side]].append(decode(data))
-        yield from self._run(key[0], batches, timerValues.getCurrentWatermarkInMs(), None)
+            counts.turn(None)
+        yield from self._run(key[0], batches, timerValues.getCurrentWatermarkInMs(), None, counts)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
         fired, spark_ms = expiredTimerInfo.getExpiryTimeInMs(), timerValues.getCurrentWatermarkInMs()
         if self._acted.get(int(key[0])) != spark_ms:
-            yield from self._run(key[0], {}, spark_ms, fired)
+            yield from self._run(key[0], {}, spark_ms, fired, Counts())
 
     def _run(
-        self, worker_id: int, batches: dict[str, list[pa.RecordBatch]], spark_ms: int, fired: int | None
+        self,
+        worker_id: int,
+        batches: dict[str, list[pa.RecordBatch]],
+        spark_ms: int,
+        fired: int | None,
+        counts: Counts,
     ) -> Iterator[pd.DataFrame]:
-        counts, self._acted[int(worker_id)] = Counts(), spark_ms
+        self._acted[int(worker_id)] = spark_ms
+        counts.turn("state")
         state = State(self.task, self._store, counts, int(worker_id))
         number = worker_ids(self.task.routing.workers).index(int(worker_id))
         worker = Worker(self.task, number, state, counts)
         for result in worker.step(batches, self.task.watermark(spark_ms)):
-            yield pd.DataFrame({"rows": [encode(result)], **dict.fromkeys(NAMES)})
+            counts.turn("conversion")
+            value = pd.DataFrame({"rows": [encode(result)], "worker": None, **dict.fromkeys(NAMES)})
+            counts.turn(None)
+            yield value
+        counts.turn("state")
         self._set_timer(state, worker.wake_at(), spark_ms, fired)
         state.save()
-        yield pd.DataFrame({"rows": [None], **{name: [count] for name, count in asdict(counts).items()}})
+        counts.turn(None)
+        yield pd.DataFrame([{"rows": None, "worker": int(worker_id), **asdict(counts)}])
 
     def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:
         """Ask to be called when the watermark reaches `ticks`, and not at the moment asked for before. If that is due

@@ -55,6 +55,13 @@ class Routing:
             self.kind, self.columns if side == "left" else self.rows
         )
 
+    def gets_first(self, side: str, worker: int) -> bool:
+        """Whether the rows that a worker gets have their first copy there; not for ranges, where it is a matter of the
+        row."""
+        if self.kind == "matrix":
+            return worker % self.columns == 0 if side == "left" else worker < self.columns
+        return self.kind == "hash" or worker == 0
+
     def targets(self, side: str, hashes: np.ndarray) -> list[np.ndarray]:
         """For each worker, which rows it gets, given a hash of each row: of its equality keys, or of all of it."""
         if self.kind == "every":

@@ -12,7 +12,6 @@ after a restart the manifest, the runs it names and the input that is read next 
 from __future__ import annotations
 
 import json
-import time
 import uuid
 import zlib
 from collections.abc import Sequence
@@ -226,7 +225,6 @@ class State:
         return rows <= SEALED_ROWS and lasts <= window.size // SHARE
 
     def _merge(self, side: str, runs: Sequence[Run], level: int) -> None:
-        begin = time.perf_counter_ns()
         content, order = in_order(self.task, side, [self.content(side, run).batch for run in runs])
         matched = None
         if side in self.task.kept:
@@ -235,7 +233,6 @@ class State:
         for run in runs:
             self.drop(side, run)
         self.runs[side].append(self._written(content, level, matched))
-        self.counts.state_us += (time.perf_counter_ns() - begin) // 1000
 
 
 def unpacked(data: bytes, rows: int) -> np.ndarray:

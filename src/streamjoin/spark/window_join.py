@@ -39,7 +39,7 @@ from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import Duration, RowWindow, TimeWindow, Window, nanoseconds
 from streamjoin.spark import routing
-from streamjoin.spark.metrics import NAMES, OBSERVATION
+from streamjoin.spark.metrics import HELD, NAMES, OBSERVATION
 from streamjoin.spark.processor import OUTPUT, JoinProcessor, join_group
 from streamjoin.spark.task import HOW, ORDERS, TIE, JoinTask
 from streamjoin.spark.wire import PARCEL_DDL, packer, unpack
@@ -290,7 +290,9 @@ def _streamed(parcels: DataFrame, task: JoinTask, processor: StatefulProcessor) 
             processor, OUTPUT, outputMode="Append", timeMode="EventTime"
         )
     name = f"{OBSERVATION}_{zlib.crc32(task.digest.encode()):08x}"  # two joins of a query have two names
-    return joined.observe(name, *(F.sum(metric).alias(metric) for metric in NAMES))
+    held = F.when(F.col("worker").isNotNull(), F.struct("worker", "state_rows", "state_bytes"))
+    sums = [F.sum(metric).alias(metric) for metric in NAMES]
+    return joined.observe(name, *sums, F.collect_list(held).alias(HELD))
 
 
 @contextlib.contextmanager

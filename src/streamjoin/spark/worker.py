@@ -13,7 +13,6 @@ same rows, whichever worker, host or process runs it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -23,10 +22,10 @@ from streamjoin.index.protocol import Tuples
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.content import Content, Contents, Prober, Stored, in_order, tie_of, with_ids
 from streamjoin.spark.metrics import Counts
-from streamjoin.spark.routing import share
+from streamjoin.spark.routing import range_of, share
 from streamjoin.spark.state import State
 from streamjoin.spark.task import BEGIN, END, OTHER, TIE, JoinTask
-from streamjoin.spark.wire import gathered
+from streamjoin.spark.wire import gathered, reached_keys
 
 RESULT_ROWS, RESULT_BYTES = 1 << 16, 1 << 24  # of one batch of results, about
 
@@ -44,19 +43,18 @@ class Worker:
         when the last of them was taken. `watermark`: no row at or before it will come; END if none at all."""
         state, task = self.state, self.task
         watermark = max(watermark, state.acted)
-        begin = time.perf_counter_ns()
+        self.counts.turn("conversion")
         self.fresh = {side: self._fresh(side, batches.get(side, ()), watermark) for side in SIDES}
+        self.counts.turn("state")
         self.contents = {
             side: Contents([*(state.content(side, run) for run in state.runs[side]), *self.fresh[side]])
             for side in SIDES
         }
         self.matched = {side: self._matched(side) for side in task.kept}
         self._before = {side: flags.copy() for side, flags in self.matched.items()}
-        self.counts.state_us += (time.perf_counter_ns() - begin) // 1000
         yield from gathered(self._joined(watermark), RESULT_ROWS, RESULT_BYTES)
-        begin = time.perf_counter_ns()
+        self.counts.turn("state")
         self._keep(watermark)
-        self.counts.state_us += (time.perf_counter_ns() - begin) // 1000
 
     def _fresh(self, side: str, batches: Sequence[pa.RecordBatch], watermark: int) -> list[Content]:
         """The new rows of a side, without those that come too late, as one content; none if there are none."""
@@ -71,8 +69,16 @@ class Worker:
         on_time = self.task.times(batch, side) > watermark
         if on_time.all():
             return batch
-        self.counts.late += int(len(on_time) - np.count_nonzero(on_time))
+        self.counts.late += self._first_copies(side, batch.filter(pa.array(~on_time)))
         return batch.filter(pa.array(on_time))
+
+    def _first_copies(self, side: str, rows: pa.RecordBatch) -> int:
+        """How many of these rows no worker before this one got: each is to be counted once."""
+        routing = self.task.routing
+        if routing.kind != "range":
+            return rows.num_rows if routing.gets_first(side, self.number) else 0
+        lows, _ = reached_keys(self.task, side, rows)
+        return int(np.count_nonzero(range_of(lows, routing.width) % routing.workers == self.number))
 
     def _matched(self, side: str) -> np.ndarray:
         """For every row of a side, by id, whether it has found a partner so far."""
@@ -85,22 +91,17 @@ class Worker:
     def _joined(self, watermark: int) -> Iterator[pa.RecordBatch]:
         prober = Prober(self.task, self.contents)
         for probing in SIDES:
-            begin = time.perf_counter_ns()
+            self.counts.turn("kernel")
             for pairs in self._pairs(prober, probing, watermark):
-                self.counts.kernel_us += (time.perf_counter_ns() - begin) // 1000
-                yield from self._timed_result(pairs)
-                begin = time.perf_counter_ns()
+                self.counts.turn("conversion")
+                if (result := self._result(pairs)) is not None:
+                    yield result
+                self.counts.turn("kernel")
         self.counts.candidates += prober.candidates
+        self.counts.turn("conversion")
         if self.task.how != "semi":
             for side in self.task.kept:
                 yield from self._unmatched(side, watermark)
-
-    def _timed_result(self, pairs: dict[str, np.ndarray]) -> Iterator[pa.RecordBatch]:
-        begin = time.perf_counter_ns()
-        result = self._result(pairs)
-        self.counts.conversion_us += (time.perf_counter_ns() - begin) // 1000
-        if result is not None:
-            yield result
 
     def _pairs(self, prober: Prober, probing: str, watermark: int) -> Iterator[dict[str, np.ndarray]]:
         stored, mine = self.contents[OTHER[probing]], self.contents[probing]
