@@ -5,9 +5,9 @@ range of a 32-bit integer evenly. Balance is the mean absolute error of partitio
 2 with all tuples in one partition. Even perfect splitters leave sqrt(2 / (pi n)) with n tuples a partition on average,
 by chance; `floor` is what splitters made from the sorted keys of the subwindow before leave. The paper's curves fall
 to a level and stay there, after at most 3 adjustments, at a lower level for fewer partitions; its worst case
-(Figure 4) needs up to ceil(log_P 2^32). An adjustment can make the fullest partition narrower by a factor of P and no
-more, so skewed keys need more of them the fewer partitions there are: the rank-size keys, half of which lie in a
-millionth of the range, need 4 with P = 64.
+(Figure 4) needs up to ceil(log_P 2^32). An adjustment can make the fullest partition narrower by a factor of P
+where its neighbours are empty, and by more where they tell which of its ends is dense: skewed keys need more of them
+the fewer partitions there are.
 """
 
 from __future__ import annotations

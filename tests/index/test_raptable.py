@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,12 +34,42 @@ def imbalance(keys: np.ndarray, splitters: np.ndarray) -> float:
 
 
 def test_the_adjustment_begins_at_a_partition_s_minimum():
-    # Figure 3's counts: 16 tuples in 4 partitions. The second splitter is where 8 tuples end: 3/5 of the way
-    # through the third partition, whose keys begin at 200.
+    # 16 tuples in 4 partitions of the same density, to be divided by 5: the second splitter is where 6.4 tuples end,
+    # 2.4/4 of the way through the second partition, whose keys begin at 100.
+    counts = np.array([4, 4, 4, 4])
+    lows, highs = np.array([0, 100, 200, 300]), np.array([90, 190, 290, 390])
+    assert balanced(counts, lows, highs, 5).tolist() == [
+        90 * 8 // 10,
+        100 + 90 * 6 // 10,
+        200 + 90 * 4 // 10,
+        300 + 90 * 2 // 10,
+    ]
+
+
+def test_inside_a_partition_the_density_changes_as_it_does_around_it():
+    # Figure 3's counts. The first splitter is halfway through the second partition, a valley, and so level. The others
+    # are 3/5 and 2/6 through the last two, between which the density rises by a factor of 6/5 on 100: on the 90 that a
+    # partition spans by 1.2 ** 0.9, so that their first tuples lie further apart than the last.
     counts = np.array([3, 2, 5, 6])
     lows, highs = np.array([0, 100, 200, 300]), np.array([90, 190, 290, 390])
-    splitters = balanced(counts, lows, highs, 4)
-    assert splitters.tolist() == [100 + 90 * 1 // 2, 200 + 90 * 3 // 5, 300 + 90 * 2 // 6]
+    rise = 1.2**0.9
+    ways = [np.log(1 + part * (rise - 1)) / np.log(rise) for part in (3 / 5, 2 / 6)]
+    assert ways[0] > 3 / 5 + 0.01 and ways[1] > 2 / 6 + 0.01
+    uniform = [145, 200 + 54, 300 + 30]
+    # Of the 91 integers from the lowest to the greatest, the last one of those up to there.
+    expected = [145, 200 + int(91 * ways[0]), 300 + int(91 * ways[1])]
+    assert balanced(counts, lows, highs, 4).tolist() == expected != uniform
+    # Of other numbers, the place itself; and the other way round, splitters mirror each other.
+    places = [145, 200 + 90 * ways[0], 300 + 90 * ways[1]]
+    np.testing.assert_allclose(balanced(counts, lows.astype(float), highs.astype(float), 4), places)
+    mirrored = balanced(counts[::-1], -highs[::-1].astype(float), -lows[::-1].astype(float), 4)
+    np.testing.assert_allclose(mirrored[::-1], [-place for place in places])
+
+
+def test_each_of_two_integers_gets_its_splitters():
+    """Rounded down all of them would be the lower one, and the greater one would share a partition with the next."""
+    counts, lows, highs = np.array([40, 40]), np.array([5, 7]), np.array([6, 8])
+    assert balanced(counts, lows, highs, 8).tolist() == [5, 5, 6, 6, 7, 7, 8]
 
 
 def test_several_splitters_may_fall_into_one_partition_and_none_into_an_empty_one():
@@ -128,6 +160,25 @@ def test_the_worst_case_converges_in_log_p_of_the_range():
         splitters = holding(keys, splitters).adjusted_splitters(partitions)
         adjustments += 1
     assert 1 < adjustments <= 4
+
+
+@pytest.mark.parametrize("partitions", [64, 512])
+@pytest.mark.parametrize("keys", ["uniform", "normal", "multimodal", "rank-size"])
+def test_partitions_are_balanced_after_three_adjustments(keys, partitions):
+    """From splitters that cut the range of the type evenly, with new tuples each time."""
+    random, count = np.random.default_rng(4), 1 << 16
+    draw: dict[str, Callable[[], np.ndarray]] = {
+        "uniform": lambda: random.uniform(-(2**31), 2**31, count),
+        "normal": lambda: random.normal(0, 0.0005 * 2**32, count),
+        "multimodal": lambda: random.normal(random.choice([-(2**30), 2**27, 2**30], count), 0.005 * 2**32),
+        # 99 % lie in 1 % of the range that keys have, which is 1 % of the type's.
+        "rank-size": lambda: np.minimum(0.0001 / 99 * 2**32 * random.pareto(1, count), 0.01 * 2**32),
+    }
+    splitters = even_splitters(np.dtype(np.int32), partitions)
+    for _ in range(3):
+        splitters = holding(draw[keys]().astype(np.int32), splitters).adjusted_splitters(partitions)
+    chance = (2 * partitions / (np.pi * count)) ** 0.5
+    assert imbalance(draw[keys]().astype(np.int32), splitters) < max(0.1, 1.25 * chance)
 
 
 @pytest.mark.parametrize("splitters", [[3, 2, 1], [1, 2], [1, 2, 3, 4]])

@@ -5,11 +5,13 @@ The tuples lie in an LLAT (`kernels/llat.py`) whose entry i begins partition i.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import types
 from numba.extending import overload
 
-from streamjoin.kernels.jit import jit
+from streamjoin.kernels.jit import inner, jit
 from streamjoin.kernels.llat import (
     DONE,
     HEAD,
@@ -27,6 +29,10 @@ from streamjoin.kernels.llat import (
 from streamjoin.kernels.vector import pointer, prefetch, stack_array
 
 PARTITIONS = 1  # in `header`
+LEVEL, STEEPEST = (
+    1e-6,
+    30.0,
+)  # changes of a density inside a partition, as powers of e, that count as none, and at all
 
 
 @jit
@@ -103,9 +109,12 @@ def histograms(keys, entries, width, counts, lows, highs):
 
 
 def between(low, high, fraction):
-    """low + fraction * (high - low), within [low, high]; exact to 53 bits of the difference, never overflowing."""
+    """low + fraction * (high - low), within [low, high]; exact to 53 bits of the difference, never overflowing. Of
+    integers, the last of the first `fraction` of those from low to high: the first one, if there are two, up to a half.
+    """
     if isinstance(low, np.integer):
-        return low + type(low)(int(fraction * (int(high) - int(low))))
+        count = int(high) - int(low) + 1
+        return low + type(low)(min(max(math.ceil(fraction * count) - 1, 0), count - 1))
     return low if low == high else min(max(low * (1 - fraction) + high * fraction, low), high)
 
 
@@ -116,7 +125,9 @@ def _between(low, high, fraction):
         def interpolate(low, high, fraction):
             # The difference of two int64 may need 64 bits without a sign.
             span = np.uint64(np.int64(high)) - np.uint64(np.int64(low))
-            offset = min(np.uint64(fraction * np.float64(span)), span)
+            if fraction >= 1.0:
+                return np.int64(high)
+            offset = min(np.uint64(max(np.ceil(fraction * (np.float64(span) + 1.0)) - 1.0, 0.0)), span)
             return np.int64(np.uint64(np.int64(low)) + offset)
 
         return interpolate
@@ -131,21 +142,60 @@ def _between(low, high, fraction):
     return interpolate_float
 
 
+@inner
+def half_width(lows, highs, i):
+    """Half of what the keys of a partition span: all of it may be more than the greatest number."""
+    return highs[i] / 2 - lows[i] / 2
+
+
+@inner
+def gradient(counts, lows, highs, i, after):
+    """How much the logarithm of the density rises from a partition to a later one, for each unit of the key; 0 if one
+    of them holds a single key."""
+    half, half_after = half_width(lows, highs, i), half_width(lows, highs, after)
+    if not (half > 0 and half_after > 0):
+        return 0.0
+    rise = np.log(counts[after] / counts[i]) - np.log(half_after) + np.log(half)
+    return rise / (lows[after] / 2 + highs[after] / 2 - lows[i] / 2 - highs[i] / 2)
+
+
+@inner
+def part_of_way(share, change):
+    """How far from its lowest towards its greatest key the first `share` of a partition's tuples lie, if their density
+    changes by a factor of e ** change on the way."""
+    if not abs(change) > LEVEL:
+        return share
+    change = min(max(change, -STEEPEST), STEEPEST)
+    return min(max(np.log1p(share * np.expm1(change)) / change, 0.0), 1.0)
+
+
 @jit
 def adjust(counts, lows, highs, uppers):
     """Fill `uppers`, all but the last, so that each partition would get the same share of the counted tuples; O(P).
 
-    Algorithm 1 of the paper. Splitter j is where the first bal = n * j / P tuples end, counting on a
-    uniform distribution inside each old partition: if the old partitions before i hold `before` tuples and
-    before < bal <= before + count, it is low + (bal - before) / count * (high - low). The paper's formula leaves
-    out the first `low`, the partition's minimum, and so is right for partitions that begin at 0 only; its j
-    begins with 0 where 1 is meant. The number of partitions may differ from that of the old ones.
+    Algorithm 1 of the paper. Splitter j is where the first bal = n * j / P tuples end: if the old partitions before i
+    hold `before` tuples and before < bal <= before + count, it is low + (bal - before) / count * (high - low). The
+    paper's formula leaves out the first `low`, the partition's minimum, and so is right for partitions that begin at 0
+    only; its j begins with 0 where 1 is meant. The number of partitions may differ from that of the old ones.
+
+    The paper counts on a uniform distribution inside each partition. Here the density changes there as it does towards
+    both neighbours: by the lesser of the two gradients, not at all on a peak or in a valley. Skewed keys are balanced
+    an adjustment sooner.
     """
-    n = counts.sum()
-    share = n / len(uppers)
-    before, j, final = 0, 0, len(uppers) - 1
-    for i in range(len(counts)):
-        while j < final and counts[i] and share * (j + 1) <= before + counts[i]:
-            uppers[j] = between(lows[i], highs[i], (share * (j + 1) - before) / counts[i])
+    share, before, j, final = counts.sum() / len(uppers), 0, 0, len(uppers) - 1
+    filled = np.flatnonzero(counts)
+    behind = ahead = 0.0
+    for at in range(len(filled)):
+        i = filled[at]
+        if at + 1 < len(filled):
+            ahead = gradient(counts, lows, highs, i, filled[at + 1])
+        if at == 0:
+            behind = ahead
+        lesser = behind if abs(behind) < abs(ahead) else ahead
+        change = 2 * half_width(lows, highs, i) * lesser if (behind > 0) == (ahead > 0) else 0.0
+        while j < final and share * (j + 1) <= before + counts[i]:
+            part = part_of_way((share * (j + 1) - before) / counts[i], change)
+            upper = between(lows[i], highs[i], part)
+            uppers[j] = upper if j == 0 else max(upper, uppers[j - 1])  # rounding must not make them fall
             j += 1
-        before += counts[i]
+        before, behind = before + counts[i], ahead
