@@ -232,7 +232,8 @@ class Cell:
         """Microseconds a push for each rival, and what auto had chosen at the end."""
         hopeless: dict[str, float] = {}
         best: dict[str, Array] = {}
-        for repeat in range(REPEATS):
+        order = np.random.default_rng(SEED)
+        for _ in range(REPEATS):
             rivals = {
                 name: Rival(plan, self.fill) for name, plan in self.plans.items() if name not in hopeless
             }
@@ -243,19 +244,21 @@ class Cell:
                 rivals = {name: rival for name, rival in rivals.items() if name not in hopeless}
             if not self.pushes:
                 self.pushes = self._pushes(int(np.clip(CELL_SECONDS / least, 6, 1000)))
-            for name, taken in self._in_turns(rivals, least, repeat).items():
+            for name, taken in self._in_turns(rivals, least, order).items():
                 best[name] = np.minimum(best.get(name, np.inf), taken)
             chosen = chosen_by(rivals["auto"].window)
         seconds = {name: float(taken.mean()) for name, taken in best.items()} | hopeless
         return {name: 1e6 * seconds[name] for name in self.plans}, chosen
 
-    def _in_turns(self, rivals: dict[str, Rival], seconds: float, first: int) -> dict[str, Array]:
-        """The seconds of each push, which takes about `seconds`; another rival begins each time."""
+    def _in_turns(
+        self, rivals: dict[str, Rival], seconds: float, order: np.random.Generator
+    ) -> dict[str, Array]:
+        """The seconds of each push, which takes about `seconds`. The order is another one each time: who comes after a
+        rival of its kind finds what both need in the caches."""
         names, times = list(rivals), {name: list[float]() for name in rivals}
         turn = max(1, int(TURN_SECONDS / seconds))
-        for number, begin in enumerate(range(0, len(self.pushes), turn)):
-            shift = (number + first) % len(names)
-            for name in names[shift:] + names[:shift]:
+        for begin in range(0, len(self.pushes), turn):
+            for name in order.permutation(names):
                 times[name] += rivals[name].measure(self.pushes[begin : begin + turn])
         return {name: np.array(taken) for name, taken in times.items()}
 

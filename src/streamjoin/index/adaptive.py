@@ -41,6 +41,7 @@ class AdaptiveWindow:
         self._done = 0  # tuples and pushes since the last change, up to the last look at the costs
         self._left = self._pause = FEWEST_TUPLES  # until the next one
         self._looking = False  # it is due, and waits for probes
+        self._noting = True  # probes of a scan: until the first look is over, then while there is one
 
     @property
     def comparisons(self) -> int:
@@ -76,7 +77,7 @@ class AdaptiveWindow:
             self._reconsider(len(self) - count, rank)
 
     def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
-        if not self._indexed:
+        if self._noting:
             self.workload.observe(probes)
         return self.window.probe(probes, reach, pairs, team)
 
@@ -90,12 +91,15 @@ class AdaptiveWindow:
         """Look at the next probes and, once they came, change over if the other way is cheaper by now for a window that
         probes met with `size` tuples; O(1) a tuple."""
         if not self._looking:
-            self.workload.look()
             self._looking = True
+            if not self._indexed and not self._noting:
+                self.workload.forget()
+                self._noting = True
+            self.workload.look()
             return
         if not self.workload.known:
             return
-        self._looking = False
+        self._looking = self._noting = False
         self._done += self._pause - self._left
         self._left = self._pause = min(LONGER * self._pause, LONGEST_PAUSE)
         if self._done < len(self) // PART_BETWEEN_CHANGES:

@@ -23,9 +23,10 @@ from streamjoin.index.strips import HALF_OF_ALL, Ruler, Rulers, StripAccess, rul
 Structure = Callable[[int, np.dtype, Subwindow | None], Subwindow]
 
 SAMPLED_TUPLES, MOST_SAMPLED = 256, 16_384
-SAMPLED_BATCHES, PROBES_OF_A_BATCH, SAMPLED_PROBES = 32, 16, 64
+SAMPLED_BATCHES, SAMPLED_PROBES, ENOUGH_PROBES = 32, 64, 16
 # Samples are so many batches apart; of larger ones fewer, since those cost more than a sample.
 BATCHES_BETWEEN, SMALL_BATCH = 32, 128
+RARE = 1e-3  # of the tuples are so few pairs that it does not count whether they lie together
 CHANGES_KEPT = 16
 # Batches that fill a subwindow, by bytes of the key: fewer are sorted at less cost than they are hashed.
 BATCHES_WORTH_HASHING = {4: 16, 8: 4}
@@ -61,27 +62,33 @@ class Workload:
             return
         self._skip = BATCHES_BETWEEN * SMALL_BATCH // (SMALL_BATCH + count) if known == SAMPLED_BATCHES else 0
         self.batch += (count - self.batch) / min(known + 1, 4)
-        step = -(-count // PROBES_OF_A_BATCH)
+        step = -(-count // SAMPLED_PROBES)
         # Copies: what a topology hands over may change once it is done.
         self._samples.append({name: array[::step].copy() for name, array in probes.probing.items()})
 
     @property
     def known(self) -> bool:
         """Whether enough probes were noted to tell what they find."""
-        return len(self._samples) >= SAMPLED_BATCHES // 2 or self.batch >= PROBES_OF_A_BATCH
+        return len(self._samples) * self.batch >= ENOUGH_PROBES
 
     def look(self) -> None:
         """Take note of the next batch, whenever it comes."""
         self._skip = 0
 
+    def forget(self) -> None:
+        """Probes that were noted are no longer what is asked."""
+        self._samples.clear()
+
     def sample(self) -> Table | None:
         """The last SAMPLED_PROBES probes or so that were noted, prepared; None if there were none. Older ones may have
         asked for tuples that the window holds no more."""
         chosen: list[Table] = []
+        count = 0
         for table in reversed(self._samples):
-            if sum(len(other["probe_ok"]) for other in chosen) >= SAMPLED_PROBES:
+            if count >= SAMPLED_PROBES:
                 break
             chosen.append(table)
+            count += len(table["probe_ok"])
         if not chosen:
             return None
         return {name: np.concatenate([table[name] for table in chosen]) for name in chosen[0]}
@@ -142,8 +149,8 @@ class FixedChoice:
         names = ("key_ok", *(f"key{number}" for number in range(len(self.program.keys.keys))))
         spread = spread_over({name: window[name] for name in names})
         shares = self._shares(spread, recent)
-        best = min(shares, key=shares.__getitem__)
-        found, beside = math.prod(shares.values()), together(best, spread, recent)
+        best, found = min(shares, key=shares.__getitem__), math.prod(shares.values())
+        beside = together(best, spread, recent) if found > RARE else 0.0
         return Selectivity(found, shares[best], beside, rise(best.keys(spread)))
 
     def _only_reason(self) -> str:
