@@ -237,6 +237,7 @@ def test_a_mistake_is_told_with_its_key(tmp_path, changed, into, key, says):
     [
         ("kind = 'files'\npath = 'nowhere'\nschema = 'ts TIMESTAMP, x INT'", "path", "nothing is yet"),
         ("kind = 'files'\npath = '.'", "schema", "no Parquet file"),
+        ("kind = 'files'\npath = 'job.toml'\nschema = 'ts TIMESTAMP, x INT'", "path", "is a file: give its folder"),
         ("kind = 'files'\npath = 's3a://bucket/x'", "schema", "before Spark runs"),
         ("kind = 'files'\npath = '.'\nformat = 'xml'\nschema = 'ts TIMESTAMP'", "format", "parquet, json, csv"),
         ("kind = 'files'\npath = '.'\nformat = 'json'", "schema", "json does not tell it"),
@@ -368,6 +369,13 @@ def test_a_clash_of_result_columns_is_told(tmp_path):
     )
     assert "choose another suffix" in mistakes(tmp_path, clash)["join.suffix"]
     assert read(tmp_path, clash.replace("[join]", "[join]\nsuffix = '_r'")).spec is not None
+
+
+def test_columns_that_differ_in_case_alone_are_told(tmp_path):
+    kafka = "[{}.source]\nkind = 'kafka'\nservers = 'a:1'\ntopics = 't'\nschema = 'ts TIMESTAMP, {} INT'\n"
+    text = JOIN.replace("right.a", "right.X") + SINK + kafka.format("left", "x") + kafka.format("right", "X")
+    assert "columns 'x' and 'X', which are one name to Spark" in mistakes(tmp_path, text)["join"]
+    assert read(tmp_path, text.replace("[join]", "[join]\nhow = 'semi'")).spec is not None
 
 
 def test_parquet_tells_its_columns(tmp_path):

@@ -454,6 +454,13 @@ streamjoin.spark.state.StateError: the checkpoint was written by another join:
     assert failure(text) == (
         "the query failed: the checkpoint was written by another join:\n  on was 'a' and is now 'b'"
     )
+    missing = """Traceback (most recent call last):
+ModuleNotFoundError: No module named 'numpy'
+ SQLSTATE: XXKST SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: job
+"""
+    assert failure(missing) == "the query failed: No module named 'numpy'"
     assert failure("[PATH_NOT_FOUND] no such path\n\tat a.b.C").endswith("[PATH_NOT_FOUND] no such path")
     java = "An error occurred while calling o1.create.\n: java.io.IOException: Mkdirs failed to create /c\n\tat a.B"
     assert failure(java) == "the query failed: Mkdirs failed to create /c"

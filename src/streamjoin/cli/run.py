@@ -149,7 +149,9 @@ def failure(text: str) -> str:
     """Why a query failed: of Spark's pages of stack traces the sentence that says it."""
     # A worker's error is what follows its traceback, up to an empty line or the frames of Java.
     causes = re.findall(
-        r"^:? ?(?:\w+\.)*\w+(?:Error|Exception): (?!Traceback)(.+?)(?=\n\s*\n|\n\s*at |\Z)", text, re.M | re.S
+        r"^:? ?(?:\w+\.)*\w+(?:Error|Exception): (?!Traceback)(.+?)(?=\n\s*\n|\n\s*at |\n\s*SQLSTATE|\n===|\Z)",
+        text,
+        re.M | re.S,
     )
     told = re.match(
         r"\[STREAM_FAILED\].*? terminated with exception: (.+)", text

@@ -7,6 +7,7 @@ Loading is lazy: Spark opens connections and lists files when the query starts.
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -69,6 +70,10 @@ class FilesSource:
         columns = types.StructType()
         if path is not None and not is_remote(path) and not glob.glob(path):
             table.complain("path", f"is {path!r}, where nothing is yet: make the folder, even if it is empty")
+        elif path is not None and os.path.isfile(path):
+            table.complain(
+                "path", f"is {path!r}, which is a file: give its folder, or a pattern such as 'in/*.csv'"
+            )
         elif path is not None and text is None and form == "parquet":
             columns = table.checked("schema", lambda: parquet_columns(path), columns)
         else:
@@ -368,7 +373,7 @@ def parquet_columns(path: str) -> types.StructType:
 
 
 def parquet_files(top: Path) -> list[Path]:
-    """The data files of a folder, or the file itself; Spark skips names that begin with _ or a dot."""
+    """The data files of a folder, or a file that a pattern matches; Spark skips names that begin with _ or a dot."""
     if top.is_file():
         return [top]
     return [file for file in top.rglob("*.parquet") if not file.name.startswith(("_", "."))]

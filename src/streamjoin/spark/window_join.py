@@ -147,6 +147,7 @@ def make_task(spec: JoinSpec, how: str, order: str, index: str, partitioning: st
         if given not in allowed:
             raise SpecError(f"{what} is {given!r}; allowed: {', '.join(allowed)}")
     task = JoinTask(spec, how, order, index)
+    _check_names(task.schema.names)
     analysis = task.plan().analysis
     equality = analysis is not None and any(clause.is_equality for clause in analysis.left.clauses)
     rows = any(spec.side_window(side).rows for side in SIDES)
@@ -159,6 +160,16 @@ def make_task(spec: JoinSpec, how: str, order: str, index: str, partitioning: st
     if partitioning == "range" and chosen.kind != "range":
         raise SpecError(f"partitioning is 'range', but {_why_no_ranges(task, rows)}; allowed: auto, matrix")
     return replace(task, routing=chosen)
+
+
+def _check_names(names: list[str]) -> None:
+    """Raise if two columns of the result differ in their case alone: Spark could not tell them apart."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.lower(), name)) is not name:
+            raise SpecError(
+                f"the result would have columns {other!r} and {name!r}, which are one name to Spark: rename one of them"
+            )
 
 
 def _why_no_ranges(task: JoinTask, rows: bool) -> str:
