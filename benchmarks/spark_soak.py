@@ -33,6 +33,15 @@ SECONDS, EVERY, WARM = 600.0, 10.0, 120.0
 ROWS = 50_000  # a side and micro-batch, which are 30 seconds of stream time
 WINDOW = "5 minutes"
 GROWTH = 1.1
+# What the driver remembers of the past, as for a query that runs for months: it is full within the first minutes.
+# Spark's defaults, a thousand of each, would still be filling up when the run ends.
+HISTORY = {
+    "spark.sql.ui.retainedExecutions": "100",
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.streaming.numRecentProgressUpdates": "100",
+}
 FLAT = ("jvm_mb", "heap_live_mb", "python_mb", "state_rows", "state_mb", "batch_seconds")
 COLUMNS = {"left": ("ts", "x", "y"), "right": ("ts", "a", "b")}
 
@@ -68,12 +77,12 @@ def memory(session: SparkSession) -> dict[str, float]:
 def held(query: StreamingQuery, batches: int) -> dict[str, float]:
     """What the join holds, and the median micro-batch since there were `batches` of them."""
     progress = [each for each in query.recentProgress if each.numInputRows]
-    recent = progress[batches:] or progress[-1:]
+    recent = [each for each in progress if each.batchId >= batches] or progress[-1:]
     observed = {name: row.asDict() for name, row in recent[-1].observedMetrics.items()}
     (counts,) = join_metrics(observed).values()
     seconds = median(each.durationMs["triggerExecution"] for each in recent) / 1000
     return {
-        "batches": len(progress),
+        "batches": progress[-1].batchId + 1,
         "batch_seconds": seconds,
         "rows_per_second": recent[-1].numInputRows / seconds,
         "state_rows": counts["state_rows"],
@@ -128,7 +137,7 @@ def run(quick: bool) -> dict[str, Any]:
     seconds, warm = (100.0, 40.0) if quick else (SECONDS, WARM)
     folder = Path(tempfile.mkdtemp(prefix="soak"))
     os.environ["STREAMJOIN_SPARK_CACHE_DIR"] = str(folder / "cache")
-    session = open_session("local[2]", 2, **{"spark.driver.memory": "2g"})
+    session = open_session("local[2]", 2, **{"spark.driver.memory": "2g", **HISTORY})
     try:
         query = start_join(session, str(folder / "checkpoint"))
         rows = sample(session, query, folder, seconds)

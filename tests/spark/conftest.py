@@ -139,7 +139,7 @@ class Query:
         for _, row in pd.DataFrame(frame).iterrows():  # a list if there is nothing
             if row["rows"] is not None:
                 self.rows += [tuple(values.values()) for values in decode(row["rows"]).to_pylist()]
-            else:
+            if pd.notna(row["worker"]):
                 for name in NAMES:
                     self.counts[name] += int(row[name])
 

@@ -21,7 +21,7 @@ from streamjoin.spark.worker import Worker
 
 DATA = StructType([StructField("data", BinaryType())])
 NUMBER = StructType([StructField("number", LongType())])
-# A result value, or a worker and its counts.
+# A result value, a worker and its counts, or both.
 OUTPUT = StructType(
     [StructField("rows", BinaryType()), *(StructField(name, LongType()) for name in ("worker", *NAMES))]
 )
@@ -91,16 +91,18 @@ class JoinProcessor(StatefulProcessor):
         state = State(self.task, self._store, counts, int(worker_id))
         number = worker_ids(self.task.routing.workers).index(int(worker_id))
         worker = Worker(self.task, number, state, counts)
+        rows = None  # of a result that is not out yet: the last goes with the counts
         for result in worker.step(batches, self.task.watermark(spark_ms)):
             counts.turn("conversion")
-            value = pd.DataFrame({"rows": [encode(result)], "worker": None, **dict.fromkeys(NAMES)})
+            ready, rows = rows, encode(result)
             counts.turn(None)
-            yield value
+            if ready is not None:
+                yield pd.DataFrame({"rows": [ready], "worker": None, **dict.fromkeys(NAMES)})
         counts.turn("state")
         self._set_timer(state, worker.wake_at(), spark_ms, fired)
         state.save()
         counts.turn(None)
-        yield pd.DataFrame([{"rows": None, "worker": int(worker_id), **asdict(counts)}])
+        yield pd.DataFrame([{"rows": rows, "worker": int(worker_id), **asdict(counts)}])
 
     def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:
         """Ask to be called when the watermark reaches `ticks`, and not at the moment asked for before. If that is due

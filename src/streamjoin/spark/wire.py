@@ -148,7 +148,7 @@ def gathered(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int) -> Itera
 
 
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Result rows from the binary values of the workers; rows of counts have none."""
+    """Result rows from the binary values of the workers; a row of counts alone has none."""
     for batch in batches:
         for value in batch.column("rows"):
             if value.is_valid:
