@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -21,25 +22,30 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin.codegen.columns import ColumnData, one_array, to_column_data
+from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.adaptive import AdaptiveWindow
 from streamjoin.index.chain import ChainWindow
 from streamjoin.index.protocol import Tuples, has_unknown
 from streamjoin.index.scan import ScanWindow
 from streamjoin.index.sliding import SlidingColumns
-from streamjoin.payload import PayloadStore, Rows, restored, storage_schema
+from streamjoin.kernels.stamping import falls
+from streamjoin.payload import PayloadStore, Rows, fields_of, restored
 from streamjoin.planner import TOPOLOGIES, Plan, compile_plan, explain_plan, make_plan, make_window
 from streamjoin.results import ResultBuffer
+from streamjoin.runtime.threads import DRIVER_PATIENCE
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, SpecError, StreamJoinError
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.types import Type
 from streamjoin.stats import IndexStats, LatencyRecorder, Stats, SubwindowStats
-from streamjoin.streams import Source, Sources, as_batch, as_ticks, event_times, falls
+from streamjoin.streams import Intake, Source, Sources, as_ticks
 from streamjoin.topologies.protocol import OTHER, Matches, Topology
 
 MAX_RESULTS = 1_000_000  # result rows that may wait for `poll`
 BATCH_ROWS = 65_536  # rows of a result batch at most
 SLACK_ROWS = 4_096  # rows that come, at least, before payload is looked through again
 FRESH_STAMPS = 1_024  # pushes whose times are not in columns yet, at most
+UNMEASURED = 64  # steps with results whose latency is not known yet, at most
 MAX_LATE = 1_000_000  # late rows kept for `late`
 LATENCY_SAMPLES = 256
 PUNCTUATION = b"streamjoin.punctuation"
@@ -102,16 +108,17 @@ class Join:
 
     def __init__(self, plan: Plan, max_results: int):
         self.plan, self.spec = plan, plan.spec
-        self._schemas = {side: storage_schema(plan.spec.side_schema(side)) for side in SIDES}
-        # The columns of each side that its own window, or a probe into the other one, reads.
-        self._read = {
-            side: [
-                (column, self._schemas[side].get_field_index(column.name))
-                for column in dict.fromkeys([*p[side].stored_columns, *p[OTHER[side]].probe_columns])
-            ]
-            for p in (plan.programs,)
-            for side in SIDES
-        }
+        self._intake = {side: Intake(plan.spec, side) for side in SIDES}
+        self._schemas = {side: intake.schema for side, intake in self._intake.items()}
+        self._fields = {side: fields_of(schema) for side, schema in self._schemas.items()}
+        held = [field.type for side in SIDES for field in self._fields[side]]
+        # Columns of a result that are held in another type: their numbers and types.
+        self._restored = [
+            (number, field.type)
+            for number, field in enumerate(plan.spec.schema)
+            if field.type != held[number]
+        ]
+        self._reading = {side: Reading.of(plan, side, self._schemas[side]) for side in SIDES}
         self._results = ResultBuffer(max_results)
         self._topology: Topology = TOPOLOGIES[plan.topology](
             plan.spec,
@@ -126,8 +133,10 @@ class Join:
         self._fresh_stamps: dict[str, list[tuple[int, float]]] = {side: [] for side in SIDES}  # not there yet
         self._release_at = dict.fromkeys(SIDES, 0)  # the row id at which `_release` looks again
         self._latency = LatencyRecorder()
+        self._unmeasured: list[tuple[float, int, dict[str, np.ndarray]]] = []
         self._late = {side: PayloadStore() for side in SIDES}
         self._work = threading.Lock()
+        self._polls = 0  # that wait
         self._state = "open"  # then "finishing", "closed"
         self._failure: BaseException | None = None
 
@@ -160,12 +169,11 @@ class Join:
 
     def _push(self, side: str, source: Source | None, data: Any, timeout: float | None) -> None:
         """Push to a source, or to the default one, which is opened by the first data it takes."""
-        if timeout is not None and (
-            isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0
-        ):
-            raise InputError(f"timeout is {timeout!r}; allowed: seconds from 0 on, or None to wait for ever")
-        batch = as_batch(data, self._schemas[side], side)
-        ts = event_times(batch, self.spec, side)
+        if timeout is not None:
+            _check_seconds(timeout, "seconds from 0 on, or None to wait for ever")
+        intake = self._intake[side]
+        batch = intake.batch(data)
+        ts = intake.times(batch)
         arrived = time.perf_counter()
         deadline = math.inf if timeout is None else arrived + timeout
         while True:
@@ -220,13 +228,11 @@ class Join:
         self._topology.push(side, tuples, self._sources.ranks, self._sources.frontier())
 
     def _prepare(self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, first: int) -> Tuples:
-        side, count = source.side, len(ts)
-        own, opposite = self.plan.programs[side], self.plan.programs[OTHER[side]]
-        data = {column: to_column_data(batch.column(at), column.type) for column, at in self._read[side]}
-        stored, probing = own.prepare_stored(data, count), opposite.prepare_probe(data, count)
-        nulls = any(column.valid is not None for column in data.values()) or has_unknown(stored, probing)
-        ids, sources = np.arange(first, first + count), np.full(count, source.number, np.int32)
-        tuples = Tuples(ts, ids, sources, stored, probing, nulls)
+        count = len(ts)
+        stored, probing, nulls = self._reading[source.side].prepare(batch, count)
+        sources = np.empty(count, np.int32)
+        sources.fill(source.number)
+        tuples = Tuples(ts, np.arange(first, first + count), sources, stored, probing, nulls)
         if source.lateness and falls(ts):
             return tuples.pick(np.argsort(ts, kind="stable"))
         return tuples
@@ -294,7 +300,9 @@ class Join:
                 matches = self._topology.step(self._results.room)
                 if len(matches):
                     self._results.add(matches)
-                    self._measure(matches)
+                    if self._polls:
+                        self._topology.found.ring()
+                    self._note_latency(matches)
             except BaseException as error:
                 self._fail(error)
                 raise
@@ -306,14 +314,24 @@ class Join:
             self._results.punctuation = max(self._results.punctuation, self._topology.least_result_time)
         return True
 
-    def _measure(self, matches: Matches) -> None:
-        sample = slice(None, None, max(1, len(matches) // LATENCY_SAMPLES))
-        pushed = []
-        for side, ids in matches.by_side().items():
-            self._take_stamps(side)
-            stamps = self._stamps[side]
-            pushed.append(stamps["time"][stamps["id"].searchsorted(ids[sample], "right") - 1])
-        self._latency.add(time.perf_counter() - np.maximum(*pushed), len(matches))
+    def _note_latency(self, matches: Matches) -> None:
+        """Results are ready: a sample of them is measured later, since who polls waits for this."""
+        every = max(1, len(matches) // LATENCY_SAMPLES)
+        sample = {side: ids[::every].copy() if every > 1 else ids for side, ids in matches.by_side().items()}
+        self._unmeasured.append((time.perf_counter(), len(matches), sample))
+        if len(self._unmeasured) >= UNMEASURED:
+            self._measure()
+
+    def _measure(self) -> None:
+        """Look up when the later tuple of each sampled result was pushed."""
+        for ready, count, sample in self._unmeasured:
+            pushed = []
+            for side, ids in sample.items():
+                self._take_stamps(side)
+                stamps = self._stamps[side]
+                pushed.append(stamps["time"][stamps["id"].searchsorted(ids, "right") - 1])
+            self._latency.add(ready - np.maximum(*pushed), count)
+        self._unmeasured.clear()
 
     def _take_stamps(self, side: str) -> None:
         """Put the stamps of the last pushes where they are looked up: a column at a time, since results are rarer."""
@@ -326,12 +344,14 @@ class Join:
         """Let go of payload that neither a window nor a waiting result needs. Looking for the oldest row of a window
         costs its size, so it is done when a part of that size has come since the last time."""
         for side in SIDES:
-            count, payload = self._topology.held(side), self._results.payload[side]
+            payload = self._results.payload[side]
+            count = self._topology.held(side)
             if count and payload.next_id < self._release_at[side]:
                 continue
             self._release_at[side] = payload.next_id + max(SLACK_ROWS, count // 16)
             oldest = self._topology.oldest_id(side)
             held = self._results.release(side, payload.next_id if oldest is None else oldest)
+            self._measure()
             self._take_stamps(side)
             stamps = self._stamps[side]
             if len(stamps):
@@ -339,8 +359,12 @@ class Join:
 
     # Output
 
-    def poll(self) -> list[pa.RecordBatch]:
-        """The result batches ready so far; never blocks. Goes on with work that waited for room."""
+    def poll(self, timeout: float = 0.0) -> list[pa.RecordBatch]:
+        """The result batches ready so far; if there are none, those that come within `timeout` seconds. By default it
+        never blocks. Goes on with work that waited for room."""
+        if timeout != 0.0:
+            _check_seconds(timeout, "seconds from 0 on")
+            return self._wait_for_results(timeout)
         self._check_failure()
         batches = self._drain()
         if self._work.acquire(blocking=False):
@@ -355,6 +379,24 @@ class Join:
             finally:
                 self._work.release()
         return batches
+
+    def _wait_for_results(self, timeout: float) -> list[pa.RecordBatch]:
+        """Poll, and again whenever threads have found something, or somebody who pushes. Returns now and then from the
+        wait, so that interrupts and failures are seen."""
+        deadline, found = time.perf_counter() + timeout, self._topology.found
+        with self._results.lock():
+            self._polls += 1  # before looking: what comes later rings
+        try:
+            while True:
+                seen = found.read()
+                batches = self.poll()
+                rest = deadline - time.perf_counter()
+                if batches or rest <= 0 or self._state != "open":
+                    return batches
+                found.wait(seen, math.ceil(min(1e6 * rest, DRIVER_PATIENCE)))
+        finally:
+            with self._results.lock():
+                self._polls -= 1
 
     def _drain(self) -> list[pa.RecordBatch]:
         if not self._results.rows and self.plan.order != "punctuated":
@@ -374,14 +416,15 @@ class Join:
                     continue
                 at += size
         finally:
-            self._results.drained(Matches(ids["left"][at:], ids["right"][at:]))
+            self._results.drained(Matches(ids["left"][at:], ids["right"][at:]) if at < count else None)
         if promise is not None:
             batches[-1] = batches[-1].replace_schema_metadata({PUNCTUATION: str(promise)})
         return batches
 
     def _build(self, ids: dict[str, np.ndarray], views: Mapping[str, Rows]) -> pa.RecordBatch:
-        held = [column for side in SIDES for column in views[side].columns(ids[side], self._schemas[side])]
-        columns = [restored(column, field.type) for column, field in zip(held, self.spec.schema, strict=True)]
+        columns = [column for side in SIDES for column in views[side].columns(ids[side], self._fields[side])]
+        for number, kind in self._restored:
+            columns[number] = restored(columns[number], kind)
         return pa.RecordBatch.from_arrays(columns, schema=self.spec.schema)
 
     def finish(self) -> pa.Table:
@@ -406,6 +449,7 @@ class Join:
         """Give up what has not been polled. Closing twice is harmless."""
         self._state = "closed"
         self._results.lift_bound()
+        self._topology.found.ring()  # a poll that waits ends
         if self._work.acquire(blocking=False):  # else whoever works sees that the join is closed
             try:
                 self._discard()
@@ -419,6 +463,8 @@ class Join:
         self._results.drained()
         for side in SIDES:
             self._results.release(side, self._results.payload[side].next_id)
+        self._measure()
+        for side in SIDES:
             self._fresh_stamps[side].clear()
             self._stamps[side].drop(len(self._stamps[side]))
 
@@ -435,6 +481,7 @@ class Join:
 
     def _stats(self) -> Stats:
         windows, payload = self._topology.windows, self._results.payload
+        self._measure()
         return Stats(
             left_tuples=payload["left"].next_id,
             right_tuples=payload["right"].next_id,
@@ -480,6 +527,46 @@ class Join:
         """Work that is cut short leaves windows half-changed: whatever stops it stops the join for good."""
         self._failure = error
         self._results.lift_bound()  # whoever waits for room wakes up and learns of it
+
+
+def _check_seconds(timeout: float, allowed: str) -> None:
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise InputError(f"timeout is {timeout!r}; allowed: {allowed}")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a side's batches become prepared tuples: which of their columns its own window, or a probe into the other
+    one, reads, looked up once."""
+
+    own: WindowProgram
+    opposite: WindowProgram
+    columns: tuple[tuple[int, Type], ...]  # numbers in a batch
+    stored: tuple[int, ...]  # which of `columns`, in the order the programs read them
+    probing: tuple[int, ...]
+
+    @classmethod
+    def of(cls, plan: Plan, side: str, schema: pa.Schema) -> Reading:
+        own, opposite = plan.programs[side], plan.programs[OTHER[side]]
+        read = list(dict.fromkeys([*own.stored_columns, *opposite.probe_columns]))
+        columns = tuple((schema.get_field_index(column.name), column.type) for column in read)
+        stored, probing = (
+            tuple(map(read.index, chosen)) for chosen in (own.stored_columns, opposite.probe_columns)
+        )
+        return cls(own, opposite, columns, stored, probing)
+
+    def prepare(
+        self, batch: pa.RecordBatch, count: int
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], bool]:
+        """Both roles of a batch's tuples, and whether something in them may be NULL."""
+        data = [to_column_data(batch.column(number), kind) for number, kind in self.columns]
+        stored = self.own.stored_of([data[number] for number in self.stored], count)
+        probing = self.opposite.probing_of([data[number] for number in self.probing], count)
+        return (
+            stored,
+            probing,
+            any(column.valid is not None for column in data) or has_unknown(stored, probing),
+        )
 
 
 def _fetch(
@@ -531,8 +618,9 @@ def join_tables(
     make_plan(spec, topology, index, workers, order)  # checks them
     batches, times = {}, {}
     for side, table in zip(SIDES, (left, right), strict=True):
-        batch = as_batch(table, storage_schema(spec.side_schema(side)), side)
-        ts = event_times(batch, spec, side)
+        intake = Intake(spec, side)
+        batch = intake.batch(table)
+        ts = intake.times(batch)
         if falls(ts):
             rows = np.argsort(ts, kind="stable")
             batch, ts = batch.take(pa.array(rows)), ts[rows]

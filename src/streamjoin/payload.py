@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -55,12 +58,13 @@ def restored(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.DictionaryArray.from_arrays(encoded.indices.cast(kind.index_type), encoded.dictionary)
 
 
-@dataclass(frozen=True)
 class Held:
     """A batch, and where those of its columns are that were asked for: most are copied elsewhere before they are."""
 
-    batch: pa.RecordBatch
-    addresses: dict[str, int]
+    __slots__ = ("_addresses", "batch")
+
+    def __init__(self, batch: pa.RecordBatch, addresses: dict[str, int]):
+        self.batch, self._addresses = batch, addresses
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> Held:
@@ -68,12 +72,29 @@ class Held:
 
     def address(self, name: str) -> int:
         """The address of a column's values; 0 if they can not be gathered by address."""
-        if name not in self.addresses:
+        address = self._addresses.get(name)
+        if address is None:
             column = self.batch.column(name)
             plain = is_plain(column.type) and not column.null_count and len(column)
             start = column.offset * (column.type.bit_width // 8) if plain else 0
-            self.addresses[name] = column.buffers()[1].address + start if plain else 0
-        return self.addresses[name]
+            address = self._addresses[name] = column.buffers()[1].address + start if plain else 0
+        return address
+
+
+class Field(NamedTuple):
+    """A column of rows that are asked for."""
+
+    name: str
+    type: pa.DataType
+    dtype: np.dtype | None  # integers of the size of its values, if they are plain
+
+
+def fields_of(schema: pa.Schema) -> tuple[Field, ...]:
+    """The columns of a schema, looked up once."""
+    return tuple(
+        Field(f.name, f.type, np.dtype(f"i{f.type.bit_width // 8}") if is_plain(f.type) else None)
+        for f in schema
+    )
 
 
 def is_plain(kind: pa.DataType) -> bool:
@@ -92,8 +113,8 @@ def row_bytes(schema: pa.Schema) -> float:
 class Rows:
     """A view of the rows held at one moment: batches and the number of each one's first row."""
 
-    starts: np.ndarray
-    held: tuple[Held, ...]
+    starts: Sequence[int]
+    held: Sequence[Held]
 
     @property
     def batches(self) -> list[pa.RecordBatch]:
@@ -101,29 +122,37 @@ class Rows:
 
     def take(self, ids: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:
         """The columns of `schema`, of the rows numbered `ids`, in that order; all must be held."""
-        return pa.RecordBatch.from_arrays(self.columns(ids, schema), schema=schema)
+        return pa.RecordBatch.from_arrays(self.columns(ids, fields_of(schema)), schema=schema)
 
-    def columns(self, ids: np.ndarray, schema: pa.Schema) -> list[pa.Array]:
+    def columns(self, ids: np.ndarray, fields: Sequence[Field]) -> list[pa.Array]:
         """As `take`. Plain columns without nulls cost a few nanoseconds a value; the others are left to Arrow."""
         if not len(ids):
-            return [pa.array([], field.type) for field in schema]
-        of = self.starts.searchsorted(ids, "right") - 1
-        places, held = ids - self.starts[of], self.held
-        if len(of) < FEW:  # of few batches: no other need be looked at
-            used = np.array(sorted(set(of.tolist())))
-            of, held = used.searchsorted(of), tuple(self.held[number] for number in used)
+            return [pa.array([], field.type) for field in fields]
+        held, of, places = self._places(ids)
         columns: dict[str, pa.Array] = {}
-        for field in schema:
-            addresses = np.array([each.address(field.name) for each in held])
-            if addresses.all():
-                columns[field.name] = _gathered(addresses, of, places, field.type)
-        others = [name for name in schema.names if name not in columns]
+        for field in fields:
+            addresses = [] if field.dtype is None else [each.address(field.name) for each in held]
+            if addresses and 0 not in addresses:
+                columns[field.name] = _gathered(np.array(addresses), of, places, field)
+        others = [field.name for field in fields if field.name not in columns]
         if others:
             used = np.unique(of)
             batches = [held[number].batch.select(others) for number in used]
             taken = _taken_by_arrow(batches, used.searchsorted(of), places)
             columns |= dict(zip(others, taken.columns, strict=True))
-        return [columns[name] for name in schema.names]
+        return [columns[field.name] for field in fields]
+
+    def _places(self, ids: np.ndarray) -> tuple[Sequence[Held], np.ndarray, np.ndarray]:
+        """Batches, and of each row which of them has it and where. Of few rows no other batch need be looked at."""
+        if len(ids) >= FEW:
+            starts = np.asarray(self.starts)
+            of = starts.searchsorted(ids, "right") - 1
+            return self.held, of, ids - starts[of]
+        numbers = [bisect_right(self.starts, row) - 1 for row in ids.tolist()]
+        used = sorted(set(numbers))
+        of = np.array([used.index(number) for number in numbers])
+        starts = np.array([self.starts[number] for number in numbers])
+        return [self.held[number] for number in used], of, ids - starts
 
 
 def _taken_by_arrow(batches: list[pa.RecordBatch], of: np.ndarray, places: np.ndarray) -> pa.RecordBatch:
@@ -150,10 +179,10 @@ def _taken_by_batch(batches: list[pa.RecordBatch], of: np.ndarray, places: np.nd
     return pa.concat_batches(parts).take(pa.array(back))
 
 
-def _gathered(addresses: np.ndarray, of: np.ndarray, places: np.ndarray, kind: pa.DataType) -> pa.Array:
-    out = np.empty(len(of), f"i{kind.bit_width // 8}")
+def _gathered(addresses: np.ndarray, of: np.ndarray, places: np.ndarray, field: Field) -> pa.Array:
+    out = np.empty(len(of), field.dtype)
     gather(addresses, of, places, out)
-    return pa.Array.from_buffers(kind, len(out), [None, pa.py_buffer(out)])
+    return pa.Array.from_buffers(field.type, len(out), [None, pa.py_buffer(out)])
 
 
 class PayloadStore:
@@ -210,7 +239,7 @@ class PayloadStore:
 
     def view(self) -> Rows:
         if self._view is None:
-            self._view = Rows(np.array(self._starts, np.int64), tuple(self._held))
+            self._view = Rows(self._starts.copy(), self._held.copy())
         return self._view
 
 

@@ -47,7 +47,7 @@ class ResultBuffer:
             self.rows += len(matches)
             self.total += len(matches)
             for side, ids in matches.by_side().items():
-                self._least[side] = min(self._least[side], int(ids.min()))
+                self._least[side] = min(self._least[side], int(np.minimum.reduce(ids)))
 
     def wait_for_room(self, deadline: float) -> bool:
         """Wait until results were taken; False if the deadline (of `time.perf_counter`) came first."""
@@ -93,7 +93,9 @@ class ResultBuffer:
                 self._waiting.insert(0, left_over)
                 self.rows += len(left_over)
             self._drains -= 1
-            if not self._drains:
+            if not self._drains and not self._waiting:
+                self._least = dict.fromkeys(SIDES, math.inf)
+            elif not self._drains:
                 self._least = {
                     side: min((int(m.by_side()[side].min()) for m in self._waiting), default=math.inf)
                     for side in SIDES

@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin.codegen.columns import one_array, to_column_data
-from streamjoin.payload import one_batch, storage_type
+from streamjoin.kernels import stamping
+from streamjoin.kernels.stamping import falls
+from streamjoin.payload import one_batch, storage_schema, storage_type
 from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.types import TIME_SCALE, timestamp
@@ -27,21 +29,37 @@ _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
-def as_batch(data: Any, schema: pa.Schema, side: str) -> pa.RecordBatch:
-    """Arrow data of any kind as one batch of exactly `schema`, whose types may be the spec's or their storage types;
-    copied only where chunks must be joined or a column has another layout of the same type."""
-    if isinstance(data, pa.RecordBatch):
-        batch = data
-    elif isinstance(data, pa.Table):
-        batch = one_batch(data)
-    else:
-        batch = _imported(data, schema, side)
-    if not batch.schema.equals(schema):
-        batch = _conformed(batch, schema, side)
-    for number, field in enumerate(schema):
-        if not field.nullable and batch.column(number).null_count:
-            raise InputError(f"{side} column {field.name!r} has nulls, but the spec says it is not nullable")
-    return batch
+class Intake:
+    """What data of one side must be, looked up once: a push of few rows takes no longer than its checks."""
+
+    def __init__(self, spec: JoinSpec, side: str):
+        self.schema = storage_schema(spec.side_schema(side))  # in which rows are held
+        self._spec, self._side = spec, side
+        self._required = [(number, f.name) for number, f in enumerate(self.schema) if not f.nullable]
+        self._time = self.schema.get_field_index(spec.side_time(side))
+        stamping.rehearse()
+
+    def batch(self, data: Any) -> pa.RecordBatch:
+        """Arrow data of any kind as one batch of exactly `schema`, whose types may be the spec's or their storage
+        types; copied only where chunks must be joined or a column has another layout of the same type."""
+        if isinstance(data, pa.RecordBatch):
+            batch = data
+        elif isinstance(data, pa.Table):
+            batch = one_batch(data)
+        else:
+            batch = _imported(data, self.schema, self._side)
+        if not batch.schema.equals(self.schema):
+            batch = _conformed(batch, self.schema, self._side)
+        for number, name in self._required:
+            if batch.column(number).null_count:
+                raise InputError(
+                    f"{self._side} column {name!r} has nulls, but the spec says it is not nullable"
+                )
+        return batch
+
+    def times(self, batch: pa.RecordBatch) -> np.ndarray:
+        """The event times of a batch of `schema`, as `event_times`."""
+        return _ticks(batch.column(self._time), self._spec, self._side)
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema, side: str) -> pa.RecordBatch:
@@ -89,20 +107,24 @@ def _conform(column: pa.Array, field: pa.Field, side: str) -> pa.Array:
 
 def event_times(batch: pa.RecordBatch, spec: JoinSpec, side: str) -> np.ndarray:
     """The time column in ticks of the spec's unit, as int64."""
-    name = spec.side_time(side)
-    column = batch.column(batch.schema.get_field_index(name))
+    return _ticks(batch.column(batch.schema.get_field_index(spec.side_time(side))), spec, side)
+
+
+def _ticks(column: pa.Array, spec: JoinSpec, side: str) -> np.ndarray:
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py()
-        raise InputError(f"{side} time column {name!r} is null at row {row}: every tuple needs an event time")
+        raise InputError(
+            f"{side} time column {spec.side_time(side)!r} is null at row {row}: every tuple needs an event time"
+        )
+    ticks = to_column_data(column, TICKS).parts[0]
     if spec.time_unit is not None:
-        ticks, unit = to_column_data(column, TICKS).parts[0], column.type.unit
+        unit = column.type.unit
         if unit == spec.time_unit:
             return ticks
         return _scaled(ticks, 10 ** (TIME_SCALE[spec.time_unit] - TIME_SCALE[unit]), spec, side)
-    values: np.ndarray = column.to_numpy(zero_copy_only=False)
-    if values.dtype == np.uint64 and len(values) and values.max() > np.uint64(2**63 - 1):
-        raise InputError(f"{side} time {values.max()} does not fit 64 signed bits")
-    return values.astype(np.int64, copy=False)
+    if ticks.dtype == np.uint64 and len(ticks) and ticks.max() > np.uint64(2**63 - 1):
+        raise InputError(f"{side} time {ticks.max()} does not fit 64 signed bits")
+    return ticks.astype(np.int64, copy=False)
 
 
 def as_ticks(ts: int | datetime, spec: JoinSpec) -> int:
@@ -126,11 +148,6 @@ def _scaled(ticks: np.ndarray, factor: int, spec: JoinSpec, side: str) -> np.nda
             f"{side} time {worst} overflows when converted to timestamp[{spec.time_unit}], the finer unit"
         )
     return ticks * factor
-
-
-def falls(ts: np.ndarray) -> bool:
-    """Whether a value is below the one before it."""
-    return len(ts) > 1 and bool(np.count_nonzero(ts[1:] < ts[:-1]))
 
 
 @dataclass

@@ -117,7 +117,7 @@ def test_another_fingerprint_gives_another_file(tmp_path, monkeypatch):
     assert file_of(first).read_text() == file_of(second).read_text() == text
 
 
-def test_the_fingerprint_knows_versions_cpu_and_kernel_sources(monkeypatch):
+def test_the_fingerprint_knows_versions_cpu_settings_and_kernel_sources(monkeypatch):
     def fresh() -> str:
         source.fingerprint.cache_clear()
         return source.fingerprint()
@@ -127,11 +127,13 @@ def test_the_fingerprint_knows_versions_cpu_and_kernel_sources(monkeypatch):
     found.add(fresh())
     monkeypatch.setattr(llvmlite.binding, "get_host_cpu_name", lambda: "another")
     found.add(fresh())
+    monkeypatch.setattr(numba.config, "LOOP_VECTORIZE", "another")
+    found.add(fresh())
     monkeypatch.setattr(Path, "read_bytes", lambda self: b"edited")
     found.add(fresh())
     monkeypatch.undo()
     source.fingerprint.cache_clear()
-    assert len(found) == 4
+    assert len(found) == 5
 
 
 def test_threads_share_one_module(tmp_path, monkeypatch):

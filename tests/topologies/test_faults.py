@@ -109,11 +109,11 @@ def test_a_scanner_that_is_to_stop_leaves_its_part_in_the_middle():
     assert len(stretches) == 3
 
 
-FIRST_PUSH = """
+FIRST_PUSH = f"""
 import numba.core.dispatcher as dispatcher, pyarrow as pa, streamjoin as sj
 
-schema = pa.schema({"ts": pa.int64(), "x": pa.int32(), "n": pa.int64()})
-rows = pa.table({"ts": range(300), "x": [0] * 300, "n": range(300)}, schema=schema)
+schema = pa.schema({{"ts": pa.int64(), "x": pa.int32(), "n": pa.int64()}})
+rows = pa.table({{"ts": range(300), "x": [0] * 300, "n": range(300)}}, schema=schema)
 compiled, compile = [], dispatcher.Dispatcher.compile
 
 
@@ -124,7 +124,7 @@ def recorded(self, signature):
     return entry_point
 
 
-for topology in ("celljoin", "panjoin", "scalejoin"):
+for topology in {list(TOPOLOGIES)}:
     for index, order in (("scan", "any"), ("bisort", "timestamp")):
         on = "left.x BETWEEN right.x - 1 AND right.x + 1"
         spec = sj.JoinSpec(schema, schema, on, sj.TimeWindow(300), "ts", "ts")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from functools import partial
 from typing import Any
 
@@ -117,34 +115,3 @@ def test_a_closed_chain_remembers_nothing():
         join.close()
         kept = [chain._sent, chain._counts, getattr(chain, "_bounds", {}), getattr(chain, "_stored", {})]
         assert not any(value for of_sides in kept for value in of_sides.values())
-
-
-FIRST_PUSH = f"""
-import numba.core.dispatcher as dispatcher, pyarrow as pa, streamjoin as sj
-
-schema = pa.schema({{"ts": pa.int64(), "x": pa.int32(), "n": pa.int64()}})
-compiled, compile = [], dispatcher.Dispatcher.compile
-
-
-def recorded(self, signature):
-    known = len(self.overloads)
-    entry_point = compile(self, signature)
-    compiled.extend([self.py_func.__qualname__] * (len(self.overloads) - known))
-    return entry_point
-
-
-for topology in {list(TOPOLOGIES)}:
-    spec = sj.JoinSpec(schema, schema, "{BAND}", sj.TimeWindow(9), "ts", "ts")
-    with sj.open_join(spec, topology, "scan", 2) as join:
-        dispatcher.Dispatcher.compile = recorded
-        for side in ("left", "right"):
-            join.push(side, pa.table({{"ts": [1, 2], "x": [0, 0], "n": [0, 1]}}, schema=schema))
-        assert join.finish().num_rows == 4
-        dispatcher.Dispatcher.compile = compile
-print(compiled)
-"""
-
-
-def test_the_first_push_compiles_nothing():
-    done = subprocess.run([sys.executable, "-c", FIRST_PUSH], capture_output=True, text=True, timeout=600)
-    assert done.stdout.strip() == "[]", done.stderr

@@ -73,6 +73,9 @@ def _large(kind: pa.DataType) -> pa.DataType:
 
 def to_column_data(column: pa.Array | pa.ChunkedArray, kind: Type) -> ColumnData:
     """The arrays of one column; NULL slots hold arbitrary values, `valid` tells."""
+    plain = _PLAIN.get(column.type.id)
+    if plain is not None and isinstance(column, pa.Array) and not column.null_count:
+        return ColumnData((_view(column.buffers()[1], plain, column.offset, len(column)),))
     array = one_array(column)
     valid = None if array.null_count == 0 else np.asarray(array.is_valid())
     return ColumnData(_parts(array, kind), valid)

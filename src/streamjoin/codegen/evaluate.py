@@ -50,9 +50,11 @@ class _Loop(ABC):
         text += "\n".join(emitter.lines) + "\n"
         return source.load(text, "loop").loop, np.frombuffer(bytes(emitter.literals) + b"\0", np.uint8).copy()
 
-    def run(self, data: Columns, count: int, outputs: Sequence[np.ndarray]) -> None:
-        used = [data[column] for column in self.columns]
-        nullable = any(column.valid is not None for column in used)
+    def run(self, used: Sequence[ColumnData], count: int, outputs: Sequence[np.ndarray]) -> None:
+        """Let the loop read `used`, the data of its columns in their order."""
+        nullable = False
+        for column in used:
+            nullable |= column.valid is not None
         if nullable not in self._compiled:
             self._compiled[nullable] = self._compile(nullable)
         function, literals = self._compiled[nullable]
@@ -71,7 +73,7 @@ class Filter(_Loop):
 
     def __call__(self, data: Columns, count: int) -> np.ndarray:
         out = np.empty(count, np.bool_)
-        self.run(data, count, [out])
+        self.run([data[column] for column in self.columns], count, [out])
         return out
 
 
@@ -92,21 +94,22 @@ class Keys(_Loop):
             emitter.line(f"out{number}[i] = {value.code}")
         emitter.line(f"ok[i] = not ({emitter.any_of(nulls)})")
 
-    def __call__(self, data: Columns, count: int) -> tuple[list[np.ndarray], np.ndarray]:
+    def __call__(self, used: Sequence[ColumnData], count: int) -> tuple[list[np.ndarray], np.ndarray]:
         if self._are_columns:
-            return self._plain(data, count)
+            return self._plain(used, count)
         outputs = [np.empty(count, dtype) for dtype in self.dtypes]
         ok = np.empty(count, np.bool_)
-        self.run(data, count, [*outputs, ok])
+        self.run(used, count, [*outputs, ok])
         return outputs, ok
 
-    def _plain(self, data: Columns, count: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Keys that are columns need no code, and no copy where the types agree."""
-        ok = np.ones(count, np.bool_)
+    def _plain(self, used: Sequence[ColumnData], count: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """Keys that are columns, each another one, need no code, and no copy where the types agree."""
+        ok = np.empty(count, np.bool_)
+        ok.fill(True)
         outputs = []
-        for key, dtype in zip(self.keys, self.dtypes, strict=True):
-            column = data[key]  # type: ignore[index]  # all keys are columns here
-            outputs.append(column.parts[0].astype(dtype, copy=False))
+        for column, dtype in zip(used, self.dtypes, strict=True):
+            values = column.parts[0]
+            outputs.append(values if values.dtype == dtype else values.astype(dtype))
             if column.valid is not None:
                 ok &= column.valid
         return outputs, ok
@@ -159,14 +162,17 @@ class Bounds(_Loop):
             emitter.line(f"{end}{number}[i] = {chosen}")
         return empty
 
-    def __call__(self, data: Columns, count: int) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+    def __call__(
+        self, used: Sequence[ColumnData], count: int
+    ) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
         if not self.bands:
             return [], [], np.ones(count, np.bool_)
-        lows = [np.empty(count if has_low else 0, dtype) for dtype, has_low, _ in self._kinds]
-        highs = [np.empty(count if has_high else 0, dtype) for dtype, _, has_high in self._kinds]
+        ends = []  # low and high of each band
+        for dtype, has_low, has_high in self._kinds:
+            ends += [np.empty(count if has_low else 0, dtype), np.empty(count if has_high else 0, dtype)]
         ok = np.empty(count, np.bool_)
-        self.run(data, count, [*(array for pair in zip(lows, highs, strict=True) for array in pair), ok])
-        return lows, highs, ok
+        self.run(used, count, [*ends, ok])
+        return ends[::2], ends[1::2], ok
 
 
 def _limit(emitter: Emitter, limit: Expr, key: Type, end: str) -> tuple[str, list[str]]:

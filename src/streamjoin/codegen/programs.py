@@ -9,7 +9,7 @@ Three ways, chosen by what the predicate offers:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -113,16 +113,26 @@ class WindowProgram:
         )
 
     def prepare_stored(self, data: Columns, count: int) -> dict[str, np.ndarray]:
-        if self.block is not None:
-            return self._raw(data, self.stored_columns, "stored")
-        keys, ok = self.keys(data, count)
-        return {**{f"key{k}": key for k, key in enumerate(keys)}, "key_ok": ok}
+        return self.stored_of([data[column] for column in self.stored_columns], count)
 
     def prepare_probe(self, data: Columns, count: int) -> dict[str, np.ndarray]:
+        return self.probing_of([data[column] for column in self.probe_columns], count)
+
+    def stored_of(self, used: Sequence[ColumnData], count: int) -> dict[str, np.ndarray]:
+        """As `prepare_stored`, without looking for columns: they come in the order of `stored_columns`."""
         if self.block is not None:
-            raw = self._raw(data, self.probe_columns, "probe")
+            return self._raw(used, self.stored_columns, "stored")
+        keys, ok = self.keys(used, count)
+        stored = dict(zip(self._key_names, keys, strict=True))
+        stored["key_ok"] = ok
+        return stored
+
+    def probing_of(self, used: Sequence[ColumnData], count: int) -> dict[str, np.ndarray]:
+        """As `prepare_probe`, of columns in the order of `probe_columns`."""
+        if self.block is not None:
+            raw = self._raw(used, self.probe_columns, "probe")
             return {**raw, "probe_ok": np.ones(count, np.bool_)}
-        lows, highs, ok = self.bounds(data, count)
+        lows, highs, ok = self.bounds(used, count)
         if self._indexed:
             self._separate(lows, highs)
         prepared = {"probe_ok": ok}
@@ -132,6 +142,10 @@ class WindowProgram:
             if len(high) == count:
                 prepared[names[1]] = high
         return prepared
+
+    @cached_property
+    def _key_names(self) -> list[str]:
+        return [f"key{number}" for number in range(len(self.keys.keys))]
 
     @cached_property
     def _bound_names(self) -> list[tuple[str, str]]:
@@ -148,11 +162,13 @@ class WindowProgram:
                 intervals.make_disjoint(low, high, *map(low.dtype.type, nothing))
                 lows[chosen], highs[chosen] = list(low), list(high)
 
-    def _raw(self, data: Columns, chosen: tuple[Column, ...], role: str) -> dict[str, np.ndarray]:
+    def _raw(
+        self, used: Sequence[ColumnData], chosen: tuple[Column, ...], role: str
+    ) -> dict[str, np.ndarray]:
         raw = {}
-        for column in chosen:
+        for column, data in zip(chosen, used, strict=True):
             number = self.block_columns.index(column)
-            values, valid = data[column].parts[0], data[column].valid
+            values, valid = data.parts[0], data.valid
             raw[f"{role}{number}"] = values
             raw[f"{role}{number}_valid"] = np.ones(len(values), np.bool_) if valid is None else valid
         return raw

@@ -29,6 +29,13 @@ import numpy as np
 MAX_FILES = 4096  # generated and compiled files kept; a predicate makes two to ten
 
 
+# Of Numba's settings, which its environment variables make, those that change machine code.
+SETTINGS = (
+    "CPU_NAME", "CPU_FEATURES", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "DISABLE_INTEL_SVML",
+    "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LLVM_REFPRUNE_PASS", "LLVM_REFPRUNE_FLAGS",
+)  # fmt: skip
+
+
 class StreamJoinWarning(UserWarning):
     """Something is slower or less than it could be, and still right."""
 
@@ -74,11 +81,12 @@ def usable_folder() -> Path | None:
 
 @functools.cache
 def fingerprint() -> str:
-    """Digest of what compiled code depends on besides its own source: versions, CPU, and this package's files."""
+    """Digest of what compiled code depends on besides its own source: versions, CPU, how Numba is told to compile, and
+    this package's files."""
     features = llvmlite.binding.get_host_cpu_features().flatten()
     facts = [platform.python_version(), np.__version__, numba.__version__, llvmlite.__version__]
     facts += [platform.machine(), llvmlite.binding.get_host_cpu_name(), features]
-    facts += [str(numba.config.CPU_NAME), str(numba.config.CPU_FEATURES), str(numba.config.OPT)]
+    facts += [f"{name}={getattr(numba.config, name, None)}" for name in SETTINGS]
     digest = hashlib.sha256(repr(facts).encode())
     for file in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(file.read_bytes())

@@ -175,7 +175,7 @@ class CellJoin:
         self.settles = must_settle(spec, order)
         self._batch = batch
         self._stamps = make_stamps(spec, self.settles)
-        self._cores = Cores(workers, executor or Threads())
+        self._cores, self.found = Cores(workers, executor or Threads()), Bell()
         self.windows = {side: SharedWindow(make_window(side), self._cores) for side in SIDES}
         self._outbox: Outbox[Found] = Outbox(ROUND, Bell(), Bell())  # from this thread to itself
         self._match = Matcher(filters_of(residuals), fetch, self._outbox).match

@@ -215,6 +215,7 @@ class PanJoin:
         self._stamps = make_stamps(spec, self.settles)
         self._batch, self._smallest, self._many = batch, smallest, many
         self._bell, self._collector, self._backlog = Bell(), Collector(order), Backlog(order)
+        self.found = self._bell
         filters = filters_of(residuals)
         rehearse_channels()
         self.nodes = [

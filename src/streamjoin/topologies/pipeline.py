@@ -21,6 +21,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from streamjoin.index.protocol import Tuples
+from streamjoin.kernels.stamping import least
 from streamjoin.runtime.node import Bell, Executor, Node
 from streamjoin.runtime.threads import Threads
 from streamjoin.semantics.spec import SIDES, JoinSpec
@@ -178,12 +179,12 @@ class Pipeline(Generic[AnyNode]):
         """Whether the chain has all that is known, and what has come of it so far is handed out."""
         if self._collector.ready or self._stamps.ready or self._executor.failed:
             return False
-        if self._owes("left") or self._owes("right"):
-            return False
-        if self._stamps.ended and any(self._sent.values()):
-            return False
-        if self._prompt and (self._has_come_through("left") or self._has_come_through("right")):
-            return False
+        unheard = self._unheard
+        if self._prompt or self._stamps.ended or unheard["left"] >= UNHEARD or unheard["right"] >= UNHEARD:
+            if any(map(self._owes, SIDES)) or (self._stamps.ended and any(self._sent.values())):
+                return False
+            if self._prompt and any(map(self._has_come_through, SIDES)):
+                return False
         return self._bell.read() == self._heard or not any(node.outbox.rows for node in self.nodes)
 
     def _has_come_through(self, side: str) -> bool:
@@ -256,7 +257,7 @@ class Pipeline(Generic[AnyNode]):
         number, expired = self._numbers[side] + 1, self._stamps.expired(OTHER[side])
         self._unheard[OTHER[side]] += len(tuples)
         places = int(tuples.ts[0]), int(tuples.ts[-1])
-        self._sent[side].append(Sent(number, len(tuples), int(tuples.id.min()), *places, time))
+        self._sent[side].append(Sent(number, len(tuples), least(tuples.id), *places, time))
         self.send(self.make_arrival(side, number, expired, tuples))
 
     def send(self, message: Message) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.index.protocol import Tuples, WindowIndex
+from streamjoin.runtime.node import Bell
 from streamjoin.semantics.expressions import Column, Expr
 from streamjoin.semantics.spec import JoinSpec
 
@@ -85,13 +86,14 @@ class Topology(Protocol):
     that each window leaves to be checked, order, fetch, workers).
 
     `orders`: the output orders it can keep. `most_workers`: how many threads it can use. `settles`: whether tuples
-    wait for their place in the total order. One with threads of its own works on while nobody calls; what it tells of
-    itself is then as of a moment ago.
+    wait for their place in the total order. `found`: its threads, if it has some, ring it when results may be ready. It
+    works on then while nobody calls; what it tells of itself is as of a moment ago.
     """
 
     orders: tuple[str, ...]
     most_workers: int
     settles: bool
+    found: Bell
 
     @property
     def windows(self) -> Mapping[str, WindowSize]: ...

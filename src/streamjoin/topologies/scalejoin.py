@@ -86,6 +86,7 @@ class ScaleJoin:
     ):
         self.settles = must_settle(spec, order)
         self._waiting, self._bell = waiting, Bell()
+        self.found = self._bell
         rehearse_channels()
         gate.rehearse()
         # Where tuples settle, the driver reads too, to know how many are ready.

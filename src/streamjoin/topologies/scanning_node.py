@@ -277,6 +277,7 @@ class ScanningNode:
         stopped = Bell()
         stopped.stop()
         kernel.work(stopped.words, 0, self._gathered())
+        queue.has_room(self._unsent[0], kernel.MESSAGE)
         for store in self._stores:
             store.rehearse()
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from streamjoin.index.protocol import Reach, Tuples, WindowIndex
 from streamjoin.index.sliding import SlidingColumns
+from streamjoin.kernels.stamping import shifted
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.protocol import OTHER, Frontier
 from streamjoin.topologies.settling import Settling
@@ -53,11 +54,11 @@ class ArrivalStamps:
 
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
         if len(tuples):
-            since = saturated_sum(tuples.ts, -self._sizes[OTHER[side]])
-            until = saturated_sum(tuples.ts, self._sizes[side])
-            reach = {"since": since, "until": until}
+            probing = tuples.probing | {
+                "since": saturated_sum(tuples.ts, -self._sizes[OTHER[side]]),
+                "until": saturated_sum(tuples.ts, self._sizes[side]),
+            }
             one = np.zeros(len(tuples), np.int32)  # among equal event times the order does not matter
-            probing = tuples.probing | reach
             stamped = Tuples(tuples.ts, tuples.id, one, tuples.stored, probing, tuples.nulls)
             self._arrived.append((side, stamped))
         self._frontier = frontier
@@ -248,9 +249,7 @@ def _placed(tuples: Tuples, places: np.ndarray, since: np.ndarray) -> Tuples:
 
 
 def saturated_sum(ts: np.ndarray, size: int) -> np.ndarray:
-    """ts + size of rising ts, stopping at the ends of 64 bits."""
-    if len(ts) and int(ts[0]) + size >= INT64_MIN and int(ts[-1]) + size <= INT64_MAX:
-        return ts + size
-    if size < 0:
-        return np.where(ts < INT64_MIN - size, INT64_MIN, ts + size)
-    return np.where(ts > INT64_MAX - size, INT64_MAX, ts + size)
+    """ts + size, stopping at the ends of 64 bits."""
+    out = np.empty(len(ts), np.int64)
+    shifted(ts, size, out)
+    return out

@@ -23,6 +23,7 @@ import numpy as np
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.runtime.node import Bell
 from streamjoin.runtime.team import Team
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
@@ -59,6 +60,7 @@ class ThreeStep:
         self._inserted = dict.fromkeys(SIDES, 0)
         self._step = LARGEST_STEP
         self._pairs, self._team = PairBuffer(65_536), Team(workers)
+        self.found = Bell()
 
     @property
     def comparisons(self) -> tuple[int, ...]:
