@@ -91,7 +91,7 @@ class JoinProcessor(StatefulProcessor):
         state = State(self.task, self._store, counts, int(worker_id))
         number = worker_ids(self.task.routing.workers).index(int(worker_id))
         worker = Worker(self.task, number, state, counts)
-        rows = None  # of a result that is not out yet: the last goes with the counts
+        rows: bytes | None = None  # of a result that is not out yet: the last goes with the counts
         for result in worker.step(batches, self.task.watermark(spark_ms)):
             counts.turn("conversion")
             ready, rows = rows, encode(result)
