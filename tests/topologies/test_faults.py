@@ -166,6 +166,16 @@ def test_a_watermark_may_lie_below_all_times(topology):
     assert numbers([found]) == numbers([sj.oracle.join(left, right, spec)]) == [(0, 0)]
 
 
+@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+def test_a_promise_may_lie_beyond_all_times(topology):
+    rows = pa.table({"ts": [2**63 - 2], "x": [0], "n": [5]}, schema=SCHEMA)
+    with sj.open_join(spec_of(sj.TimeWindow(5)), topology, "scan", 1, "timestamp") as join:
+        join.push("left", rows)
+        join.push("right", rows)
+        join.source("left", "").advance(2**70)
+        assert numbers([*join.poll(), join.finish()]) == [(5, 5)]
+
+
 @pytest.mark.parametrize(
     "on",
     ["abs(left.x % left.n - right.x) <= 3", "abs(left.x - right.x % right.n) <= 3"],
