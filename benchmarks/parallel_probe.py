@@ -1,13 +1,17 @@
-"""One batch of probes shared by all cores: scanned, sorted and hashed windows beside the same windows on one thread.
+"""Work that all cores share, beside the same work on one thread: the probes of one batch in scanned, sorted and hashed
+windows, and the merges of sorted subwindows when one is inserted.
 
-A window holds random 32-bit keys in subwindows of up to 1M, as a join makes them; a probe finds about one pair, and
-pairs are collected in one buffer. `three_step` shares its probes in this way; here the window alone is measured.
+A window holds random 32-bit keys in subwindows of up to 1M, and of BI-Sort merged ones, as a join makes them; a probe
+finds about one pair, and pairs are collected in one buffer. `three_step` shares its work in this way; here the window
+alone is measured. Insertions go on for a quarter of the window, in which each tuple is merged about once; the two
+windows take turns, and the slowest tenth of the insertions, in which columns move to larger memory, is left out.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,8 @@ SEED, RUNS = 20, 7
 BATCHES = {"scan": (1, 64, 1024), "bisort": (256, 1024, 16_384, 65_536), "hash": (256, 1024, 16_384, 65_536)}
 SIZES = (1 << 20, 1 << 23)
 PROBES = {"scan": 64, "bisort": 1 << 17, "hash": 1 << 17}  # of one measurement, at least
+INSERTED = (1 << 16, 1 << 18, 1 << 20)  # tuples at a time
+INSERTED_INTO, FEWEST_INSERTIONS = 1 << 25, 20
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 
@@ -73,8 +79,38 @@ class Window:
         return best, pairs.count
 
 
+def insertions(size: int, cores: int, quick: bool) -> Iterator[dict[str, Any]]:
+    """Tuples a second of whole insertions into BI-Sort, alone and shared by all cores."""
+    rivals = {workers: (Window("bisort", size), Team(workers)) for workers in (1, cores)}
+    at, rank = size, np.zeros(1, np.int32)
+    for batch in INSERTED[:2] if quick else INSERTED:
+        seconds: dict[int, list[float]] = {workers: [] for workers in rivals}
+        for number in range(max(size // 4 // batch, FEWEST_INSERTIONS)):
+            tuples = rivals[1][0]._tuples(np.arange(at, at + batch), stored=True)
+            at += batch
+            for workers in sorted(rivals, reverse=number % 2 == 0):
+                window, team = rivals[workers][0].window, rivals[workers][1]
+                started = time.perf_counter()
+                window.insert(tuples, rank, team)
+                seconds[workers].append(time.perf_counter() - started)
+                window.expire(Reach(np.array([at - size]), np.array([at])))
+        usual = {workers: np.sort(times)[: len(times) * 9 // 10].mean() for workers, times in seconds.items()}
+        yield {
+            "index": "bisort, insertion",
+            "window": size,
+            "batch": batch,
+            "pairs": 0,
+            "one_thread_per_s": batch / usual[1],
+            "all_cores_per_s": batch / usual[cores],
+            "speedup": usual[1] / usual[cores],
+        }
+    for _, team in rivals.values():
+        team.close()
+
+
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per index, window and batch size. Summary: what all cores are worth, at best and for large batches."""
+    """Rows: one per index, window and batch size, in probes or tuples inserted a second. Summary: what all cores are
+    worth, at best and for large batches."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     rows: list[dict[str, Any]] = []
     for index, batches in BATCHES.items():
@@ -93,14 +129,17 @@ def run(quick: bool) -> dict[str, Any]:
                         "window": size,
                         "batch": batch,
                         "pairs": found,
-                        "one_thread_probes_per_s": batch / seconds[1],
-                        "all_cores_probes_per_s": batch / seconds[cores],
+                        "one_thread_per_s": batch / seconds[1],
+                        "all_cores_per_s": batch / seconds[cores],
                         "speedup": seconds[1] / seconds[cores],
                     }
                 )
+    rows += insertions(1 << 22 if quick else INSERTED_INTO, cores, quick)
     summary: dict[str, Any] = {"workers": cores}
     for index, batches in BATCHES.items():
         for label, chosen in (("smallest_batch", batches[0]), ("largest_batch", batches[-1])):
             ratios = [row["speedup"] for row in rows if (row["index"], row["batch"]) == (index, chosen)]
             summary[f"{index}_{label}_least_speedup"] = min(ratios)
+    inserted = [row["speedup"] for row in rows if "insertion" in row["index"]]
+    summary["insertion_least_speedup"] = min(inserted)
     return {"rows": rows, "summary": summary}

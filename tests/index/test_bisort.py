@@ -18,6 +18,7 @@ from streamjoin.index.bisort import BISortSubwindow, Merging, Records, sort_batc
 from streamjoin.kernels import sorted_probe
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.sorting import FANOUT, SHORT, index_size
+from streamjoin.runtime.team import Team
 from streamjoin.semantics.errors import InputError
 
 EXTREMES: dict[str, list[float]] = {
@@ -360,16 +361,20 @@ def test_stretches_are_as_long_as_the_room_allows():
 
 @pytest.mark.parametrize("dtype", EXTREMES)
 @pytest.mark.parametrize("sizes", [(0, 40), (40, 0), (1, 1), (100, 300), (1000, 17), (600, 600)])
-def test_merged_neighbours_are_as_one(dtype, sizes):
-    """Slots of the later one follow, whatever steps the merge takes."""
+@pytest.mark.parametrize("workers", [1, 3])
+def test_merged_neighbours_are_as_one(dtype, sizes, workers, monkeypatch):
+    """Slots of the later one follow, whatever steps the merge takes and whoever takes them."""
+    monkeypatch.setattr(bisort, "SHARED_MOVES", 7)
     random = np.random.default_rng(sum(sizes))
     keys = numbers(random, dtype, sum(sizes), 50)
     parts = [filled(part, []) for part in (keys[: sizes[0]], keys[sizes[0] :])]
     for part in parts:
         part.seal()
     merging = Merging(parts[0], parts[1], sizes[0])
+    team = Team(workers)
     while merging.left:
-        merging.advance(int(random.integers(1, 97)))
+        merging.advance(int(random.integers(1, 97)), team)
+    team.close()
     whole = merging.finished()
     assert len(whole) == sum(sizes)
     assert_sound(whole, keys)

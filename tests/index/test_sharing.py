@@ -1,4 +1,4 @@
-"""Probes shared by several threads: the same pairs in an order that no timing changes, errors, and the end."""
+"""Work shared by several threads: the same pairs in an order that no timing changes, errors, and the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from strategies import numbered, pairs_of, push_all, windows
-from streamjoin.index import adaptive, chain, scan
+from streamjoin.index import adaptive, bisort, chain, scan
 from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.protocol import ALONE, Alone, cuts
 from streamjoin.kernels.pairs import PairBuffer
@@ -159,6 +159,7 @@ def eager(per_round: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scan, "SHARED_COMPARISONS", 1)
         patch.setattr(chain, "SHARED_LOOKUPS", 1)
+        patch.setattr(bisort, "SHARED_MOVES", 1)
         patch.setattr(team_module, "ROUND", per_round)
         patch.setattr(chain, "SMALLEST", 4)
         patch.setattr(chain, "LARGEST", 16)

@@ -67,11 +67,11 @@ class AdaptiveWindow:
     def nbytes(self) -> int:
         return self.window.nbytes
 
-    def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
+    def insert(self, tuples: Tuples, rank: np.ndarray, team: Team = ALONE) -> None:
         count = len(tuples.ts)
         if not count:
             return
-        self.window.insert(tuples, rank)
+        self.window.insert(tuples, rank, team)
         self._left -= PUSH + count
         if self._left < 0:
             self._reconsider(len(self) - count, rank)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import isqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamjoin.index.protocol import Subwindow
+from streamjoin.index.protocol import ALONE, Subwindow, Team, cuts
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.sorted_probe import (
     CURSOR_SIZE,
@@ -40,6 +41,7 @@ from streamjoin.semantics.errors import InputError
 DTYPES = ("int32", "int64", "float32", "float64")
 LINE = 64  # bytes; nodes of the index start where cache lines do
 SMALL_BUFFER, LARGE_BUFFER = 1024, 1 << 18
+SHARED_MOVES = 1 << 17  # that one thread has to make before another is worth waking up: half a millisecond
 # Sorting the probes costs 10 to 25 ns each, and pays in arrays beyond the caches with a probe for 16 keys or
 # more: of 8M 32-bit keys, 74 ns a probe become 32. Sorted ones are searched from the one before, which merges, from a
 # probe for 4 keys on: 13 ns, beside 14.8 through the index. With one for 128 it takes twice as long.
@@ -300,10 +302,40 @@ class Merging:
     def nbytes(self) -> int:
         return self._run.nbytes
 
-    def advance(self, many: int) -> None:
-        """Move up to so many tuples; O(many)."""
+    def advance(self, many: int, team: Team = ALONE) -> None:
+        """Move up to so many tuples, of which each of a team moves a part; O(many)."""
+        pieces = cuts(min(many, self.left), SHARED_MOVES, team.workers)
+        if len(pieces) == 1:
+            self._move(self._at, many)
+            return
+        done = int(self._at.sum())
+        ends = [self._taken(done + piece.stop) for piece in pieces]
+        begins = [self._at.copy(), *ends[:-1]]
+        parts = [
+            partial(self._move, begin.copy(), piece.stop - piece.start)
+            for begin, piece in zip(begins, pieces, strict=True)
+        ]
+        for _ in team.share(parts, PairBuffer(1)):
+            pass
+        self._at = ends[-1]
+
+    def _taken(self, count: int) -> np.ndarray:
+        """How many of each run are among the first `count` tuples of both, in order; O(log count)."""
+        earlier, later = (part.sorted_keys for part in self._parts)
+        low, high = max(0, count - len(later)), min(count, len(earlier))
+        while low < high:
+            middle = (low + high) // 2
+            if earlier[middle] <= later[count - middle - 1]:
+                low = middle + 1
+            else:
+                high = middle
+        return np.array([low, count - low])
+
+    def _move(self, at: np.ndarray, many: int, _: PairBuffer | None = None) -> Iterator[int]:
+        """Move so many tuples from there on, as a part of a team's work that finds nothing."""
         earlier, later = ((part.sorted_keys, part.sorted_slots, part._main.count) for part in self._parts)
-        merge_some(*earlier, *later, self._shift, self._at, many, self._run.keys, self._run.slots)
+        merge_some(*earlier, *later, self._shift, at, many, self._run.keys, self._run.slots)
+        return iter(())
 
     def finished(self) -> BISortSubwindow:
         """The one subwindow, sealed, once nothing is left."""

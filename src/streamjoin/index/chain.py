@@ -102,8 +102,8 @@ class ChainWindow:
         """The subwindows, oldest first."""
         return tuple(self._links)
 
-    def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
-        """Add tuples to the newest subwindow, and to new ones when it is full."""
+    def insert(self, tuples: Tuples, rank: np.ndarray, team: Team = ALONE) -> None:
+        """Add tuples to the newest subwindow, and to new ones when it is full. A team shares what is merged."""
         count = len(tuples)
         if not count:
             return
@@ -119,7 +119,7 @@ class ChainWindow:
             rows = stored if count <= part.stop and not done else {n: a[part] for n, a in stored.items()}
             done += self._fill(link, tuples.ts[part], link.access.keys(rows), rows["key_ok"])
         if self._merge_due:
-            self._merge_some(MERGED_EACH * count)
+            self._merge_some(MERGED_EACH * count, team)
 
     def _open_link(self) -> Link:
         """The newest link, if it has room, or a new one."""
@@ -138,7 +138,7 @@ class ChainWindow:
         self._note(choice)
         return self._links[-1]
 
-    def _merge_some(self, many: int) -> None:
+    def _merge_some(self, many: int, team: Team) -> None:
         """Go on with merging full neighbours, by so many tuples."""
         while many > 0:
             if self._merge is None:
@@ -148,7 +148,7 @@ class ChainWindow:
                 return
             merging = self._merge[2]
             left = merging.left
-            merging.advance(many)
+            merging.advance(many, team)
             many -= left
             if not merging.left:
                 self._replace(*self._merge)

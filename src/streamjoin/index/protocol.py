@@ -105,7 +105,7 @@ Part = Callable[[PairBuffer], Iterator[int]]
 
 
 class Team(Protocol):
-    """Who does the work of a probe. `workers`: into how many parts it may be cut, at most."""
+    """Who does the work of a probe, or of an insert. `workers`: into how many parts it may be cut, at most."""
 
     workers: int
 
@@ -152,8 +152,9 @@ class WindowIndex(Protocol):
     @property
     def nbytes(self) -> int: ...
 
-    def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
-        """Add tuples, themselves in the total order; `rank[source]` orders sources."""
+    def insert(self, tuples: Tuples, rank: np.ndarray, team: Team = ALONE) -> None:
+        """Add tuples, themselves in the total order; `rank[source]` orders sources. Work that is worth it is shared
+        with the `team`."""
 
     def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
         """Append a pair (probe, position) for each probe and tuple in its reach that satisfy the window's program.

@@ -43,7 +43,7 @@ class ScanWindow:
     def nbytes(self) -> int:
         return self._tuples.nbytes
 
-    def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
+    def insert(self, tuples: Tuples, rank: np.ndarray, team: Team = ALONE) -> None:
         """O(tuples + those held that come later)."""
         self._tuples.insert(tuples, rank)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from streamjoin.index.protocol import Part, Reach, Team, Tuples, WindowIndex
+from streamjoin.index.protocol import ALONE, Part, Reach, Team, Tuples, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.runtime.node import Bell, Channel, Executor, Outbox, rehearse_channels
 from streamjoin.runtime.threads import Threads
@@ -140,8 +140,8 @@ class SharedWindow:
     def nbytes(self) -> int:
         return self._window.nbytes
 
-    def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
-        self._window.insert(tuples, rank)
+    def insert(self, tuples: Tuples, rank: np.ndarray, team: Team = ALONE) -> None:
+        self._window.insert(tuples, rank, team)
 
     def probe(
         self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team | None = None

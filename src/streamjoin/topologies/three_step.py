@@ -126,7 +126,7 @@ class ThreeStep:
         if self._offset >= len(tuples):
             self._arrived.popleft()
             self._offset = 0
-            self.windows[side].insert(tuples, self._settling.ranks[side])
+            self.windows[side].insert(tuples, self._settling.ranks[side], self._team)
             if not self._arrived:
                 self._expire()
         return matches
@@ -147,7 +147,7 @@ class ThreeStep:
             for side in SIDES:
                 if ends[side] > self._inserted[side]:
                     settled = self._settling.waiting[side].between(self._inserted[side], ends[side])
-                    self.windows[side].insert(settled, self._settling.ranks[side])
+                    self.windows[side].insert(settled, self._settling.ranks[side], self._team)
                     self._inserted[side] = ends[side]
             several = sum(ends.values()) > 1
             left = self._settled_probe("left", ends["left"], most, several)
