@@ -96,7 +96,7 @@ class Contents:
 
     @cached_property
     def rows(self) -> Rows:
-        return Rows(self.starts, tuple(content.held for content in self.contents))
+        return Rows(self.starts.tolist(), [content.held for content in self.contents])
 
     def between(self, after: int, until: int) -> Tuples | None:
         """The rows with after < ts <= until, in the total order; None if there are none."""
