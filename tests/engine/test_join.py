@@ -323,6 +323,28 @@ def test_a_spec_of_views_and_dictionaries_gives_them_back():
     assert result.num_rows == 2
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.month_day_nano_interval(), pa.decimal256(60, 3), pa.decimal32(5, 2), pa.float16(), pa.null()),
+        *(
+            pa.duration("us"),
+            pa.time32("s"),
+            pa.time64("ns"),
+            pa.list_(pa.float32(), 2),
+            pa.list_view(pa.int8()),
+        ),
+        *(pa.struct({"a": pa.int8()}), pa.map_(pa.string(), pa.int32()), pa.uuid(), pa.bool8()),
+    ],
+    ids=str,
+)
+def test_payload_may_have_any_type(kind):
+    schema = pa.schema({"ts": pa.int64(), "x": pa.int32(), "p": kind})
+    table = pa.table([pa.array([1, 2]), pa.array([1, 2], pa.int32()), pa.nulls(2, kind)], schema=schema)
+    spec = sj.JoinSpec(schema, schema, "left.x = right.x", sj.TimeWindow(5), "ts", "ts")
+    assert sj.join_tables(table, table, spec, order="timestamp").equals(sj.oracle.join(table, table, spec))
+
+
 def test_result_schema_has_suffixes_nullability_and_metadata_of_the_spec():
     left = pa.schema(
         [pa.field("ts", pa.int64(), nullable=False), pa.field("x", pa.int32(), metadata={"unit": "m"})]

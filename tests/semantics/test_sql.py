@@ -569,7 +569,8 @@ def test_what_sql_has_and_predicates_have_not():
     refused("left.name || 'a' = 'b'", "left.name || 'a'", "|| is not supported")
     refused("x BETWEEN SYMMETRIC 1 AND 2", "x BETWEEN SYMMETRIC 1 AND 2", "SYMMETRIC")
     refused("x IN ()", "x", "IN needs a list")
-    refused("x = ?", "x", "PLACEHOLDER is not supported")
+    refused("x = ?", "x", "? is not supported")
+    refused("x ^ 2 = 1", "x ^ 2", "^ is not supported", "POWER")
 
 
 def test_unknown_functions_and_wrong_argument_counts():

@@ -68,6 +68,7 @@ _AGGREGATES = {"COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST", "LAST", "STDDEV", "
 _ONE_PAIR = "a predicate sees one left and one right tuple"
 _NAMES: dict[type[exp.Expr], str] = {
     exp.DPipe: "||", exp.Bracket: "a subscript", exp.IntDiv: "//", exp.ILike: "ILIKE", exp.Tuple: "a tuple",
+    exp.Pow: "^", exp.Placeholder: "?",
 }  # fmt: skip
 _FLOAT_CASTS = {exp.DType.DOUBLE: FLOAT64, exp.DType.FLOAT: FLOAT32}
 _TIMESTAMP_CASTS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ, exp.DType.DATETIME)
