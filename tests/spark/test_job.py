@@ -285,7 +285,18 @@ def test_a_file_is_no_place_for_results(tmp_path):
     )
     told = mistakes(tmp_path, below)
     assert set(told) == {"sink.path", "run.checkpoint", "run.log"}
-    assert f"and {str(tmp_path / 'out')!r} is a file" in told["run.log"]
+    assert f"in {str(tmp_path / 'out')!r}, which is a file" in told["run.log"]
+    assert f"and {str(tmp_path / 'out')!r} is a file" in told["run.checkpoint"]
+
+
+def test_a_name_that_the_system_does_not_take_is_told(tmp_path):
+    long = "x" * 300
+    text = MINIMAL.replace(
+        '"noop"', f'"files"\npath = "{long}"\n[run]\ncheckpoint = "{long}/c"\nlog = "{long}/l"'
+    )
+    told = mistakes(tmp_path, text)
+    assert set(told) == {"sink.path", "run.checkpoint", "run.log"}
+    assert all("File name too long" in sentence for sentence in told.values())
 
 
 @pytest.mark.parametrize(
@@ -296,9 +307,17 @@ def test_a_log_that_can_not_be_written(tmp_path, log, says):
     assert says in mistakes(tmp_path, MINIMAL + f"[run]\nlog = '{log}'\n")["run.log"]
 
 
-@pytest.mark.parametrize("results", ["both", "both/out", "s3a://bucket/both"])
-def test_results_and_state_have_folders_of_their_own(tmp_path, results):
-    folder = "s3a://bucket/both" if results.startswith("s3a") else "both"
+@pytest.mark.parametrize(
+    ("folder", "results"),
+    [
+        ("both", "both"),
+        ("both", "both/out"),
+        ("s3a://bucket/both", "s3a://bucket/both"),
+        ("/data/both", "file:///data/both"),
+        ("file:/data/both", "/data/both/out"),
+    ],
+)
+def test_results_and_state_have_folders_of_their_own(tmp_path, folder, results):
     files = f'"files"\npath = "{results}"\n[run]\ncheckpoint = "{folder}"'
     told = mistakes(tmp_path, MINIMAL.replace('"noop"', files))
     assert set(told) == {"run.checkpoint"}

@@ -19,7 +19,9 @@ from streamjoin.planner import INDEXES
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark import routing
 from streamjoin.spark.metrics import Counts
-from streamjoin.spark.task import HOW, ORDERS, JoinTask
+from streamjoin.spark.state import MemoryStore, State
+from streamjoin.spark.task import END, HOW, ORDERS, JoinTask
+from streamjoin.spark.worker import Worker
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32(), "name": pa.string()})
 EQUAL, NEAR = "left.x = right.x", "abs(left.x - right.x) <= 1"
@@ -107,6 +109,27 @@ def test_time_goes_to_one_part_at_a_time(monkeypatch):
     for part in ("state", "kernel", "state", None, "conversion"):
         counts.turn(part)
     assert (counts.state_us, counts.kernel_us, counts.conversion_us) == (5 + 100, 2, 0)
+
+
+def test_time_goes_on_after_a_result_has_gone_out(monkeypatch, own_cache):
+    """Of a full join the unmatched rows of both sides are looked for, here for a millisecond each."""
+    now = [0]
+    monkeypatch.setattr("streamjoin.spark.metrics.time.perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr("streamjoin.spark.worker.RESULT_ROWS", 1)
+    decided = Worker._decided
+
+    def slowly(worker: Worker, side: str, watermark: int) -> Any:
+        now[0] += 1_000_000
+        return decided(worker, side, watermark)
+
+    monkeypatch.setattr(Worker, "_decided", slowly)
+    task, counts = make_task(how="full", workers=1), Counts()
+    worker = Worker(task, 0, State(task, MemoryStore(), counts), counts)
+    alone = pa.record_batch([[1], [None], ["a"]], schema=SCHEMA)
+    for _ in worker.step({"left": [alone], "right": [alone]}, END):
+        counts.turn(None)  # as Spark takes each result
+    assert counts.unmatched == 2
+    assert (counts.kernel_us, counts.conversion_us) == (0, 2_000)
 
 
 def test_an_unmatched_row_comes_once_when_no_partner_can_come(start):

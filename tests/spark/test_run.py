@@ -403,6 +403,14 @@ def test_without_java_the_message_says_how_to_get_it(monkeypatch, tmp_path):
     assert find_java() == tmp_path
 
 
+def test_a_log_that_can_not_be_written_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    for log in (tmp_path / "file" / "log", tmp_path / ("x" * 300), tmp_path):
+        with pytest.raises(sessions.SparkStartError, match=r"run.log\) can not be written"):
+            sessions.begin_log(log)
+    assert sessions.begin_log(tmp_path / "logs" / "new") == 0
+
+
 def test_packages_that_can_not_be_fetched_are_named(tmp_path):
     log = tmp_path / "log"
     log.write_text("\t\t:: org.example#thing_2.13;1.0: not found\n")
@@ -420,6 +428,7 @@ def test_explain_tells_sources_workers_and_windows(tmp_path):
     for words in (
         f"files {tmp_path}/left (parquet)",
         "2 of 2; ranges of 8, left rows once",
+        "replicas     left 1, right 1.25 on average, 2 at most",
         "10,000,000 us; index bisort",
     ):
         assert words in told

@@ -5,6 +5,7 @@ from __future__ import annotations
 from streamjoin.semantics.analysis import describe
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.job import Job
+from streamjoin.spark.routing import RANGE_INTERVALS, Routing
 from streamjoin.spark.session import DEFAULT_MASTER, check_master, cores, packages_of
 from streamjoin.spark.task import JoinTask
 
@@ -50,5 +51,15 @@ def explain_task(task: JoinTask, workers: int | None) -> list[str]:
         f"{task.routing.workers} of {workers}" if workers is not None else "as many as the cluster has cores"
     )
     lines.append(f"workers      {count}; {task.routing.describe()}: {ROUTES[task.routing.kind]}")
-    replicas = ", ".join(f"{side} {task.routing.replicas(side)}" for side in SIDES)
+    replicas = ", ".join(f"{side} {copies(task.routing, side)}" for side in SIDES)
     return [*lines, f"replicas     {replicas}"] if workers is not None else lines
+
+
+def copies(routing: Routing, side: str) -> str:
+    """How many workers get a row of a side; with ranges only rows near an edge go to two."""
+    most = routing.replicas(side)
+    return (
+        f"{1 + 1 / RANGE_INTERVALS:g} on average, {most} at most"
+        if routing.kind == "range" and most > 1
+        else str(most)
+    )

@@ -222,9 +222,8 @@ class Job:
         for key, table, place in (("checkpoint", run, self.run.checkpoint), ("path", sink, results)):
             if not place:
                 continue
-            if file := file_in_the_way(place):
-                which = "which" if file == place else f"and {file!r}"
-                table.complain(key, f"is {place!r}, {which} is a file: give a folder")
+            if obstacle := in_the_way(place):
+                table.complain(key, f"is {place!r}, {obstacle}: give a folder")
             elif reader := next((path for path in read if lies_in(place, path)), None):
                 told = f"is {place!r}, which is read by the source {reader!r}: give another folder"
                 table.complain(key, told)
@@ -239,8 +238,8 @@ class Job:
             run.complain("log", f"is {log!r}; allowed: a file of this machine")
         elif os.path.isdir(log):
             run.complain("log", f"is {log!r}, which is a folder: give a file")
-        elif file := file_in_the_way(os.path.dirname(log)):
-            run.complain("log", f"is {log!r}, and {file!r} is a file: give another folder")
+        elif obstacle := in_the_way(os.path.dirname(log)):
+            run.complain("log", f"is {log!r}, in {os.path.dirname(log)!r}, {obstacle}: give another")
 
     def loaded(self, side: str, spark: SparkSession) -> DataFrame:
         """A side's stream; what only Spark could find wrong with it is told like the rest of the file's mistakes."""
@@ -334,18 +333,23 @@ def mistake(error: SpecError) -> tuple[str, str]:
     return "", re.sub(r"\b(left|right)_time\b", r"\1.time", told)
 
 
-def file_in_the_way(folder: str) -> str | None:
-    """A file where a local folder, or one above it, would have to be."""
+def in_the_way(folder: str) -> str | None:
+    """Why a local folder can not be there: a file in its place or above it, or no name that the system takes."""
     path = Path(folder)
-    there = (
-        None if is_remote(folder) else next((each for each in (path, *path.parents) if each.exists()), None)
-    )
-    return None if there is None or there.is_dir() else str(there)
+    if is_remote(folder):
+        return None
+    try:
+        there = next(each for each in (path, *path.parents) if each.exists())
+    except OSError as error:
+        return f"which can not be made ({error.strerror})"
+    if there.is_dir():
+        return None
+    return "which is a file" if there == path else f"and {str(there)!r} is a file"
 
 
 def lies_in(place: str, pattern: str) -> bool:
     """Whether a place is a folder that the pattern matches, or lies in one."""
-    inner, outer = (PurePath(os.path.normpath(path)).parts for path in (place, pattern))
+    inner, outer = (PurePath(os.path.normpath(path).removeprefix("file:")).parts for path in (place, pattern))
     return len(inner) >= len(outer) and all(map(fnmatch, inner, outer))
 
 

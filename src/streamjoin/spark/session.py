@@ -125,8 +125,7 @@ def open_session(job: Job, master: str | None) -> SparkSession:
         # They print every refused expression as JSON with a stack trace, before we tell it in a sentence.
         PySparkLogger.getLogger(name).setLevel("CRITICAL")
     log = Path(job.run.log)
-    log.parent.mkdir(parents=True, exist_ok=True)
-    told = log.stat().st_size if log.exists() else 0
+    told = begin_log(log)
     try:
         with log.open("ab") as errors:
             gateway = launch_gateway(conf, {"stderr": errors})  # type: ignore[no-untyped-call]
@@ -137,6 +136,16 @@ def open_session(job: Job, master: str | None) -> SparkSession:
         # Each costs a state store's commit in every micro-batch, so there should be as many as workers, not 200.
         spark.conf.set(PARTITIONS, job.join.workers or spark.sparkContext.defaultParallelism)
     return spark
+
+
+def begin_log(log: Path) -> int:
+    """Make the log if it is not there; how many bytes it has."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            return file.tell()
+    except (OSError, ValueError) as error:
+        raise SparkStartError(f"Spark's log (run.log) can not be written: {error}") from None
 
 
 def start_failure(error: Exception, log: Path, told: int, packages: tuple[str, ...]) -> str:

@@ -380,7 +380,8 @@ def parquet_files(top: Path) -> list[Path]:
 
 
 def is_remote(path: str) -> bool:
-    return "://" in path
+    """Whether a path is a URI, which is left to Spark; `file:` as well, because a cluster may have another default."""
+    return re.match(r"[A-Za-z][\w+.-]*:/", path) is not None
 
 
 def local_path(path: str | None, folder: Path) -> str | None:

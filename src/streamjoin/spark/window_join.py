@@ -153,7 +153,8 @@ def make_task(spec: JoinSpec, how: str, order: str, index: str, partitioning: st
     rows = any(spec.side_window(side).rows for side in SIDES)
     if partitioning == "hash" and (rows or not equality):
         why = "row windows are counted over all rows" if rows else "the predicate has no equality"
-        raise SpecError(f"partitioning is 'hash', but {why}; allowed: auto, matrix")
+        ranges = "" if rows else ", range (for an interval of one width)"
+        raise SpecError(f"partitioning is 'hash', but {why}; allowed: auto, matrix{ranges}")
     ranged = partitioning in ("auto", "range") and not (rows or (partitioning == "auto" and equality))
     widths = {side: found.width for side, found in task.compiled.ranges.items()} if ranged else {}
     chosen = routing.choose(partitioning, workers, equality, rows, task.kept, widths)

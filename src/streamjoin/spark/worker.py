@@ -98,9 +98,9 @@ class Worker:
                     yield result
                 self.counts.turn("kernel")
         self.counts.candidates += prober.candidates
-        self.counts.turn("conversion")
         if self.task.how != "semi":
             for side in self.task.kept:
+                self.counts.turn("conversion")
                 yield from self._unmatched(side, watermark)
 
     def _pairs(self, prober: Prober, probing: str, watermark: int) -> Iterator[dict[str, np.ndarray]]:
