@@ -32,6 +32,7 @@ from streamjoin.kernels.stamping import falls
 from streamjoin.payload import PayloadStore, Rows, fields_of, restored
 from streamjoin.planner import TOPOLOGIES, Plan, compile_plan, explain_plan, make_plan, make_window
 from streamjoin.results import ResultBuffer
+from streamjoin.runtime.node import Bell
 from streamjoin.runtime.threads import DRIVER_PATIENCE
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, SpecError, StreamJoinError
 from streamjoin.semantics.expressions import Column
@@ -103,6 +104,32 @@ def punctuation(batch: pa.RecordBatch) -> int | None:
     return None if value is None else int(value)
 
 
+class Work:
+    """The lock of who works. A poll that waits could not look meanwhile: it is told when it can."""
+
+    def __init__(self, found: Bell):
+        self.polls = 0  # that wait
+        self._lock, self._found = threading.Lock(), found
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        return self._lock.acquire(blocking, timeout)
+
+    def release(self) -> None:
+        """Without `tell`, which a poll that waits need not be: it would only wake itself."""
+        self._lock.release()
+
+    def tell(self) -> None:
+        if self.polls:
+            self._found.ring()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        self.tell()
+
+
 class Join:
     """A running join; made by `open_join`. All methods may be called from any thread."""
 
@@ -135,8 +162,7 @@ class Join:
         self._latency = LatencyRecorder()
         self._unmeasured: list[tuple[float, int, dict[str, np.ndarray]]] = []
         self._late = {side: PayloadStore() for side in SIDES}
-        self._work = threading.Lock()
-        self._polls = 0  # that wait
+        self._work = Work(self._topology.found)
         self._state = "open"  # then "finishing", "closed"
         self._failure: BaseException | None = None
 
@@ -146,7 +172,8 @@ class Join:
         """Push Arrow data of one side's default source.
 
         Bad data raises `InputError` and changes nothing. While the result buffer is full this blocks,
-        or, after `timeout` seconds, raises `Backpressure`; then nothing of `data` was taken.
+        or, after `timeout` seconds, raises `Backpressure`; then nothing of `data` was taken. It was taken, and must
+        not be pushed again, if an interrupt (Ctrl-C) comes while this waits for its own results to be polled.
         """
         self._check_side(side)
         self._push(side, None, data, timeout)
@@ -196,6 +223,7 @@ class Join:
                     break
             finally:
                 self._work.release()
+                self._work.tell()
             if not self._results.wait_for_room(deadline):
                 raise Backpressure(
                     f"{self._results.rows:,} result rows wait for poll() and max_results is {self._results.most:,}: "
@@ -300,8 +328,7 @@ class Join:
                 matches = self._topology.step(self._results.room)
                 if len(matches):
                     self._results.add(matches)
-                    if self._polls:
-                        self._topology.found.ring()
+                    self._work.tell()
                     self._note_latency(matches)
             except BaseException as error:
                 self._fail(error)
@@ -365,6 +392,11 @@ class Join:
         if timeout != 0.0:
             _check_seconds(timeout, "seconds from 0 on")
             return self._wait_for_results(timeout)
+        batches = self._poll()
+        self._work.tell()  # who waits may have found this call at work
+        return batches
+
+    def _poll(self) -> list[pa.RecordBatch]:
         self._check_failure()
         batches = self._drain()
         if self._work.acquire(blocking=False):
@@ -385,18 +417,18 @@ class Join:
         wait, so that interrupts and failures are seen."""
         deadline, found = time.perf_counter() + timeout, self._topology.found
         with self._results.lock():
-            self._polls += 1  # before looking: what comes later rings
+            self._work.polls += 1  # before looking: what comes later rings
         try:
             while True:
                 seen = found.read()
-                batches = self.poll()
+                batches = self._poll()
                 rest = deadline - time.perf_counter()
                 if batches or rest <= 0 or self._state != "open":
                     return batches
                 found.wait(seen, math.ceil(min(1e6 * rest, DRIVER_PATIENCE)))
         finally:
             with self._results.lock():
-                self._polls -= 1
+                self._work.polls -= 1
 
     def _drain(self) -> list[pa.RecordBatch]:
         if not self._results.rows and self.plan.order != "punctuated":
@@ -527,6 +559,7 @@ class Join:
         """Work that is cut short leaves windows half-changed: whatever stops it stops the join for good."""
         self._failure = error
         self._results.lift_bound()  # whoever waits for room wakes up and learns of it
+        self._work.tell()
 
 
 def _check_seconds(timeout: float, allowed: str) -> None:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from streamjoin.codegen.columns import one_array, to_column_data
 from streamjoin.kernels import stamping
-from streamjoin.kernels.stamping import falls
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN, falls
 from streamjoin.payload import one_batch, storage_schema, storage_type
 from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.spec import SIDES, JoinSpec
@@ -130,6 +130,10 @@ def _ticks(column: pa.Array, spec: JoinSpec, side: str) -> np.ndarray:
 def as_ticks(ts: int | datetime, spec: JoinSpec) -> int:
     """A point in time in ticks of the spec's unit."""
     if isinstance(ts, (int, np.integer)) and not isinstance(ts, bool):
+        if not INT64_MIN <= ts <= INT64_MAX:
+            raise InputError(
+                f"{ts} does not fit 64 signed bits, as every time does; close a source that brings nothing any more"
+            )
         return int(ts)
     kind = spec.left.field(spec.left_time).type
     if isinstance(ts, datetime) and spec.time_unit is not None and (ts.tzinfo is None) == (kind.tz is None):
@@ -180,8 +184,9 @@ class Source:
 
     @property
     def watermark(self) -> float:
-        """No tuple below this will be taken."""
-        return max(self.newest - (self.lateness or 0), self.promised)
+        """No tuple below this will be taken; minus infinity, or within 64 bits."""
+        mark = max(self.newest - (self.lateness or 0), self.promised)
+        return mark if mark == -math.inf else max(mark, INT64_MIN)
 
     def late(self, ts: np.ndarray) -> np.ndarray | None:
         """Which of the next tuples come too late; None if none does and `ts` rises. Without `lateness`, a fall is an

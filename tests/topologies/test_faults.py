@@ -166,14 +166,22 @@ def test_a_watermark_may_lie_below_all_times(topology):
     assert numbers([found]) == numbers([sj.oracle.join(left, right, spec)]) == [(0, 0)]
 
 
+@pytest.mark.parametrize("order", ["any", "punctuated", "timestamp"])
 @pytest.mark.parametrize("topology", list(TOPOLOGIES))
-def test_a_promise_may_lie_beyond_all_times(topology):
+def test_a_promise_may_be_the_last_of_all_times_and_no_later(topology, order):
     rows = pa.table({"ts": [2**63 - 2], "x": [0], "n": [5]}, schema=SCHEMA)
-    with sj.open_join(spec_of(sj.TimeWindow(5)), topology, "scan", 1, "timestamp") as join:
-        join.push("left", rows)
-        join.push("right", rows)
-        join.source("left", "").advance(2**70)
-        assert numbers([*join.poll(), join.finish()]) == [(5, 5)]
+    with sj.open_join(spec_of(sj.TimeWindow(5)), topology, "scan", 1, order) as join:
+        sources = [join.source(side, "") for side in ("left", "right")]
+        for source in sources:
+            source.push(rows)
+        for source in sources:
+            with pytest.raises(sj.InputError, match="does not fit 64 signed bits"):
+                source.advance(2**63)
+            source.advance(2**63 - 1)
+        for source in sources:
+            source.push(rows.set_column(0, "ts", pa.array([2**63 - 1], pa.int64())))
+        found = numbers([*join.poll(), join.finish()])
+    assert found == [(5, 5)] * 4
 
 
 @pytest.mark.parametrize(

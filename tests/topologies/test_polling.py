@@ -10,10 +10,20 @@ import pytest
 
 import streamjoin as sj
 from handshake_runs import SCHEMA, numbers, open_with, spec_of
+from streamjoin import engine
 from streamjoin.planner import TOPOLOGIES
 from streamjoin.runtime.simulator import Simulator, from_seed
 
 LONG = 600.0  # seconds; no test waits so long unless nobody wakes it up
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Only a bell ends a wait, not the look that is taken now and then."""
+    monkeypatch.setattr(engine, "DRIVER_PATIENCE", 10**9)
+
+
+woken = pytest.mark.usefixtures("patient")
 ONE = pa.table({"ts": [1], "x": [0], "n": [7]}, schema=SCHEMA)
 
 
@@ -24,6 +34,7 @@ def in_a_moment(act):
     return timer
 
 
+@woken
 @pytest.mark.parametrize("order", ["any", "timestamp"])
 @pytest.mark.parametrize("topology", list(TOPOLOGIES))
 def test_a_poll_waits_for_what_threads_find(topology, order):
@@ -37,6 +48,7 @@ def test_a_poll_waits_for_what_threads_find(topology, order):
         assert numbers([batch])[0] == (7, 7)
 
 
+@woken
 @pytest.mark.parametrize("topology", ["three_step", "low_latency_handshake"])
 def test_a_poll_waits_for_what_another_thread_pushes(topology):
     with sj.open_join(spec_of(sj.TimeWindow(9)), topology, "scan", 1) as join:
@@ -53,6 +65,7 @@ def test_a_poll_without_results_ends_in_time():
         assert time.perf_counter() - began >= 0.03
 
 
+@woken
 @pytest.mark.parametrize("topology", ["three_step", "low_latency_handshake"])
 def test_closing_ends_a_poll_that_waits(topology):
     join = sj.open_join(spec_of(sj.TimeWindow(9)), topology, "scan", 1)
@@ -60,6 +73,35 @@ def test_closing_ends_a_poll_that_waits(topology):
     closer = in_a_moment(join.close)
     assert join.poll(LONG) == []
     closer.join()
+
+
+@woken
+def test_a_poll_that_found_another_at_work_looks_again_when_that_is_done():
+    """Threads ring while somebody who has seen nothing of theirs is at work: nobody else will ring for it."""
+    simulator, found = Simulator(from_seed(1)), []
+    with open_with("panjoin", spec_of(sj.TimeWindow(9)), executor=simulator) as join:
+        for side in ("left", "right"):
+            join.push(side, ONE)
+        join.poll()
+        with join._work:
+            poll = threading.Thread(target=lambda: found.extend(join.poll(LONG)), daemon=True)
+            poll.start()
+            while not join._work.polls:
+                time.sleep(0.001)
+            time.sleep(0.05)  # most likely it waits by now
+            simulator.run(100)
+            time.sleep(0.05)  # and once more
+        poll.join(60)
+        assert numbers(found) == [(7, 7)]
+
+
+def test_a_poll_looks_now_and_then_though_nobody_rings(monkeypatch):
+    with sj.open_join(spec_of(sj.TimeWindow(9)), "three_step", "scan", 1) as join:
+        monkeypatch.setattr(join._work, "tell", lambda: None)
+        join.push("left", ONE)
+        pusher = in_a_moment(lambda: join.push("right", ONE))
+        assert numbers(join.poll(LONG)) == [(7, 7)]
+        pusher.join()
 
 
 def test_a_poll_that_waits_tells_of_a_failure():

@@ -143,8 +143,7 @@ class ScaleJoin:
         if self.settles:
             ts, side, rank = frontier.bound
             if math.isfinite(ts):
-                # A watermark lies below all of 64 bits if the first tuples do not and lateness is allowed.
-                self._gate.promise(0, max(int(ts), LEAST), (side << SIDE_BITS) + rank)
+                self._gate.promise(0, int(ts), (side << SIDE_BITS) + rank)
             elif ts > 0:
                 self._gate.close(0)
             while count := self._gate.next_ready(len(self.workers), self._scrap, self._scrap):

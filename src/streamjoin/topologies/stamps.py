@@ -202,8 +202,7 @@ class OrderStamps:
             return count
         if low == -math.inf and not self._windows[side].rows:
             return self._first[side]
-        # A watermark may lie off 64 bits: by lateness before the first times, or by a promise.
-        at = np.array([0 if low == -math.inf else min(max(int(low), INT64_MIN), INT64_MAX)])
+        at = np.array([0 if low == -math.inf else int(low)])
         return int(self._oldest_in_reach(side, at, np.array([count]))[0])
 
     def _forget(self, side: str) -> None:
