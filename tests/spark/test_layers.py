@@ -97,10 +97,44 @@ def test_a_layer_of_runs_that_were_taken_back_is_not_used():
     assert side.met(["a", "b", "c", "e"], [(50, 7)]) == (1, [(1, 50), (2, 50), (3, 50), (5, 50)])
 
 
+@pytest.mark.parametrize("left", ["a", "b", "ab", "ac"])
+def test_a_layer_whose_later_runs_are_gone_is_not_used(left):
+    """Rows out of order: a run may be newer than those after it, and outlive them."""
+    rows = {"a": [(30, 7)], "b": [(20, 7)], "c": [(10, 7)]}
+    side = Side(make_task(), rows)
+    assert side.met(["a", "b", "c"], [(50, 7)])[0] == 1
+    _, found = side.met(list(left), [(50, 7)])
+    assert found == sorted((rows[token][0][0], 50) for token in left)
+
+
+def test_rows_at_the_beginning_of_time_are_found():
+    begin = -(2**63)
+    side = Side(make_task(), {"a": [(begin, 7), (begin + 1, 7)]})
+    assert side.met(["a"], [(begin, 7), (begin + 2, 7)])[1] == [
+        (left, right) for left in (begin, begin + 1) for right in (begin, begin + 2)
+    ]
+
+
 def test_runs_before_a_layer_that_are_there_again_are_asked_as_well():
     side = Side(make_task(), {"a": [(1, 7)], "b": [(2, 7)], "c": [(3, 7)], "d": [(4, 7)]})
     assert side.met(["b", "c", "d"], [(50, 7)])[0] == 1
     assert side.met(["a", "b", "c", "d"], [(50, 7)]) == (2, [(1, 50), (2, 50), (3, 50), (4, 50)])
+
+
+def test_a_layer_of_which_only_the_first_or_a_middle_run_is_left_is_not_used():
+    """Runs that are out of order expire out of order: the first one may be the last to go."""
+    side = Side(make_task(), {"a": [(45, 7)], "b": [(10, 7)], "c": [(30, 7)], "d": [(20, 7)]})
+    assert side.met(["a", "b", "c", "d"], [(50, 7)])[0] == 1
+    assert side.met(["a"], [(140, 7)]) == (1, [(45, 140)])
+    assert side.met(["a", "b", "c", "d"], [(50, 7)])[0] == 1
+    assert side.met(["b"], [(50, 7)]) == (1, [(10, 50)])
+
+
+def test_rows_at_the_beginning_of_time_are_met():
+    begin = -(2**63)
+    side = Side(make_task(), {"a": [(begin, 7)], "b": [(begin, 7), (begin + 1, 7)], "c": [(begin + 2, 7)]})
+    assert len(side.met(["a", "b"], [(begin, 7), (begin + 5, 7)])[1]) == 6
+    assert len(side.met(["a", "b", "c"], [(begin, 7), (begin + 5, 7)])[1]) == 8
 
 
 def test_layers_grow_geometrically_and_stay_bounded(monkeypatch):

@@ -21,8 +21,8 @@ from streamjoin.spark.worker import Worker
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 
 
-def make_task(window: sj.TimeWindow | None = None, how: str = "inner") -> JoinTask:
-    spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", window or sj.TimeWindow(4_000), "ts", "ts")
+def make_task(window: sj.TimeWindow | None = None, how: str = "inner", left_time: str = "ts") -> JoinTask:
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", window or sj.TimeWindow(4_000), left_time, "ts")
     return JoinTask(spec, how, "any", "auto", routing.Routing("hash", 1))
 
 
@@ -184,10 +184,24 @@ def test_state_of_another_version_is_refused(own_cache, version):
 
 @pytest.mark.parametrize(
     ("other", "names"),
-    [(make_task(sj.TimeWindow(5)), "window was .* and is now"), (make_task(how="left"), "how was 'inner'")],
+    [
+        (make_task(sj.TimeWindow(5)), "window was .* and is now"),
+        (make_task(how="left"), "how was 'inner'"),
+        (make_task(left_time="x"), "left_time was 'ts' and is now 'x'"),
+    ],
 )
 def test_state_of_another_join_is_refused(own_cache, other, names):
     store = MemoryStore()
     step(make_task(), store, 0, 10, -1)
     with pytest.raises(StateError, match=f"belongs to another join: .*{names}"):
         State(other, store, Counts())
+
+
+def test_state_that_does_not_name_its_time_columns_is_read(own_cache):
+    task, store = make_task(), MemoryStore()
+    step(task, store, 0, 10, -1)
+    assert store.manifest is not None
+    manifest = json.loads(store.manifest)
+    del manifest["join"]["left_time"], manifest["join"]["right_time"]
+    store.manifest = json.dumps(manifest).encode()
+    assert sum(run.rows for run in State(task, store, Counts()).runs["left"]) == 10

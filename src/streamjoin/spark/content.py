@@ -136,12 +136,12 @@ def concatenated(parts: Sequence[Tuples]) -> Tuples:
 
 
 class Stored(NamedTuple):
-    """Tuples to be probed, with the ids of their rows or the first one. Nothing up to the time `past` may be met: it is
-    no more in the state."""
+    """Tuples to be probed, with the ids of their rows or the first one. Nothing up to the time `past`, if there is one,
+    may be met: it is no more in the state."""
 
     indexed: IndexedTuples
     ids: np.ndarray | int
-    past: int = BEGIN
+    past: int | None = None
 
     def named(self, places: np.ndarray) -> np.ndarray:
         """The ids of the tuples at these places."""
@@ -197,8 +197,9 @@ class Prober:
     ) -> dict[str, np.ndarray]:
         buffer, index = self._buffer, stored.indexed.index
         buffer.count = 0
-        if reach.low is not None and reach.low[0] <= stored.past:
-            reach = replace(reach, low=np.maximum(reach.low, stored.past + 1))
+        past = stored.past
+        if past is not None and reach.low is not None and reach.low[0] <= past:
+            reach = replace(reach, low=np.maximum(reach.low, past + 1))
         if not reach.misses(*stored.indexed.span):
             compared = index.comparisons
             for before in index.probe(probes, reach, buffer, questions):

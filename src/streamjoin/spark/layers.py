@@ -18,7 +18,6 @@ import numpy as np
 from streamjoin.index.protocol import Tuples
 from streamjoin.spark.content import Contents, Stored
 from streamjoin.spark.run_index import IndexedTuples
-from streamjoin.spark.task import BEGIN
 
 if TYPE_CHECKING:
     from streamjoin.spark.state import Run
@@ -38,8 +37,8 @@ class Layer:
 
     @property
     def nbytes(self) -> int:
-        places = 0 if self.places is None else self.places.nbytes
-        return self.indexed.nbytes + self.indexed.tuples.ts.nbytes + places
+        tuples, places = self.indexed.tuples, 0 if self.places is None else self.places.nbytes
+        return self.indexed.nbytes + tuples.ts.nbytes + tuples.id.nbytes + tuples.source.nbytes + places
 
     @property
     def gone_rows(self) -> int:
@@ -54,13 +53,13 @@ class Layer:
         """Whether what is left of its runs is a stretch of the state's, `at` being the places of those."""
         found = [at.get(run.token, -1) for run in self.runs]
         self.gone = sum(place < 0 for place in found)
-        first = found[-1] - len(found) + self.gone + 1
-        return found[self.gone :] == list(range(first, found[-1] + 1)) != []
+        left = found[self.gone :]
+        return bool(left) and left[0] >= 0 and left == list(range(left[0], left[0] + len(left)))
 
     def stored(self, at: Mapping[str, int], starts: np.ndarray) -> Stored:
         """As it is probed, given the first ids of the state's runs."""
         first = int(starts[at[self.runs[self.gone].token]]) - self.gone_rows
-        past = max((run.newest for run in self.runs[: self.gone]), default=BEGIN)
+        past = max((run.newest for run in self.runs[: self.gone]), default=None)
         return Stored(self.indexed, first if self.places is None else self.places + first, past)
 
     def left(self) -> tuple[Tuples, np.ndarray | None]:

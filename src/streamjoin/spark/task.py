@@ -112,6 +112,8 @@ class JoinTask:
             "partitioning": self.routing.describe(),
             "left": str(spec.left),
             "right": str(spec.right),
+            "left_time": spec.left_time,
+            "right_time": spec.right_time,
         }
 
     @cached_property
@@ -165,9 +167,10 @@ def column_data(batch: pa.RecordBatch, columns: Iterable[Column]) -> dict[Column
 
 
 def differences(stored: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
-    """How a checkpoint's signature differs from that of the running query, one phrase a setting."""
+    """How a checkpoint's signature differs from that of the running query, one phrase a setting. What an older library
+    did not note is taken as it is given."""
     return [
-        f"{name} was {stored.get(name)!r} and is now {value!r}"
+        f"{name} was {stored[name]!r} and is now {value!r}"
         for name, value in given.items()
-        if stored.get(name) != value
+        if stored.get(name, value) != value
     ]
