@@ -165,10 +165,9 @@ class IndexedTuples:
 
     @property
     def nbytes(self) -> int:
-        """Memory held, an estimate: the index, and what it was made from."""
-        if self._index is None:
-            return 0
-        return self._index.nbytes + sum(array.nbytes for array in self.tuples.stored.values())
+        """Memory held, an estimate: the index, and what it is made from."""
+        prepared = sum(array.nbytes for array in self.tuples.stored.values())
+        return prepared + (0 if self._index is None else self._index.nbytes)
 
     def expect(self, probes: Tuples, like: Choice | None = None) -> Choice | None:
         """Make an index for probes like these, unless there is one for about as many. Returns how it was chosen, if it

@@ -30,9 +30,9 @@ from streamjoin.spark.task import BEGIN, JoinTask, differences
 from streamjoin.spark.wire import decode, encode
 
 VERSION = 1  # of the manifest and of what runs look like
-FAN = 2  # runs of one level are merged this many at a time: every run is asked for every probe
+FAN = 2  # runs of one level are merged this many at a time, until they are merged in memory alone (`layers`)
 SEALED_ROWS = 1 << 18  # a run of this size is a subwindow, and not merged any more
-# Nor is one that lasts this part of its window. Writing a row again costs as much as asking 20 to 50 runs more for it.
+# Nor is one that lasts this part of its window: writing a row again costs more than merging it in memory.
 SHARE = 16
 SEALED = 99  # the level of a subwindow
 
