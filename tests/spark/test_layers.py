@@ -121,22 +121,6 @@ def test_runs_before_a_layer_that_are_there_again_are_asked_as_well():
     assert side.met(["a", "b", "c", "d"], [(50, 7)]) == (2, [(1, 50), (2, 50), (3, 50), (4, 50)])
 
 
-def test_a_layer_of_which_only_the_first_or_a_middle_run_is_left_is_not_used():
-    """Runs that are out of order expire out of order: the first one may be the last to go."""
-    side = Side(make_task(), {"a": [(45, 7)], "b": [(10, 7)], "c": [(30, 7)], "d": [(20, 7)]})
-    assert side.met(["a", "b", "c", "d"], [(50, 7)])[0] == 1
-    assert side.met(["a"], [(140, 7)]) == (1, [(45, 140)])
-    assert side.met(["a", "b", "c", "d"], [(50, 7)])[0] == 1
-    assert side.met(["b"], [(50, 7)]) == (1, [(10, 50)])
-
-
-def test_rows_at_the_beginning_of_time_are_met():
-    begin = -(2**63)
-    side = Side(make_task(), {"a": [(begin, 7)], "b": [(begin, 7), (begin + 1, 7)], "c": [(begin + 2, 7)]})
-    assert len(side.met(["a", "b"], [(begin, 7), (begin + 5, 7)])[1]) == 6
-    assert len(side.met(["a", "b", "c"], [(begin, 7), (begin + 5, 7)])[1]) == 8
-
-
 def test_layers_grow_geometrically_and_stay_bounded(monkeypatch):
     assert mergeable([]) == -1
     assert mergeable([16, 1, 1]) == 1, "the large one waits for more"
