@@ -69,7 +69,7 @@ class Values(_Loop):
         outputs: list[np.ndarray] = []
         for expr in self.expressions:
             outputs += [_room(sort_of(expr.type), count), np.empty(count, np.bool_)]
-        self.run(data, count, outputs)
+        self.run([data[column] for column in self.columns], count, outputs)
         return [
             [None if null else _as_python(value) for value, null in zip(values, nulls, strict=True)]
             for values, nulls in zip(outputs[::2], outputs[1::2], strict=True)
@@ -338,8 +338,9 @@ def test_a_key_within_its_bounds_is_a_clause_that_holds(data):
             band = clause.bands[0]
             if (band.key.type.is_exact and band.key.type.bits > 64) or band.lo is None or band.hi is None:
                 continue
-            (keys,), key_ok = Keys([band.key])(columns, ROWS)
-            (low,), (high,), probe_ok = Bounds([type(clause)((band,))])(columns, ROWS)
+            key_of, bounds_of = Keys([band.key]), Bounds([type(clause)((band,))])
+            (keys,), key_ok = key_of([columns[column] for column in key_of.columns], ROWS)
+            (low,), (high,), probe_ok = bounds_of([columns[column] for column in bounds_of.columns], ROWS)
             wanted = [
                 Filter(Call(op, (band.key, limit), BOOL))(columns, ROWS)
                 for op, limit in (("ge", band.lo), ("le", band.hi))
