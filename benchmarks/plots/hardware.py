@@ -76,7 +76,7 @@ def clock(rows: list[Row], canvas: Any) -> None:
     axes = canvas.subplots()
     lines(axes, best(rows, ("design", "cores"), "mhz"), "design", "cores", "mhz")
     axes.axhline(PAPER_MHZ, linestyle=":", color="grey", label="the paper on a Virtex-6")
-    axes.set(xlabel="cores", ylabel="MHz, best seed, ECP5-85F", ylim=(0, None))
+    axes.set(xlabel="cores", ylabel="MHz, best placement, ECP5-85F", ylim=(0, None))
     axes.set_xscale("log", base=2)
     axes.legend()
 
@@ -210,14 +210,12 @@ def lane_tables(result: Row) -> str:
 def clock_tables(result: Row) -> str:
     rows = best(result["rows"], ("design", "cores"), "mhz")
     failed = [row for row in result["rows"] if row.get("failed")]
-    seeds = {
-        f"{row['design']}, {row['cores']}": [
-            f"{other['mhz']:.0f}" for other in result["rows"] if other["mhz"] and other["cores"] == row["cores"]
-            and other["design"] == row["design"]
-        ]
-        for row in rows
-    }  # fmt: skip
-    note = "All seeds, MHz: " + "; ".join(f"{point}: {', '.join(mhz)}" for point, mhz in seeds.items()) + "."
+    placements = [
+        f"{row['design']}, {row['cores']} cores, {row['flow']}, seed {row['seed']}: {row['mhz']:.0f}"
+        for row in result["rows"]
+        if row["mhz"] is not None
+    ]
+    note = f"All placements, MHz: {'; '.join(placements)}."
     longest = max(rows, key=lambda row: (row["design"], row["cores"]))
     note += (
         f" The longest path of the {longest['design']} circuit with {longest['cores']} cores is "
@@ -225,7 +223,9 @@ def clock_tables(result: Row) -> str:
         f"from {longest['path_from']} to {longest['path_to']}."
     )
     note += "".join(f" {row['design']} with {row['cores']} cores: {row['failed']}." for row in failed)
-    return table("Clock on an ECP5-85F, MHz, best seed (Figure 10)", rows, "cores", "design", "mhz", note)
+    return table(
+        "Clock on an ECP5-85F, MHz, best placement (Figure 10)", rows, "cores", "design", "mhz", note
+    )
 
 
 def resource_tables(result: Row) -> str:

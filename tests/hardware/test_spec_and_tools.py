@@ -260,3 +260,6 @@ def test_hw_refuses_with_a_reason():
     result = CliRunner().invoke(app, ["hw", "synth", "--design", "quantum"])
     assert isinstance(result.exception, HardwareError)
     assert "there are: handshake, low-latency" in str(result.exception)
+    result = CliRunner().invoke(app, ["hw", "route", "--flow", "slow"])
+    assert isinstance(result.exception, HardwareError)
+    assert "flow is 'slow'; there are: wide, narrow, quick" in str(result.exception)

