@@ -17,7 +17,7 @@ from streamjoin.hardware.tools import ToolError
 # lookup tables its 4 cores with seed 1 and its 16 are not routed in twenty minutes.
 SEEDS: dict[tuple[str, str], dict[int, tuple[int, ...]]] = {
     ("handshake", "wide"): {2: (1,), 4: (2,), 8: (1,)},
-    ("handshake", "narrow"): {4: (1,)},
+    ("handshake", "narrow"): {4: (1,), 16: (1,)},
     ("handshake", "quick"): {16: (1,)},
     ("low-latency", "wide"): {2: (1, 2), 4: (1, 2), 8: (1,), 16: (1, 2), 64: (1,)},
 }
