@@ -18,7 +18,7 @@ from streamjoin.hardware.tools import ToolError
 SEEDS: dict[tuple[str, str], dict[int, tuple[int, ...]]] = {
     ("handshake", "wide"): {2: (1,), 4: (2,), 8: (1,)},
     ("handshake", "narrow"): {4: (1,), 16: (1,)},
-    ("handshake", "quick"): {16: (1,)},
+    ("handshake", "quick"): {16: (1,), 32: (1,)},
     ("low-latency", "wide"): {2: (1, 2), 4: (1, 2), 8: (1,), 16: (1, 2), 64: (1,)},
 }
 
