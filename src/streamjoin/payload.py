@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.kernels.gather import gather
+from streamjoin.kernels.gather import BITS, gather
 
 FAN = 16  # small batches are copied together this many at a time
 GENERATIONS = 4  # how often at most: a window of single rows is held in a few dozen batches
@@ -99,7 +99,7 @@ def fields_of(schema: pa.Schema) -> tuple[Field, ...]:
 
 def is_plain(kind: pa.DataType) -> bool:
     """Whether values are whole bytes of a size that a register holds."""
-    return pa.types.is_primitive(kind) and not pa.types.is_boolean(kind) and kind.bit_width in (8, 16, 32, 64)
+    return pa.types.is_primitive(kind) and not pa.types.is_boolean(kind) and kind.bit_width in BITS
 
 
 def row_bytes(schema: pa.Schema) -> float:

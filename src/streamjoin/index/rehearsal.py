@@ -17,7 +17,7 @@ from streamjoin.index.bisort import BISortSubwindow, Merging
 from streamjoin.index.chooser import Structure
 from streamjoin.index.protocol import Subwindow
 from streamjoin.kernels.check import band_check, goes_on
-from streamjoin.kernels.gather import gather
+from streamjoin.kernels.gather import BITS, gather
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import MIN_ROOM, BandShape
 from streamjoin.kernels.sorted_probe import rises
@@ -50,8 +50,8 @@ def rehearse_rows(schemas: Schemas) -> None:
     kinds = [
         field.type for schema in schemas.values() for field in schema if pa.types.is_primitive(field.type)
     ]
-    for width in {kind.bit_width // 8 for kind in kinds} & {1, 2, 4, 8}:
-        gather(NONE, NONE, NONE, np.empty(0, f"i{width}"))
+    for bits in {kind.bit_width for kind in kinds}.intersection(BITS):
+        gather(NONE, NONE, NONE, np.empty(0, f"i{bits // 8}"))
 
 
 def rehearse_index(program: WindowProgram, make: Structure, access: Access, schemas: Schemas) -> None:

@@ -6,6 +6,8 @@ from numba.extending import intrinsic
 
 from streamjoin.kernels.jit import jit
 
+BITS = (8, 16, 32, 64)  # of the values that can be gathered
+
 
 @intrinsic
 def _read(_typing, address, like):

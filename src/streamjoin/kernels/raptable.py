@@ -29,10 +29,8 @@ from streamjoin.kernels.llat import (
 from streamjoin.kernels.vector import pointer, prefetch, stack_array
 
 PARTITIONS = 1  # in `header`
-LEVEL, STEEPEST = (
-    1e-6,
-    30.0,
-)  # changes of a density inside a partition, as powers of e, that count as none, and at all
+# Changes of a density inside a partition, as powers of e, that count as none, and at all.
+LEVEL, STEEPEST = 1e-6, 30.0
 
 
 @jit

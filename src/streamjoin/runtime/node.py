@@ -208,8 +208,7 @@ class Outbox(Generic[Item]):
             return None
         rows, item = self._items.popleft()
         self._taken += rows
-        if (
-            self.rows + rows >= self.most
-        ):  # looked at after the take, so that a node which saw no room is woken
+        # Looked at after the take, so that a node which saw no room is woken.
+        if self.rows + rows >= self.most:
             self._node.ring()
         return item
