@@ -1,7 +1,8 @@
 """Sliding-window joins over two unbounded streams, for any predicate."""
 
-from streamjoin.engine import Join, explain, join_tables, open_join, punctuation
+from streamjoin.engine import Join, explain, open_join, punctuation
 from streamjoin.kernels.source import StreamJoinWarning
+from streamjoin.latency import LatencyHistogram
 from streamjoin.semantics import oracle
 from streamjoin.semantics.errors import (
     Backpressure,
@@ -15,8 +16,9 @@ from streamjoin.semantics.errors import (
 )
 from streamjoin.semantics.spec import JoinSpec
 from streamjoin.semantics.windows import RowWindow, TimeWindow
-from streamjoin.stats import IndexStats, LatencyHistogram, Stats, SubwindowStats
+from streamjoin.stats import IndexStats, Stats, SubwindowStats
 from streamjoin.streams import Source
+from streamjoin.tables import join_tables
 
 __version__ = "0.1.0"
 

@@ -12,8 +12,6 @@ import math
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -21,34 +19,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.codegen.columns import ColumnData, one_array, to_column_data
-from streamjoin.codegen.programs import WindowProgram
-from streamjoin.index.adaptive import AdaptiveWindow
-from streamjoin.index.chain import ChainWindow
-from streamjoin.index.protocol import Tuples, has_unknown
-from streamjoin.index.scan import ScanWindow
-from streamjoin.index.sliding import SlidingColumns
+from streamjoin.codegen.columns import one_array
+from streamjoin.index.protocol import Tuples
 from streamjoin.kernels.stamping import falls
+from streamjoin.latency import LatencyMeter
 from streamjoin.payload import PayloadStore, Rows, fields_of, restored
 from streamjoin.planner import TOPOLOGIES, Plan, compile_plan, explain_plan, make_plan, make_window
+from streamjoin.reading import Reading, fetch
 from streamjoin.results import ResultBuffer
-from streamjoin.runtime.node import Bell
 from streamjoin.runtime.threads import DRIVER_PATIENCE
+from streamjoin.runtime.work import Work
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, SpecError, StreamJoinError
-from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.semantics.types import Type
-from streamjoin.stats import IndexStats, LatencyRecorder, Stats, SubwindowStats
+from streamjoin.stats import IndexStats, Stats
 from streamjoin.streams import Intake, Source, Sources, as_ticks
-from streamjoin.topologies.protocol import OTHER, Matches, Topology
+from streamjoin.topologies.protocol import Matches, Topology
 
 MAX_RESULTS = 1_000_000  # result rows that may wait for `poll`
 BATCH_ROWS = 65_536  # rows of a result batch at most
 SLACK_ROWS = 4_096  # rows that come, at least, before payload is looked through again
-FRESH_STAMPS = 1_024  # pushes whose times are not in columns yet, at most
-UNMEASURED = 64  # steps with results whose latency is not known yet, at most
 MAX_LATE = 1_000_000  # late rows kept for `late`
-LATENCY_SAMPLES = 256
 PUNCTUATION = b"streamjoin.punctuation"
 
 
@@ -104,32 +94,6 @@ def punctuation(batch: pa.RecordBatch) -> int | None:
     return None if value is None else int(value)
 
 
-class Work:
-    """The lock of who works. A poll that waits could not look meanwhile: it is told when it can."""
-
-    def __init__(self, found: Bell):
-        self.polls = 0  # that wait
-        self._lock, self._found = threading.Lock(), found
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        return self._lock.acquire(blocking, timeout)
-
-    def release(self) -> None:
-        """Without `tell`, which a poll that waits need not be: it would only wake itself."""
-        self._lock.release()
-
-    def tell(self) -> None:
-        if self.polls:
-            self._found.ring()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-        self.tell()
-
-
 class Join:
     """A running join; made by `open_join`. All methods may be called from any thread."""
 
@@ -152,15 +116,12 @@ class Join:
             partial(make_window, plan),
             {side: plan.programs[side].residual for side in SIDES},
             plan.order,
-            partial(_fetch, self._results, self._schemas),
+            partial(fetch, self._results, self._schemas),
             plan.workers,
         )
         self._sources = Sources()
-        self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
-        self._fresh_stamps: dict[str, list[tuple[int, float]]] = {side: [] for side in SIDES}  # not there yet
         self._release_at = dict.fromkeys(SIDES, 0)  # the row id at which `_release` looks again
-        self._latency = LatencyRecorder()
-        self._unmeasured: list[tuple[float, int, dict[str, np.ndarray]]] = []
+        self._latency = LatencyMeter()
         self._late = {side: PayloadStore() for side in SIDES}
         self._work = Work(self._topology.found)
         self._state = "open"  # then "finishing", "closed"
@@ -250,9 +211,7 @@ class Join:
         if len(tuples):
             with self._results.lock():
                 payload.append(batch)
-            self._fresh_stamps[side].append((first, arrived))
-            if len(self._fresh_stamps[side]) >= FRESH_STAMPS:
-                self._take_stamps(side)
+            self._latency.pushed(side, first, arrived)
         self._topology.push(side, tuples, self._sources.ranks, self._sources.frontier())
 
     def _prepare(self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, first: int) -> Tuples:
@@ -329,7 +288,7 @@ class Join:
                 if len(matches):
                     self._results.add(matches)
                     self._work.tell()
-                    self._note_latency(matches)
+                    self._latency.ready(matches)
             except BaseException as error:
                 self._fail(error)
                 raise
@@ -340,32 +299,6 @@ class Join:
         if self.plan.order == "punctuated":
             self._results.punctuation = max(self._results.punctuation, self._topology.least_result_time)
         return True
-
-    def _note_latency(self, matches: Matches) -> None:
-        """Results are ready: a sample of them is measured later, since who polls waits for this."""
-        every = max(1, len(matches) // LATENCY_SAMPLES)
-        sample = {side: ids[::every].copy() if every > 1 else ids for side, ids in matches.by_side().items()}
-        self._unmeasured.append((time.perf_counter(), len(matches), sample))
-        if len(self._unmeasured) >= UNMEASURED:
-            self._measure()
-
-    def _measure(self) -> None:
-        """Look up when the later tuple of each sampled result was pushed."""
-        for ready, count, sample in self._unmeasured:
-            pushed = []
-            for side, ids in sample.items():
-                self._take_stamps(side)
-                stamps = self._stamps[side]
-                pushed.append(stamps["time"][stamps["id"].searchsorted(ids, "right") - 1])
-            self._latency.add(ready - np.maximum(*pushed), count)
-        self._unmeasured.clear()
-
-    def _take_stamps(self, side: str) -> None:
-        """Put the stamps of the last pushes where they are looked up: a column at a time, since results are rarer."""
-        if fresh := self._fresh_stamps[side]:
-            first, arrived = zip(*fresh, strict=True)
-            self._stamps[side].append({"id": np.array(first), "time": np.array(arrived)})
-            fresh.clear()
 
     def _release(self) -> None:
         """Let go of payload that neither a window nor a waiting result needs. Looking for the oldest row of a window
@@ -378,11 +311,7 @@ class Join:
             self._release_at[side] = payload.next_id + max(SLACK_ROWS, count // 16)
             oldest = self._topology.oldest_id(side)
             held = self._results.release(side, payload.next_id if oldest is None else oldest)
-            self._measure()
-            self._take_stamps(side)
-            stamps = self._stamps[side]
-            if len(stamps):
-                stamps.drop(max(0, int(np.searchsorted(stamps["id"], held, "right")) - 1))
+            self._latency.release(side, held)
 
     # Output
 
@@ -495,10 +424,7 @@ class Join:
         self._results.drained()
         for side in SIDES:
             self._results.release(side, self._results.payload[side].next_id)
-        self._measure()
-        for side in SIDES:
-            self._fresh_stamps[side].clear()
-            self._stamps[side].drop(len(self._stamps[side]))
+        self._latency.clear()
 
     def __enter__(self) -> Join:
         return self
@@ -513,7 +439,6 @@ class Join:
 
     def _stats(self) -> Stats:
         windows, payload = self._topology.windows, self._results.payload
-        self._measure()
         return Stats(
             left_tuples=payload["left"].next_id,
             right_tuples=payload["right"].next_id,
@@ -528,8 +453,8 @@ class Join:
             window_bytes=sum(window.nbytes for window in windows.values()),
             worker_comparisons=self._topology.comparisons,
             latency=self._latency.histogram(),
-            left_index=index_stats(windows["left"]),
-            right_index=index_stats(windows["right"]),
+            left_index=IndexStats.of(windows["left"]),
+            right_index=IndexStats.of(windows["right"]),
         )
 
     # Guards
@@ -565,113 +490,3 @@ class Join:
 def _check_seconds(timeout: float, allowed: str) -> None:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise InputError(f"timeout is {timeout!r}; allowed: {allowed}")
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How a side's batches become prepared tuples: which of their columns its own window, or a probe into the other
-    one, reads, looked up once."""
-
-    own: WindowProgram
-    opposite: WindowProgram
-    columns: tuple[tuple[int, Type], ...]  # numbers in a batch
-    stored: tuple[int, ...]  # which of `columns`, in the order the programs read them
-    probing: tuple[int, ...]
-
-    @classmethod
-    def of(cls, plan: Plan, side: str, schema: pa.Schema) -> Reading:
-        own, opposite = plan.programs[side], plan.programs[OTHER[side]]
-        read = list(dict.fromkeys([*own.stored_columns, *opposite.probe_columns]))
-        columns = tuple((schema.get_field_index(column.name), column.type) for column in read)
-        stored, probing = (
-            tuple(map(read.index, chosen)) for chosen in (own.stored_columns, opposite.probe_columns)
-        )
-        return cls(own, opposite, columns, stored, probing)
-
-    def prepare(
-        self, batch: pa.RecordBatch, count: int
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], bool]:
-        """Both roles of a batch's tuples, and whether something in them may be NULL."""
-        data = [to_column_data(batch.column(number), kind) for number, kind in self.columns]
-        stored = self.own.stored_of([data[number] for number in self.stored], count)
-        probing = self.opposite.probing_of([data[number] for number in self.probing], count)
-        return (
-            stored,
-            probing,
-            any(column.valid is not None for column in data) or has_unknown(stored, probing),
-        )
-
-
-def _fetch(
-    results: ResultBuffer,
-    schemas: Mapping[str, pa.Schema],
-    side: str,
-    columns: tuple[Column, ...],
-    ids: np.ndarray,
-) -> dict[Column, ColumnData]:
-    """Payload columns of some rows. Knows nothing of the join, so that a thread which calls it does not keep one
-    alive that nobody holds any more."""
-    if not columns:
-        return {}
-    with results.lock():
-        view = results.payload[side].view()
-    rows = view.take(ids, pa.schema([schemas[side].field(column.name) for column in columns]))
-    return {column: to_column_data(rows.column(column.name), column.type) for column in columns}
-
-
-def index_stats(window: object) -> IndexStats:
-    """What a window is made of."""
-    inner = window.window if isinstance(window, AdaptiveWindow) else window
-    parts: tuple[SubwindowStats, ...] = ()
-    if isinstance(inner, ScanWindow):
-        reason = "few comparisons a push" if inner is not window else "the plan's choice"
-        parts = (SubwindowStats("scan", "every condition", len(inner), len(inner), reason),)
-    elif isinstance(inner, ChainWindow):
-        parts = tuple(
-            SubwindowStats(
-                link.choice.structure, link.access.condition, link.count, link.capacity, link.choice.reason
-            )
-            for link in inner.links
-        )
-    if isinstance(window, (AdaptiveWindow, ChainWindow)):
-        return IndexStats(parts, tuple(window.workload.changes))
-    return IndexStats(parts)
-
-
-def join_tables(
-    left: Any,
-    right: Any,
-    spec: JoinSpec,
-    topology: str = "auto",
-    index: str = "auto",
-    workers: int | None = None,
-    order: str = "any",
-) -> pa.Table:
-    """Join two whole tables, given in any row order (each is sorted by its time first, stably).
-
-    The result has the oracle's order with `order="timestamp"`, and is in no particular one otherwise.
-    """
-    make_plan(spec, topology, index, workers, order)  # checks them
-    batches, times = {}, {}
-    for side, table in zip(SIDES, (left, right), strict=True):
-        intake = Intake(spec, side)
-        batch = intake.batch(table)
-        ts = intake.times(batch)
-        if falls(ts):
-            rows = np.argsort(ts, kind="stable")
-            batch, ts = batch.take(pa.array(rows)), ts[rows]
-        batches[side], times[side] = batch, ts
-    at = dict.fromkeys(SIDES, 0)
-    results: list[pa.RecordBatch] = []
-    with open_join(spec, topology, index, workers, order) as join:
-        for side in SIDES:
-            join.source(side, "")
-        while waiting := [side for side in SIDES if at[side] < len(times[side])]:
-            side = min(waiting, key=lambda s: times[s][at[s]])
-            with suppress(Backpressure):  # then poll first
-                join.push(side, batches[side].slice(at[side], BATCH_ROWS), timeout=0.0)
-                at[side] += BATCH_ROWS
-            while ready := join.poll():
-                results += [batch.replace_schema_metadata(spec.schema.metadata) for batch in ready]
-        results += join.finish().to_batches()
-    return pa.Table.from_batches(results, spec.schema)

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
-import numpy as np
-
-UNCOUNTED = 64  # records of latency
-BUCKETS = 48  # bucket b holds latencies below 2**b microseconds
-
-
-@dataclass(frozen=True)
-class LatencyHistogram:
-    """Time from the push that completed a pair to its result being ready. `counts[b]` results took less than
-    2**b microseconds (and at least half of that). Steps with many results are sampled and weighted."""
-
-    counts: tuple[int, ...]
-
-    def quantile(self, q: float) -> float:
-        """An upper bound of the q-quantile in seconds, NaN without results."""
-        total = sum(self.counts)
-        if not total:
-            return math.nan
-        bucket = int(np.searchsorted(np.cumsum(self.counts), q * total))
-        return 2.0**bucket * 1e-6
+from streamjoin.index.adaptive import AdaptiveWindow
+from streamjoin.index.chain import ChainWindow
+from streamjoin.index.scan import ScanWindow
+from streamjoin.latency import LatencyHistogram
 
 
 @dataclass(frozen=True)
@@ -44,6 +27,29 @@ class IndexStats:
 
     subwindows: tuple[SubwindowStats, ...] = ()
     changes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, window: object) -> IndexStats:
+        """Of a window that is not changing meanwhile; empty for one that is not a scan or a chain."""
+        inner = window.window if isinstance(window, AdaptiveWindow) else window
+        parts: tuple[SubwindowStats, ...] = ()
+        if isinstance(inner, ScanWindow):
+            reason = "few comparisons a push" if inner is not window else "the plan's choice"
+            parts = (SubwindowStats("scan", "every condition", len(inner), len(inner), reason),)
+        elif isinstance(inner, ChainWindow):
+            parts = tuple(
+                SubwindowStats(
+                    link.choice.structure,
+                    link.access.condition,
+                    link.count,
+                    link.capacity,
+                    link.choice.reason,
+                )
+                for link in inner.links
+            )
+        if isinstance(window, (AdaptiveWindow, ChainWindow)):
+            return cls(parts, tuple(window.workload.changes))
+        return cls(parts)
 
     def __str__(self) -> str:
         lines = [
@@ -85,32 +91,3 @@ class Stats:
     @property
     def late(self) -> int:
         return self.left_late + self.right_late
-
-
-class LatencyRecorder:
-    """Counts latencies given in seconds, each with a weight."""
-
-    def __init__(self) -> None:
-        self._counts = np.zeros(BUCKETS, np.int64)
-        self._uncounted: list[tuple[np.ndarray, int]] = []
-
-    def add(self, seconds: np.ndarray, results: int) -> None:
-        """Record samples that stand for `results` results. They are counted some at a time: results wait for this."""
-        self._uncounted.append((seconds, results))
-        if len(self._uncounted) >= UNCOUNTED:
-            self._count()
-
-    def _count(self) -> None:
-        given, self._uncounted = self._uncounted, []
-        for seconds, results in given:
-            self._count_samples(seconds, results)
-
-    def _count_samples(self, seconds: np.ndarray, results: int) -> None:
-        buckets = np.clip(np.frexp(seconds * 1e6)[1], 0, BUCKETS - 1)
-        weights = np.full(len(seconds), results // len(seconds))
-        weights[: results % len(seconds)] += 1
-        self._counts += np.bincount(buckets, weights, BUCKETS).astype(np.int64)
-
-    def histogram(self) -> LatencyHistogram:
-        self._count()
-        return LatencyHistogram(tuple(int(count) for count in self._counts))

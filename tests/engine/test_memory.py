@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.engine import BATCH_ROWS, FRESH_STAMPS
+from streamjoin.engine import BATCH_ROWS
 from streamjoin.index.chain import SMALLEST
+from streamjoin.latency import FRESH_STAMPS
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 WINDOW = 10_000
@@ -52,7 +53,7 @@ def assert_bounded(join: sj.Join, count: int) -> None:
     assert stats.payload_rows <= 2 * 2 * (2 * held + BATCH_ROWS)
     for side in ("left", "right"):
         assert len(join._results.payload[side].view().batches) <= 128
-        assert len(join._stamps[side]) <= 2 * (2 * held + BATCH_ROWS) / count + 1
+        assert len(join._latency._stamps[side]) <= 2 * (2 * held + BATCH_ROWS) / count + 1
     assert stats.buffered_results == 0
 
 
@@ -60,8 +61,8 @@ def test_times_of_pushes_without_results_are_not_kept_one_by_one():
     with sj.open_join(spec_of(sj.TimeWindow(10**6)), "three_step", workers=1) as join:
         for ts in range(FRESH_STAMPS + 10):
             join.push("left", batch_at(ts, 1))
-        assert len(join._fresh_stamps["left"]) == 10
-        assert len(join._stamps["left"]) == FRESH_STAMPS
+        assert len(join._latency._fresh["left"]) == 10
+        assert len(join._latency._stamps["left"]) == FRESH_STAMPS
 
 
 def stream_stays_bounded(window: Any, order: str, ticks: int, count: int, first_count: int = 0) -> None:

@@ -1,0 +1,128 @@
+"""How long results take: from the push that completed a pair to the moment it is ready.
+
+A step's results are sampled, and the samples are looked up some steps at a time, since who polls waits for a step.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamjoin.index.sliding import SlidingColumns
+from streamjoin.semantics.spec import SIDES
+from streamjoin.topologies.protocol import Matches
+
+FRESH_STAMPS = 1_024  # pushes whose times are not in columns yet, at most
+UNMEASURED = 64  # steps with results whose latency is not known yet, at most
+SAMPLES = 256  # of a step's results
+UNCOUNTED = 64  # records of latency
+BUCKETS = 48  # bucket b holds latencies below 2**b microseconds
+
+
+@dataclass(frozen=True)
+class LatencyHistogram:
+    """Time from the push that completed a pair to its result being ready. `counts[b]` results took less than
+    2**b microseconds (and at least half of that). Steps with many results are sampled and weighted."""
+
+    counts: tuple[int, ...]
+
+    def quantile(self, q: float) -> float:
+        """An upper bound of the q-quantile in seconds, NaN without results."""
+        total = sum(self.counts)
+        if not total:
+            return math.nan
+        bucket = int(np.searchsorted(np.cumsum(self.counts), q * total))
+        return 2.0**bucket * 1e-6
+
+
+class LatencyRecorder:
+    """Counts latencies given in seconds, each with a weight."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(BUCKETS, np.int64)
+        self._uncounted: list[tuple[np.ndarray, int]] = []
+
+    def add(self, seconds: np.ndarray, results: int) -> None:
+        """Record samples that stand for `results` results. They are counted some at a time: results wait for this."""
+        self._uncounted.append((seconds, results))
+        if len(self._uncounted) >= UNCOUNTED:
+            self._count()
+
+    def _count(self) -> None:
+        given, self._uncounted = self._uncounted, []
+        for seconds, results in given:
+            self._count_samples(seconds, results)
+
+    def _count_samples(self, seconds: np.ndarray, results: int) -> None:
+        buckets = np.clip(np.frexp(seconds * 1e6)[1], 0, BUCKETS - 1)
+        weights = np.full(len(seconds), results // len(seconds))
+        weights[: results % len(seconds)] += 1
+        self._counts += np.bincount(buckets, weights, BUCKETS).astype(np.int64)
+
+    def histogram(self) -> LatencyHistogram:
+        self._count()
+        return LatencyHistogram(tuple(int(count) for count in self._counts))
+
+
+class LatencyMeter:
+    """When tuples were pushed, and how long the results took that they completed. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._recorder = LatencyRecorder()
+        self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
+        self._fresh: dict[str, list[tuple[int, float]]] = {side: [] for side in SIDES}  # not there yet
+        self._unmeasured: list[tuple[float, int, dict[str, np.ndarray]]] = []
+
+    def pushed(self, side: str, first: int, at: float) -> None:
+        """Tuples with ids from `first` on came at a time of `time.perf_counter`."""
+        self._fresh[side].append((first, at))
+        if len(self._fresh[side]) >= FRESH_STAMPS:
+            self._settle(side)
+
+    def ready(self, matches: Matches) -> None:
+        """These results are ready now."""
+        every = max(1, len(matches) // SAMPLES)
+        sample = {side: ids[::every].copy() if every > 1 else ids for side, ids in matches.by_side().items()}
+        self._unmeasured.append((time.perf_counter(), len(matches), sample))
+        if len(self._unmeasured) >= UNMEASURED:
+            self._measure()
+
+    def release(self, side: str, before: int) -> None:
+        """No result to come has a tuple of this side with an id below `before`."""
+        self._measure()
+        self._settle(side)
+        stamps = self._stamps[side]
+        if len(stamps):
+            stamps.drop(max(0, int(np.searchsorted(stamps["id"], before, "right")) - 1))
+
+    def clear(self) -> None:
+        """Forget the pushes; what was measured stays."""
+        self._measure()
+        for side in SIDES:
+            self._fresh[side].clear()
+            self._stamps[side].drop(len(self._stamps[side]))
+
+    def histogram(self) -> LatencyHistogram:
+        self._measure()
+        return self._recorder.histogram()
+
+    def _measure(self) -> None:
+        """Look up when the later tuple of each sampled result was pushed."""
+        for ready, count, sample in self._unmeasured:
+            pushed = []
+            for side, ids in sample.items():
+                self._settle(side)
+                stamps = self._stamps[side]
+                pushed.append(stamps["time"][stamps["id"].searchsorted(ids, "right") - 1])
+            self._recorder.add(ready - np.maximum(*pushed), count)
+        self._unmeasured.clear()
+
+    def _settle(self, side: str) -> None:
+        """Put the stamps of the last pushes where they are looked up: a column at a time, since results are rarer."""
+        if fresh := self._fresh[side]:
+            first, arrived = zip(*fresh, strict=True)
+            self._stamps[side].append({"id": np.array(first), "time": np.array(arrived)})
+            fresh.clear()

@@ -1,0 +1,70 @@
+"""From Arrow to what kernels read: the columns of a pushed batch, and of rows that are fetched again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin.codegen.columns import ColumnData, to_column_data
+from streamjoin.codegen.programs import WindowProgram
+from streamjoin.index.protocol import has_unknown
+from streamjoin.planner import Plan
+from streamjoin.results import ResultBuffer
+from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.types import Type
+from streamjoin.topologies.protocol import OTHER
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a side's batches become prepared tuples: which of their columns its own window, or a probe into the other
+    one, reads, looked up once."""
+
+    own: WindowProgram
+    opposite: WindowProgram
+    columns: tuple[tuple[int, Type], ...]  # numbers in a batch
+    stored: tuple[int, ...]  # which of `columns`, in the order the programs read them
+    probing: tuple[int, ...]
+
+    @classmethod
+    def of(cls, plan: Plan, side: str, schema: pa.Schema) -> Reading:
+        own, opposite = plan.programs[side], plan.programs[OTHER[side]]
+        read = list(dict.fromkeys([*own.stored_columns, *opposite.probe_columns]))
+        columns = tuple((schema.get_field_index(column.name), column.type) for column in read)
+        stored, probing = (
+            tuple(map(read.index, chosen)) for chosen in (own.stored_columns, opposite.probe_columns)
+        )
+        return cls(own, opposite, columns, stored, probing)
+
+    def prepare(
+        self, batch: pa.RecordBatch, count: int
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], bool]:
+        """Both roles of a batch's tuples, and whether something in them may be NULL."""
+        data = [to_column_data(batch.column(number), kind) for number, kind in self.columns]
+        stored = self.own.stored_of([data[number] for number in self.stored], count)
+        probing = self.opposite.probing_of([data[number] for number in self.probing], count)
+        return (
+            stored,
+            probing,
+            any(column.valid is not None for column in data) or has_unknown(stored, probing),
+        )
+
+
+def fetch(
+    results: ResultBuffer,
+    schemas: Mapping[str, pa.Schema],
+    side: str,
+    columns: tuple[Column, ...],
+    ids: np.ndarray,
+) -> dict[Column, ColumnData]:
+    """Payload columns of some rows. Knows nothing of the join, so that a thread which calls it does not keep one
+    alive that nobody holds any more."""
+    if not columns:
+        return {}
+    with results.lock():
+        view = results.payload[side].view()
+    rows = view.take(ids, pa.schema([schemas[side].field(column.name) for column in columns]))
+    return {column: to_column_data(rows.column(column.name), column.type) for column in columns}
