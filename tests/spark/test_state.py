@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ import streamjoin as sj
 pytest.importorskip("pyspark")
 
 from streamjoin.spark import StateError, cache, routing, state
+from streamjoin.spark.content import Contents
 from streamjoin.spark.metrics import Counts
 from streamjoin.spark.state import MemoryStore, State
 from streamjoin.spark.task import JoinTask
@@ -21,9 +24,15 @@ from streamjoin.spark.worker import Worker
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 
 
-def make_task(window: sj.TimeWindow | None = None, how: str = "inner", left_time: str = "ts") -> JoinTask:
-    spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", window or sj.TimeWindow(4_000), left_time, "ts")
-    return JoinTask(spec, how, "any", "auto", routing.Routing("hash", 1))
+def make_task(
+    window: sj.TimeWindow | None = None,
+    how: str = "inner",
+    left_time: str = "ts",
+    index: str = "auto",
+    on: str = "left.x = right.x",
+) -> JoinTask:
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, on, window or sj.TimeWindow(4_000), left_time, "ts")
+    return JoinTask(spec, how, "any", index, routing.Routing("hash", 1))
 
 
 def rows(begin: int, count: int) -> pa.RecordBatch:
@@ -153,11 +162,11 @@ def test_the_least_recently_used_files_go_first(own_cache):
 def test_the_least_recently_used_contents_go_first(own_cache):
     task, store = make_task(), MemoryStore()
     step(task, store, 0, 10, -1)
-    left, right = (State(task, store, Counts()).runs[side][0].token for side in ("left", "right"))
-    cache.MEMORY.get(left)
+    held = State(task, store, Counts())
+    left = held.content("left", held.runs["left"][0])
     cache.MEMORY.most = 200
     cache.MEMORY.trim()
-    assert cache.MEMORY.get(left) is not None and cache.MEMORY.get(right) is None
+    assert list(cache.MEMORY._held.values()) == [left]
 
 
 def test_runs_that_another_process_has_replaced_do_not_pile_up(own_cache, monkeypatch):
@@ -170,6 +179,76 @@ def test_runs_that_another_process_has_replaced_do_not_pile_up(own_cache, monkey
         step(task, store, 100 * number, 100, 100 * number - 1)
         held.append(len(processes[0]._held))
     assert max(held[120:]) <= max(held[60:120]) <= 60
+
+
+def test_two_queries_of_one_join_leave_each_others_runs_in_memory(own_cache):
+    """The same job with two checkpoints, in one Python process: each finds its own runs and layers again."""
+    task, stores = make_task(), (MemoryStore(), MemoryStore())
+    for at in range(0, 2_000, 100):
+        for store in stores:
+            step(task, store, at, 100, at - 1)
+    for store, other in (stores, stores[::-1]):
+        counts, before = Counts(), set(cache.MEMORY._held)
+        held = State(task, store, counts)
+        layers = held.layered("left", contents_of(held, "left"))
+        assert len(layers) < len(held.runs["left"])
+        held.save()
+        assert set(cache.MEMORY._held) == before
+        assert (counts.cache_hits, counts.cache_misses) == (len(held.runs["left"]), 0)
+        assert held.token != State(task, other, Counts()).token
+
+
+def contents_of(held: State, side: str) -> Contents:
+    return Contents([held.content(side, run) for run in held.runs[side]])
+
+
+def test_a_retried_micro_batch_and_a_restart_keep_the_name_of_the_state(own_cache):
+    task, store = make_task(), MemoryStore()
+    step(task, store, 0, 10, -1)
+    first = State(task, store, Counts()).token
+    committed = copy.deepcopy(store)
+    step(task, store, 10, 10, 9)
+    step(task, committed, 10, 10, 9)  # the attempt that takes the place of one that failed
+    restarted = pickle.loads(pickle.dumps(task))
+    assert {State(restarted, each, Counts()).token for each in (store, committed)} == {first}
+
+
+def test_state_without_a_name_is_given_one_when_it_is_written(own_cache):
+    task, store = make_task(), MemoryStore()
+    step(task, store, 0, 10, -1)
+    assert store.manifest is not None
+    manifest = json.loads(store.manifest)
+    del manifest["token"]
+    store.manifest = json.dumps(manifest).encode()
+    assert State(task, store, Counts()).token != State(task, store, Counts()).token
+    step(task, store, 10, 10, 9)
+    assert State(task, store, Counts()).token == State(task, store, Counts()).token
+
+
+def test_owners_of_nothing_are_forgotten(own_cache):
+    """Queries come and go, and a Python process serves them all."""
+    for _ in range(10):
+        step(make_task(), MemoryStore(), 0, 10, -1)
+    assert len(cache.MEMORY._owned) == 10
+    cache.MEMORY.most = 0
+    step(make_task(), MemoryStore(), 0, 10, -1)
+    assert not cache.MEMORY._held and not cache.MEMORY._owned
+
+
+@pytest.mark.parametrize("indexes", [("bisort", "scan"), ("scan", "bisort")], ids="-".join)
+def test_another_index_goes_on_from_the_same_state_in_the_same_process(own_cache, indexes):
+    """What was prepared for one index is not probed as if it were another's."""
+    on, store, found = "left.x < right.x AND (left.ts + right.ts) % 7 = 3", MemoryStore(), []
+    for at, index in zip(range(0, 200, 50), (*indexes, *indexes), strict=True):
+        task, counts = make_task(sj.TimeWindow(60), index=index, on=on), Counts()
+        held = State(task, store, counts)
+        batches = {side: [rows(at, 50)] for side in ("left", "right")}
+        for result in Worker(task, 0, held, counts).step(batches, at - 1):
+            found += [tuple(row.values()) for row in result.to_pylist()]
+        held.save()
+    everything = pa.Table.from_batches([rows(0, 200)])
+    expected = sj.oracle.join(everything, everything, task.spec).to_pylist()
+    assert sorted(found) == sorted(tuple(row.values()) for row in expected)
 
 
 @pytest.mark.parametrize("version", [0, state.VERSION + 1])

@@ -40,38 +40,40 @@ class ContentCache:
 
     def __init__(self, most: int):
         self.most = most
-        self._held: OrderedDict[str, Kept] = OrderedDict()
-        self._owned: dict[Hashable, set[str]] = {}
+        self._held: OrderedDict[Hashable, Kept] = OrderedDict()
+        self._owned: dict[Hashable, set[Hashable]] = {}
 
-    def get(self, token: str) -> Kept | None:
-        content = self._held.get(token)
+    def get(self, key: Hashable) -> Kept | None:
+        content = self._held.get(key)
         if content is not None:
-            self._held.move_to_end(token)
+            self._held.move_to_end(key)
         return content
 
-    def put(self, token: str, content: Kept, owner: Hashable = None) -> None:
-        self._held[token] = content
-        self._held.move_to_end(token)
-        self._owned.setdefault(owner, set()).add(token)
+    def put(self, key: Hashable, content: Kept, owner: Hashable = None) -> None:
+        self._held[key] = content
+        self._held.move_to_end(key)
+        self._owned.setdefault(owner, set()).add(key)
 
-    def keep(self, owner: Hashable, tokens: set[str]) -> None:
+    def keep(self, owner: Hashable, keys: set[Hashable]) -> None:
         """Drop an owner's other runs: it may have merged them, or let them expire, while another process ran it."""
-        for token in self._owned.get(owner, set()) - tokens:
-            self.remove(token)
-        self._owned[owner] = tokens & self._held.keys()
+        for key in self._owned.get(owner, set()) - keys:
+            self.remove(key)
+        self._owned[owner] = keys & self._held.keys()
 
     def trim(self) -> None:
         """Drop until the bound holds; indexes made since count as well. O(held)."""
-        sizes = {token: content.nbytes for token, content in self._held.items()}
+        sizes = {key: content.nbytes for key, content in self._held.items()}
         total = sum(sizes.values())
-        for token, size in sizes.items():
+        for key, size in sizes.items():
             if total <= self.most:
-                return
-            del self._held[token]
+                break
+            del self._held[key]
             total -= size
+        owned = ((owner, keys & self._held.keys()) for owner, keys in self._owned.items())
+        self._owned = {owner: keys for owner, keys in owned if keys}  # queries come and go
 
-    def remove(self, token: str) -> None:
-        self._held.pop(token, None)
+    def remove(self, key: Hashable) -> None:
+        self._held.pop(key, None)
 
 
 class FileCache:

@@ -88,7 +88,7 @@ class JoinProcessor(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         self._acted[int(worker_id)] = spark_ms
         counts.turn("state")
-        state = State(self.task, self._store, counts, int(worker_id))
+        state = State(self.task, self._store, counts)
         number = worker_ids(self.task.routing.workers).index(int(worker_id))
         worker = Worker(self.task, number, state, counts)
         rows: bytes | None = None  # of a result that is not out yet: the last goes with the counts

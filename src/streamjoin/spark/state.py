@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import uuid
 import zlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -70,18 +70,21 @@ class State:
 
     `acted`: the watermark up to which rows have settled, been decided and expired. `decided`: by side, the last
     row in a row window whose fate is known, as (ts, tie, how many like it). `timer`: the Spark watermark at which
-    the worker asked to be called. `worker` tells the workers of a join apart in the cache.
+    the worker asked to be called. `token`: what this worker of this query is known by, drawn when the manifest is first
+    written; another query of the same join, which has a checkpoint of its own, has another.
     """
 
-    def __init__(self, task: JoinTask, store: Store, counts: Counts, worker: int = 0):
+    def __init__(self, task: JoinTask, store: Store, counts: Counts):
         self.task, self.store, self.counts = task, store, counts
-        self._owner = (task.digest, worker)
+        self.token = uuid.uuid4().hex
         self.runs: dict[str, list[Run]] = {side: [] for side in SIDES}
         self.acted, self.timer, self._next = BEGIN, None, 0
         self.decided: dict[str, tuple[int, int, int] | None] = dict.fromkeys(SIDES)
         data = store.read_manifest()
         if data is not None:
             self._load(json.loads(data))
+        # What a process prepared for one index, or one function of two rows, is of no use to another.
+        self._owner = (task.digest, self.token)
 
     acted: int
     timer: int | None
@@ -98,6 +101,7 @@ class State:
                 f"this checkpoint belongs to another join: {'; '.join(changed)}. "
                 "Give the settings it was started with, or start with a new checkpoint"
             )
+        self.token = manifest.get("token", self.token)  # older checkpoints have none
         self.runs = {side: [Run(**run) for run in manifest["runs"][side]] for side in SIDES}
         self.acted, self.timer, self._next = manifest["acted"], manifest["timer"], manifest["next"]
         self.decided = {
@@ -110,6 +114,7 @@ class State:
         manifest = {
             "version": VERSION,
             "join": self.task.signature(),
+            "token": self.token,
             "runs": {side: [vars(run) for run in runs] for side, runs in self.runs.items()},
             "acted": self.acted,
             "decided": self.decided,
@@ -117,8 +122,8 @@ class State:
             "next": self._next,
         }
         self.store.write_manifest(json.dumps(manifest).encode())
-        held = {run.token for runs in self.runs.values() for run in runs}
-        cache.MEMORY.keep(self._owner, held | {self._layers_token(side) for side in SIDES})
+        names = [*SIDES, *(run.token for runs in self.runs.values() for run in runs)]
+        cache.MEMORY.keep(self._owner, {self._key(name) for name in names})
         cache.MEMORY.trim()
 
     @property
@@ -133,7 +138,7 @@ class State:
 
     def content(self, side: str, run: Run) -> Content:
         """The rows of a run: from this process, from this host, or from the store."""
-        content = cache.MEMORY.get(run.token)
+        content = cache.MEMORY.get(self._key(run.token))
         if isinstance(content, Content):
             self.counts.cache_hits += 1
             return content
@@ -145,21 +150,21 @@ class State:
             data = self.store.read("runs", run.number)
             cache.FILES.put(run.token, data)
         content = Content(self.task, side, decode(data))
-        cache.MEMORY.put(run.token, content, self._owner)
+        cache.MEMORY.put(self._key(run.token), content, self._owner)
         return content
 
     def layered(self, side: str, contents: Contents) -> list[Stored]:
         """The runs of a side as they are to be probed. `contents` are theirs, and may be followed by others."""
-        runs, token = self.runs[side], self._layers_token(side)
-        layers = cache.MEMORY.get(token)
+        runs, layers = self.runs[side], cache.MEMORY.get(self._key(side))
         if not isinstance(layers, Layers):
             layers = Layers()
-            cache.MEMORY.put(token, layers, self._owner)
+            cache.MEMORY.put(self._key(side), layers, self._owner)
         sealed = [place for place, run in enumerate(runs) if run.level == SEALED]
         return layers.over(runs, contents, sealed[-1] + 1 if sealed else 0)
 
-    def _layers_token(self, side: str) -> str:
-        return f"layers of {side} for {self._owner}"
+    def _key(self, name: str) -> Hashable:
+        """By which this process knows the layers of a side, or what it made of a run with this token."""
+        return (*self._owner, name)
 
     def matched(self, side: str, run: Run) -> np.ndarray:
         """Which rows of a run found a partner."""
@@ -184,7 +189,7 @@ class State:
         if matched is not None:
             self.mark(run, matched)
         cache.FILES.put(run.token, data)
-        cache.MEMORY.put(run.token, content, self._owner)
+        cache.MEMORY.put(self._key(run.token), content, self._owner)
         return run
 
     def mark(self, run: Run, matched: np.ndarray) -> None:
@@ -199,7 +204,7 @@ class State:
         self.store.remove("runs", run.number)
         if side in self.task.kept:
             self.store.remove("matched", run.number)
-        cache.MEMORY.remove(run.token)
+        cache.MEMORY.remove(self._key(run.token))
         cache.FILES.remove(run.token)
 
     def merge(self, side: str) -> None:
