@@ -159,7 +159,7 @@ def append(words, which, row, number, stage, rows, columns):
 @inner
 def shift(target, source, count, rows, columns, which):
     """Move `count` rows within a store."""
-    for column in range(4):
+    for column in range(rows.shape[0]):
         base = rows[column].ctypes.data
         move_bytes(base + 8 * target, base + 8 * source, 8 * count)
     for column in columns[which]:

@@ -19,7 +19,8 @@ expedition*, and hidden from right tuples, until the tuple has reached the right
 window, and the expedition's end moves the boundary between them, the paper's pointer.
 
 Where an index serves an equality, homes follow from its key (`KeyedNode`): the tuples of a pair then have the same
-home, and meet nowhere else. Where windows are scanned, nodes are compiled (`scanning_node.py`).
+home, and meet nowhere else. Where windows are scanned (`scanning_node.py`), and where a hash index decides by itself
+(`hashing_node.py`), nodes are compiled.
 
 Assumed: channels are FIFO, a node handles one message at a time, and stamps decide who is in whose window, so
 that expiry only frees memory and may come late.
@@ -32,7 +33,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,10 +41,13 @@ from streamjoin.codegen.programs import COMPOSITE, WindowProgram, combined
 from streamjoin.index.adaptive import AdaptiveWindow
 from streamjoin.index.chain import ChainWindow
 from streamjoin.index.chooser import FixedChoice
+from streamjoin.index.hash import HashSubwindow
 from streamjoin.index.protocol import Tuples, WindowIndex
 from streamjoin.index.scan import ScanWindow
+from streamjoin.kernels.keyed import deal
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.chain_node import Arrival, ChainNode, Message, Shared, up_to
+from streamjoin.topologies.hashing_node import HashingNode, KeyedStage
 from streamjoin.topologies.pipeline import Pipeline, Sent
 from streamjoin.topologies.protocol import OTHER
 from streamjoin.topologies.scanning_node import ScanningNode, Stage
@@ -55,9 +59,11 @@ ONE_SOURCE = np.zeros(1, np.int32)
 
 @dataclass(frozen=True)
 class Expedition(Arrival):
-    """Tuples that rush through the chain, and the home node of each."""
+    """Tuples that rush through the chain, and the home node of each; -1 if it matches nothing, and needs none. `keys`:
+    what homes follow from, if they do."""
 
     home: np.ndarray = field(repr=False)
+    keys: np.ndarray | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return f"{super().__str__()}, homes {self.home.tolist()}"
@@ -174,19 +180,37 @@ class KeyedNode(LowLatencyNode):
         if len(at_home):
             own = arrival.tuples.pick(at_home)
             yield from self.match(self.windows[OTHER[arrival.side]], arrival.side, own)
-            self.windows[arrival.side].insert(resting(own, np.arange(len(own))), ONE_SOURCE)
+            self.windows[arrival.side].insert(resting(own, slice(None)), ONE_SOURCE)
 
     _receive_left = _receive_right = _meet_at_home
 
 
-class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
+class Key(NamedTuple):
+    """What homes follow from: a band of the left window's program that is an equality."""
+
+    program: WindowProgram
+    band: int
+
+    @property
+    def decides(self) -> bool:
+        """Whether equal keys are all that the program asks for."""
+        return not self.program.other_bands(self.band)[0]
+
+    def of(self, side: str, tuples: Tuples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The key of each tuple, twice: a tuple with two different ones, or for which the last array is false, matches
+        nothing."""
+        if side == "left":
+            keys = self.program.key_of_band(tuples.stored, self.band)
+            return keys, keys, tuples.stored["key_ok"]
+        return *self.program.bounds_of_band(tuples.probing, self.band), tuples.probing["probe_ok"]
+
+
+class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode]):
     """The topology. Home nodes come in turns, so that all nodes hold and compare the same, or by an index's key."""
 
     def __init__(self, *given: Any, credit: int = CREDIT, **options: Any):
         self._credit = credit
-        self._key: tuple[WindowProgram, int] | None = (
-            None  # the left window's, and the band that homes follow from
-        )
+        self._key: Key | None = None
         super().__init__(*given, **options)
         self._first_home = dict.fromkeys(SIDES, 0)
         self._turns = np.arange(self._batch + self.workers) % self.workers
@@ -198,16 +222,22 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
         """An arrival marks those before it as done, so that with a credit of one it would wait for itself."""
         return super().needs_marks(order) or self._credit < 2
 
-    def make_nodes(self, shared: Shared) -> list[LowLatencyNode | ScanningNode]:
-        """Compiled nodes where windows are scanned and the scan decides."""
-        windows = [shared.make_window(side) for side in SIDES]
-        if any(shared.residuals.values()) or not all(isinstance(window, ScanWindow) for window in windows):
-            self._key = equality_of(windows[0])
-            kind = LowLatencyNode if self._key is None else KeyedNode
-            return [kind(number, shared) for number in range(shared.count)]
-        stages = [Stage(self._credit, self._batch) for _ in SIDES]
+    def make_nodes(self, shared: Shared) -> list[LowLatencyNode | ScanningNode | HashingNode]:
+        """Compiled nodes where windows are scanned, or hashed by one key, and that decides."""
+        windows, numbers = [shared.make_window(side) for side in SIDES], range(shared.count)
         waiting = 2 * (MOST_ON_WAY + self._credit + 1)
-        return [ScanningNode(number, shared, stages, waiting) for number in range(shared.count)]
+        decided = not any(shared.residuals.values())
+        if decided and all(isinstance(window, ScanWindow) for window in windows):
+            stages = [Stage(self._credit, self._batch) for _ in SIDES]
+            return [ScanningNode(number, shared, stages, waiting) for number in numbers]
+        self._key = key = equality_of(windows[0])
+        if key is None:
+            return [LowLatencyNode(number, shared) for number in numbers]
+        if decided and key.decides and all(map(is_hashed, windows)):
+            dtype = key.program.band_dtype(key.band)
+            keyed = [KeyedStage(self._credit, self._batch, shared.count, dtype) for _ in SIDES]
+            return [HashingNode(number, shared, keyed, waiting) for number in numbers]
+        return [KeyedNode(number, shared) for number in numbers]
 
     def lets_in(self, side: str) -> bool:
         return len(self._sent[side]) < self._credit and super().lets_in(side)
@@ -216,21 +246,17 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
         return super().lets_progress_in(side) and self._numbers[side] - self._marks[side] < MOST_ON_WAY
 
     def make_arrival(self, side: str, number: int, expired: int, tuples: Tuples) -> Arrival:
-        return Expedition(side, number, expired, tuples, self._homes(side, tuples))
-
-    def _homes(self, side: str, tuples: Tuples) -> np.ndarray:
-        """The home node of each tuple."""
         if self._key is None:
-            first = self._first_home[side]
-            self._first_home[side] = (first + len(tuples)) % self.workers
-            return self._turns[first : first + len(tuples)]
-        program, band = self._key
-        if side == "left":
-            keys = program.key_of_band(tuples.stored, band)
-        else:
-            keys, _ = program.bounds_of_band(tuples.probing, band)
-        hashes = combined([keys]) >> 32  # other bits than those that choose the place in an index
-        return hashes % self.workers
+            return Expedition(side, number, expired, tuples, self._in_turns(side, len(tuples)))
+        keys, others, known = self._key.of(side, tuples)
+        home = np.empty(len(tuples), np.int64)
+        deal(keys, others, known, self.workers, home)
+        return Expedition(side, number, expired, tuples, home, keys)
+
+    def _in_turns(self, side: str, count: int) -> np.ndarray:
+        first = self._first_home[side]
+        self._first_home[side] = (first + count) % self.workers
+        return self._turns[first : first + count]
 
     def in_chain(self, side: str) -> Iterable[Sent]:
         return chain(self._stored[side], self._sent[side])
@@ -263,7 +289,7 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode]):
             self._bounds[side].clear()
 
 
-def equality_of(window: WindowIndex) -> tuple[WindowProgram, int] | None:
+def equality_of(window: WindowIndex) -> Key | None:
     """The program of an indexed window and a band of it that is an equality by itself, if there is one."""
     if not isinstance(window, (ChainWindow, AdaptiveWindow)) or not isinstance(window.choose, FixedChoice):
         return None
@@ -273,11 +299,23 @@ def equality_of(window: WindowIndex) -> tuple[WindowProgram, int] | None:
     ]
     if not alone:
         return None
-    combined([np.empty(0, program.band_dtype(alone[0]))])  # compiled now, not when tuples come
-    return program, alone[0]
+    none = np.empty(0, program.band_dtype(alone[0]))
+    deal(none, none, np.empty(0, np.bool_), 1, np.empty(0, np.int64))  # compiled now, not when tuples come
+    if alone[0] == COMPOSITE:
+        combined([none])
+    return Key(program, alone[0])
 
 
-def resting(tuples: Tuples, rows: np.ndarray) -> Tuples:
+def is_hashed(window: WindowIndex) -> bool:
+    """Whether a window is a chain of hash tables, come what may."""
+    return (
+        isinstance(window, ChainWindow)
+        and isinstance(window.choose, FixedChoice)
+        and window.choose.structure is HashSubwindow
+    )
+
+
+def resting(tuples: Tuples, rows: np.ndarray | slice) -> Tuples:
     """Some of the tuples, as a window keeps them."""
     stored = {name: array[rows] for name, array in tuples.stored.items()}
     return Tuples(tuples.ts[rows], tuples.id[rows], tuples.source[rows], stored, {}, tuples.nulls)

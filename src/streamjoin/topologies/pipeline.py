@@ -21,6 +21,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from streamjoin.index.protocol import Tuples
+from streamjoin.index.scan import ScanWindow
 from streamjoin.kernels.stamping import least
 from streamjoin.runtime.node import Bell, Executor, Node
 from streamjoin.runtime.threads import Threads
@@ -39,7 +40,7 @@ from streamjoin.topologies.protocol import (
 )
 from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, make_stamps
 
-BATCH = 256  # tuples of a message, at most
+BATCH, INDEXED_BATCH = 256, 1024  # tuples of a message, at most: such as are compared, such as are looked up
 CAPACITY = 64  # messages of a channel
 UNHEARD = 1024  # tuples that enter on one side, before the other one's way needs a message to let them expire
 
@@ -98,10 +99,11 @@ class Pipeline(Generic[AnyNode]):
         fetch: Fetch,
         workers: int,
         executor: Executor | None = None,
-        batch: int = BATCH,
+        batch: int | None = None,
         capacity: int = CAPACITY,
     ):
-        self.workers, self._batch = workers, batch
+        scanned = all(isinstance(make_window(side), ScanWindow) for side in SIDES)
+        self.workers, self._batch = workers, batch or (BATCH if scanned else INDEXED_BATCH)
         self.settles = self.must_settle(spec, order)
         self._stamps = make_stamps(spec, self.settles)
         self._prompt = self.needs_marks(order)

@@ -1,9 +1,5 @@
-"""A node of low-latency handshake join whose windows are scanned: the protocol runs as compiled code, without the GIL
-(`kernels/expedition.py`); Python is asked only to start a scan, and to make room.
-
-Messages between nodes are records in lock-free rings. Rows stay where the driver has staged them while they are on
-their way; nodes copy what rests with them.
-"""
+"""A compiled node of low-latency handshake join whose windows are scanned (`kernels/expedition.py`); Python is asked
+only to start a scan by a predicate without a kernel of bands, and to make room."""
 
 from __future__ import annotations
 
@@ -15,14 +11,11 @@ import numpy as np
 from streamjoin.codegen.programs import WindowProgram, is_done, new_cursor
 from streamjoin.index.scan import ScanWindow
 from streamjoin.kernels import expedition as kernel
-from streamjoin.kernels import queue
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.runtime.node import PATIENCE, Bell, rehearse_channels
 from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.chain_node import Arrival, Message, Shared
-from streamjoin.topologies.matching import Found
+from streamjoin.topologies.chain_node import Shared
+from streamjoin.topologies.record_node import WAITING_PAIRS, RecordNode
 
-WAITING_PAIRS = 65_536  # of one node, before it stops for the collector
 SMALLEST = 1024  # rows of a store
 NOTHING_STORED = np.zeros((4, 1), np.int64)
 
@@ -57,60 +50,6 @@ class Stage:
     def _columns_like(self, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         count = self.rows.shape[1]
         return {name: np.zeros((count, *values.shape[1:]), values.dtype) for name, values in given.items()}
-
-
-class Records:
-    """A bounded queue of messages as records to a node, from the driver or another node. Only the driver's end is in
-    Python."""
-
-    def __init__(self, name: str, capacity: int, consumer: Bell, stage: Stage):
-        self.name = name
-        self.watch: Callable[[str], None] | None = None
-        self.ring = queue.new_ring(capacity, kernel.MESSAGE)
-        self._consumer, self._stage = consumer, stage
-        self._record = np.zeros(kernel.MESSAGE, np.int64)
-
-    def put(self, message: Message) -> None:
-        """Stage a driver's message and send it; there must be room."""
-        kind, first, count, nulls = kernel.PROGRESS, 0, 0, False
-        if isinstance(message, Arrival):
-            tuples = message.tuples
-            kind, first, count, nulls = kernel.ARRIVAL, self._stage.write(message), len(tuples), tuples.nulls
-        self._record[:] = kind, message.number, message.expired, first, count, nulls
-        queue.put(self.ring, self._record)
-        if self.watch is not None:
-            self.watch(f"{self.name} <- {message}")
-        self._consumer.ring()
-
-    def __len__(self) -> int:
-        return int(queue.waiting(self.ring))
-
-    @property
-    def has_room(self) -> bool:
-        return bool(queue.has_room(self.ring, kernel.MESSAGE))
-
-
-class PairRing:
-    """Pairs of one node that wait for the driver."""
-
-    def __init__(self, most: int, node: Bell):
-        self.ring = queue.new_ring(most, 4)
-        self._node = node
-        kernel.take_pairs(self.ring, np.empty((4, 0), np.int64))  # compiled now, not when results wait
-
-    @property
-    def rows(self) -> int:
-        return int(queue.waiting(self.ring))
-
-    def take(self) -> Found | None:
-        """What waits, or None. The driver's."""
-        count = self.rows
-        if not count:
-            return None
-        pairs = np.empty((4, count), np.int64)
-        if kernel.take_pairs(self.ring, pairs):
-            self._node.ring()
-        return Found(dict(zip(SIDES, pairs[:2], strict=True)), dict(zip(SIDES, pairs[2:], strict=True)))
 
 
 class Store:
@@ -216,20 +155,14 @@ def as_table(lists: list[list[tuple[int, int, int]]]) -> np.ndarray:
     return table
 
 
-class ScanningNode:
+class ScanningNode(RecordNode):
     """One node: its part of both windows, and what is between two states."""
 
+    advance, wait_and_advance = staticmethod(kernel.advance), staticmethod(kernel.work)
+
     def __init__(self, number: int, shared: Shared, stages: Sequence[Stage], waiting: int):
-        self.name, self.number = f"node {number}", number
-        self.bell = Bell()
-        self.outbox = PairRing(WAITING_PAIRS, self.bell)
-        self.inlets: dict[str, Records] = {}
-        self.outlets: dict[str, Records] = {}
-        self._stages, self._shared = stages, shared
-        self._bells = dict.fromkeys(SIDES, shared.bell)  # of who sends on the way of a side
-        self._unsent = [queue.new_ring(waiting, kernel.MESSAGE) for _ in SIDES]
-        self._words = np.zeros(kernel.WORDS, np.int64)
-        self._words[[kernel.NODE, kernel.LAST]] = number, shared.count - 1
+        super().__init__(number, shared, stages, waiting, kernel.WORDS)
+        self._stages = stages
         programs = [
             window.program for window in map(shared.make_window, SIDES) if isinstance(window, ScanWindow)
         ]
@@ -240,49 +173,13 @@ class ScanningNode:
         self.windows = dict(zip(SIDES, self._stores, strict=False))
         self._pairs, self._cursor = PairBuffer(WAITING_PAIRS), new_cursor()
         self._reach = np.zeros((2, stages[0].rows.shape[1]), np.int64)
-        self._arguments: tuple[Any, ...] = ()
-
-    def __str__(self) -> str:
-        message = self._words[: kernel.MESSAGE].tolist()
-        held = ", ".join(f"{len(store)} {side}" for side, store in self.windows.items())
-        return f"was at {message} from {SIDES[self._words[kernel.SIDE]]}; holds {held}, {self.outbox.rows} pairs wait"
-
-    @property
-    def comparisons(self) -> int:
-        return int(self._words[kernel.COMPARED])
-
-    def inlet(self, side: str, name: str, capacity: int, producer: Bell) -> Records:
-        """Make the channel to this node on the way of a side."""
-        self._bells[side] = producer
-        self.inlets[side] = Records(
-            f"{name} to {self.name}", capacity, self.bell, self._stages[SIDES.index(side)]
-        )
-        return self.inlets[side]
-
-    def step(self, most: int) -> bool:
-        busy = False
-        self._words[kernel.MOST] = most
-        while True:
-            why, did = kernel.advance(*self._gathered())
-            busy |= bool(did)
-            if not self._help(why):
-                return busy
-
-    def work(self) -> None:
-        while self._help(kernel.work(self.bell.words, PATIENCE, self._gathered())) and not self.bell.stopped:
-            pass
 
     def rehearse(self) -> None:
-        rehearse_channels()
-        stopped = Bell()
-        stopped.stop()
-        kernel.work(stopped.words, 0, self._gathered())
-        queue.has_room(self._unsent[0], kernel.MESSAGE)
+        super().rehearse()
         for store in self._stores:
             store.rehearse()
 
-    def _help(self, why: int) -> bool:
-        """Do what compiled code asks for, if it does."""
+    def help(self, why: int) -> bool:
         if why == kernel.SCAN:
             self._compare()
         elif why == kernel.RESIZE:
@@ -308,13 +205,7 @@ class ScanningNode:
             store.resize(more)
         self._arguments = ()
 
-    def _gathered(self) -> tuple[Any, ...]:
-        """All that the compiled code works on."""
-        if not self._arguments:
-            self._gather()
-        return self._arguments
-
-    def _gather(self) -> None:
+    def gather(self) -> tuple[Any, ...]:
         stages = self._stages
         columns = as_table([store.places() for store in self._stores])
         operands = as_table(
@@ -324,20 +215,12 @@ class ScanningNode:
         buffers = (*self._reach, self._cursor, self._pairs.probe, self._pairs.pos)
         self._call[kernel.STARTS : kernel.ROOM] = [array.ctypes.data for array in buffers]
         self._call[kernel.ROOM] = len(self._pairs.probe)
-        nowhere = queue.new_ring(1, kernel.MESSAGE)
-        rings = [self.inlets[side].ring for side in SIDES]
-        rings += [self.outlets[side].ring if side in self.outlets else nowhere for side in SIDES]
-        bells = [self._bells[side].words for side in SIDES]
-        self._arguments = (
-            self._words, (*rings, *self._unsent), (*bells, self._shared.bell.words, self._shared.found.words),
-            self._shared.marks.words,
-            tuple(stage.rows for stage in stages), tuple(store.rows for store in self._stores),
-            columns, self._reach, self._pairs.probe, self._pairs.pos, self.outbox.ring, self._call, operands,
+        return (
+            tuple(store.rows for store in self._stores), columns, self._reach, self._pairs.probe, self._pairs.pos,
+            self.outbox.ring, self._call, operands,
         )  # fmt: skip
 
     def clear(self) -> None:
-        """Let go of all tuples; nobody steps any more."""
         for store in self._stores:
             store.rows, store.columns = NOTHING_STORED, {}
-        self._words[kernel.BEGIN :] = 0
-        self._arguments = ()
+        super().clear()
