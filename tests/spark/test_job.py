@@ -393,8 +393,16 @@ def test_a_clash_of_result_columns_is_told(tmp_path):
 def test_columns_that_differ_in_case_alone_are_told(tmp_path):
     kafka = "[{}.source]\nkind = 'kafka'\nservers = 'a:1'\ntopics = 't'\nschema = 'ts TIMESTAMP, {} INT'\n"
     text = JOIN.replace("right.a", "right.X") + SINK + kafka.format("left", "x") + kafka.format("right", "X")
-    assert "columns 'x' and 'X', which are one name to Spark" in mistakes(tmp_path, text)["join"]
-    assert read(tmp_path, text.replace("[join]", "[join]\nhow = 'semi'")).spec is not None
+    told = mistakes(tmp_path, text)["join"]
+    assert "the result has columns 'x' and 'X', which are one name to Spark" in told
+    assert "set spark.sql.caseSensitive to true" in told
+    semi = text.replace("[join]", "[join]\nhow = 'semi'")
+    assert read(tmp_path, semi).spec is not None
+    twice = semi.replace("ts TIMESTAMP, X INT", "ts TIMESTAMP, X INT, x INT")
+    assert "right has columns 'X' and 'x', which" in mistakes(tmp_path, twice)["join"]
+    told_apart = twice.replace("how = 'semi'", "") + "[spark.settings]\nspark.sql.caseSensitive = true\n"
+    spec = read(tmp_path, told_apart).spec
+    assert spec is not None and spec.schema.names == ["ts", "x", "ts_right", "X", "x_right"]
 
 
 def test_parquet_tells_its_columns(tmp_path):
@@ -454,7 +462,7 @@ def test_a_schema_is_a_list_of_columns():
         ("x varchar2", "no type that is known"),
         ("x decimal(39, 2)", "1 to 38"),
         ("x decimal(p)", "at 'p'"),
-        ("x INT, X INT", "declared twice"),
+        ("x INT, x INT", "declared twice"),
     ],
 )
 def test_a_schema_that_is_none(text, says):

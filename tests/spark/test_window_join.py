@@ -347,6 +347,19 @@ def test_integer_times_are_joined_as_streams_too(spark, tmp_path):
     ]  # fmt: skip
 
 
+def test_names_that_differ_in_case_alone_are_told_apart_where_spark_does(spark):
+    session = spark.newSession()
+    left = session.createDataFrame([(BEGIN, 1)], "ts TIMESTAMP, x INT")
+    right = session.createDataFrame([(BEGIN, 1, 2)], "ts TIMESTAMP, X INT, `x` INT")
+    options: dict[str, Any] = {"window": MINUTE, "left_time": "ts", "right_time": "ts"}
+    with pytest.raises(sj.SpecError, match=r"right has columns 'X' and 'x'.*spark.sql.caseSensitive"):
+        window_join(left, right, 'left.x = right."X"', how="semi", **options)
+    session.conf.set("spark.sql.caseSensitive", "true")
+    joined = window_join(left, right, 'left.x = right."X"', **options)
+    assert joined.columns == ["ts", "x", "ts_right", "X", "x_right"]
+    assert collected(joined) == [(BEGIN, 1, BEGIN, 1, 2)]
+
+
 # Refusals: each names what was given and what is allowed.
 
 

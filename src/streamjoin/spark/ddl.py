@@ -42,12 +42,10 @@ def parse_ddl(text: str) -> types.StructType:
     """The columns that `name TYPE [NOT NULL], ...` declares; a `SpecError` names the place that is no column."""
     reader = _Reader(text)
     fields = reader.fields(end=None)
-    names = [field.name.lower() for field in fields]
+    names = [field.name for field in fields]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise SpecError(
-            f"column {repeated[0]!r} is declared twice: names must differ, in more than their case"
-        )
+        raise SpecError(f"column {repeated[0]!r} is declared twice: names must differ")
     return types.StructType(fields)
 
 

@@ -46,6 +46,9 @@ from streamjoin.spark.wire import PARCEL_DDL, packer, unpack
 
 PARTITIONING = ("auto", "hash", "range", "matrix")
 DELAY = "spark.watermarkDelayMs"  # the key of a column's metadata by which Spark knows a watermark
+CASE = (
+    "spark.sql.caseSensitive"  # the setting by which Spark tells names apart that differ in their case alone
+)
 POOL = "STREAMJOIN_SPARK_POOL"  # the environment variable by which processes for the join differ from others
 RESULT = "streamjoin.result"  # marks a column whose watermark comes from a join, which has no rows to spare
 EVENT_TIME = "streamjoin time"  # an integer time column as a timestamp, of which Spark can keep a watermark
@@ -76,6 +79,7 @@ def window_join(
     _check_frames(left, right)
     spec = spec_of(left, right, on, window, left_time, right_time, suffix)
     task = make_task(spec, how, order, index, partitioning, _check_workers(left, workers))
+    check_names(task, left.sparkSession.conf.get(CASE) == "true")
     return assemble(*watermarked(task, left, right, lateness))
 
 
@@ -147,7 +151,6 @@ def make_task(spec: JoinSpec, how: str, order: str, index: str, partitioning: st
         if given not in allowed:
             raise SpecError(f"{what} is {given!r}; allowed: {', '.join(allowed)}")
     task = JoinTask(spec, how, order, index)
-    _check_names(task.schema.names)
     analysis = task.plan().analysis
     equality = analysis is not None and any(clause.is_equality for clause in analysis.left.clauses)
     rows = any(spec.side_window(side).rows for side in SIDES)
@@ -163,14 +166,23 @@ def make_task(spec: JoinSpec, how: str, order: str, index: str, partitioning: st
     return replace(task, routing=chosen)
 
 
-def _check_names(names: list[str]) -> None:
-    """Raise if two columns of the result differ in their case alone: Spark could not tell them apart."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if (other := seen.setdefault(name.lower(), name)) is not name:
-            raise SpecError(
-                f"the result would have columns {other!r} and {name!r}, which are one name to Spark: rename one of them"
-            )
+def check_names(task: JoinTask, case_sensitive: bool) -> None:
+    """Raise if two columns of a side, or of the result, differ in their case alone and Spark does not look at it."""
+    if case_sensitive:
+        return
+    spec = task.spec
+    for whose, schema in (
+        ("left has", spec.left),
+        ("right has", spec.right),
+        ("the result has", task.schema),
+    ):
+        seen: dict[str, str] = {}
+        for name in schema.names:
+            if (other := seen.setdefault(name.lower(), name)) is not name:
+                raise SpecError(
+                    f"{whose} columns {other!r} and {name!r}, which are one name to Spark: rename one of them, or set "
+                    f"{CASE} to true"
+                )
 
 
 def _why_no_ranges(task: JoinTask, rows: bool) -> str:
