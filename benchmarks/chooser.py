@@ -4,17 +4,18 @@ A cell is one window in its steady state: full, and a push brings `batch` probes
 tuples, and lets as many expire. The clock runs over probe, insert and expire of the window alone; what is the same for
 every index (Arrow in and out, residual conditions, result rows) is left out, so that no difference can hide behind it.
 All rivals of a cell meet the same data, in turns of a few milliseconds, after pushes that warm them up. All of this is
-done REPEATS times, with new windows; of each push the best time counts, and the pushes are added up: what disturbs the
-machine is left out, what a rival does now and then, as merging and growing, is not. A rival that took HOPELESS times as
-long as the best is not measured further; a scan, or whatever took ten times as long again, not even with larger
-batches.
+done several times, with new windows; of each push the best time counts, and the pushes are added up: what disturbs the
+machine is left out, what a rival does now and then, as merging and growing, is not. Where pushes are slow and so few,
+there are more repetitions: enough for ENOUGH_PUSHES in all, from the first of REPEATS to the second. A rival that took
+HOPELESS times as long as the best is not measured further; a scan, or whatever took ten times as long again, not even
+with larger batches.
 
 Keys: `uniform`; `increasing`, where each stored key is greater than all before and probes ask for any of the window;
 `skewed`, 99 % of the keys in 1 % of the range (rank-size). Equalities, narrow and 2-D bands find about two tuples a
 probe; the wide band and the inequality a 64th of the window, as long as a push finds no more than a million pairs.
 
-The whole grid takes some ten minutes: a run measures, for RUN_SECONDS, the classes of predicates whose stored rows are
-oldest or missing, and keeps the others.
+The whole grid takes some fourteen minutes: a run measures, for RUN_SECONDS, the classes of predicates whose stored rows
+are oldest or missing, and keeps the others.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ WINDOWS = (1 << 10, 1 << 14, 1 << 18, 1 << 21)
 BATCHES = (1, 64, 1024, 16_384)
 PATTERNS = ("uniform", "increasing", "skewed")
 FIXED = ("scan", "hash", "bisort", "raptable", "wibtree")
-REPEATS, CELL_SECONDS, TURN_SECONDS, RUN_SECONDS = 3, 0.03, 0.003, 1200
+CELL_SECONDS, TURN_SECONDS, RUN_SECONDS = 0.03, 0.003, 1200
+REPEATS, FEWEST_PUSHES, ENOUGH_PUSHES = (3, 6), 6, 200
 HOPELESS = 3.0
 LONGEST_STREAM = 4 << 20  # tuples that a cell takes after its window is full; increasing keys last so long
 WARM_UP = 50_000  # tuples, a push counting as 256 more
@@ -233,7 +235,9 @@ class Cell:
         hopeless: dict[str, float] = {}
         best: dict[str, Array] = {}
         order = np.random.default_rng(SEED)
-        for _ in range(REPEATS):
+        repeat = 0
+        while repeat < self._repeats():
+            repeat += 1
             rivals = {
                 name: Rival(plan, self.fill) for name, plan in self.plans.items() if name not in hopeless
             }
@@ -243,12 +247,16 @@ class Cell:
                 hopeless |= {n: t for n, t in means.items() if t >= limit * least and n != "auto"}
                 rivals = {name: rival for name, rival in rivals.items() if name not in hopeless}
             if not self.pushes:
-                self.pushes = self._pushes(int(np.clip(CELL_SECONDS / least, 6, 1000)))
+                self.pushes = self._pushes(int(np.clip(CELL_SECONDS / least, FEWEST_PUSHES, 1000)))
             for name, taken in self._in_turns(rivals, least, order).items():
                 best[name] = np.minimum(best.get(name, np.inf), taken)
             chosen = chosen_by(rivals["auto"].window)
         seconds = {name: float(taken.mean()) for name, taken in best.items()} | hopeless
         return {name: 1e6 * seconds[name] for name in self.plans}, chosen
+
+    def _repeats(self) -> int:
+        """How often new windows are measured: the number of pushes alone decides."""
+        return int(np.clip(np.ceil(ENOUGH_PUSHES / max(1, len(self.pushes))), *REPEATS))
 
     def _in_turns(
         self, rivals: dict[str, Rival], seconds: float, order: np.random.Generator
