@@ -21,9 +21,10 @@ import pyarrow as pa
 
 from streamjoin.codegen.columns import one_array
 from streamjoin.index.protocol import Tuples
+from streamjoin.index.sliding import RowColumns
 from streamjoin.kernels.stamping import falls
 from streamjoin.latency import LatencyMeter
-from streamjoin.payload import PayloadStore, Rows, fields_of, restored
+from streamjoin.payload import PayloadStore, Rows, Shared, fields_of, restored
 from streamjoin.planner import TOPOLOGIES, Plan, compile_plan, explain_plan, make_plan, make_window
 from streamjoin.reading import Reading, fetch
 from streamjoin.results import ResultBuffer
@@ -36,6 +37,7 @@ from streamjoin.streams import Intake, Source, Sources, as_ticks
 from streamjoin.topologies.protocol import Matches, Topology
 
 MAX_RESULTS = 1_000_000  # result rows that may wait for `poll`
+STEP_ROWS = 1_000_000  # results of one step, about, so that a step is over in a moment
 BATCH_ROWS = 65_536  # rows of a result batch at most
 SLACK_ROWS = 4_096  # rows that come, at least, before payload is looked through again
 MAX_LATE = 1_000_000  # late rows kept for `late`
@@ -110,10 +112,15 @@ class Join:
             if field.type != held[number]
         ]
         self._reading = {side: Reading.of(plan, side, self._schemas[side]) for side in SIDES}
-        self._results = ResultBuffer(max_results)
+        shared = {
+            side: Shared(self._schemas[side], reading.shared, RowColumns(tuple(reading.shared.values())))
+            for side, reading in self._reading.items()
+            if reading.shared
+        }
+        self._results = ResultBuffer(max_results, shared)
         self._topology: Topology = TOPOLOGIES[plan.topology](
             plan.spec,
-            partial(make_window, plan),
+            partial(make_window, plan, rows={side: each.columns for side, each in shared.items()}),
             {side: plan.programs[side].residual for side in SIDES},
             plan.order,
             partial(fetch, self._results, self._schemas),
@@ -210,7 +217,9 @@ class Join:
         tuples = self._prepare(source, batch, ts, first)
         if len(tuples):
             with self._results.lock():
-                payload.append(batch)
+                payload.append(batch, self._reading[side].shared_values(tuples))
+            if source.lateness and falls(ts):
+                tuples = tuples.pick(np.argsort(ts, kind="stable"))
             self._latency.pushed(side, first, arrived)
         self._topology.push(side, tuples, self._sources.ranks, self._sources.frontier())
 
@@ -219,10 +228,7 @@ class Join:
         stored, probing, nulls = self._reading[source.side].prepare(batch, count)
         sources = np.empty(count, np.int32)
         sources.fill(source.number)
-        tuples = Tuples(ts, np.arange(first, first + count), sources, stored, probing, nulls)
-        if source.lateness and falls(ts):
-            return tuples.pick(np.argsort(ts, kind="stable"))
-        return tuples
+        return Tuples(ts, np.arange(first, first + count), sources, stored, probing, nulls)
 
     def _keep_late(self, side: str, rows: pa.RecordBatch) -> None:
         with self._results.lock():
@@ -280,25 +286,25 @@ class Join:
     def _run(self) -> bool:
         """Let the topology work while results fit; whether nothing is left to do. Needs `_work`."""
         self._check_failure()
-        while not self._topology.idle and self._state != "closed":
-            if self._results.room <= 0:
-                return False
-            try:
-                matches = self._topology.step(self._results.room)
+        try:
+            while not self._topology.idle and self._state != "closed":
+                if self._results.room <= 0:
+                    return False
+                matches = self._topology.step(min(self._results.room, STEP_ROWS))
                 if len(matches):
                     self._results.add(matches)
                     self._work.tell()
                     self._latency.ready(matches)
-            except BaseException as error:
-                self._fail(error)
-                raise
-        if self._state == "closed":
-            self._discard()
+            if self._state == "closed":
+                self._discard()
+                return True
+            self._release()
+            if self.plan.order == "punctuated":
+                self._results.punctuation = max(self._results.punctuation, self._topology.least_result_time)
             return True
-        self._release()
-        if self.plan.order == "punctuated":
-            self._results.punctuation = max(self._results.punctuation, self._topology.least_result_time)
-        return True
+        except BaseException as error:
+            self._fail(error)
+            raise
 
     def _release(self) -> None:
         """Let go of payload that neither a window nor a waiting result needs. Looking for the oldest row of a window
@@ -366,6 +372,7 @@ class Join:
         promise = news if self.plan.order == "punctuated" else None
         batches: list[pa.RecordBatch] = []
         at, size, count = 0, BATCH_ROWS, len(ids["left"])
+        left_over: Matches | None = Matches(**ids)
         try:
             while at < count or (promise is not None and not batches):
                 try:
@@ -376,8 +383,9 @@ class Join:
                     size = max(1, size // 4)
                     continue
                 at += size
-        finally:
-            self._results.drained(Matches(ids["left"][at:], ids["right"][at:]) if at < count else None)
+            left_over = None
+        finally:  # an interrupt, or no memory: all of them wait again
+            self._results.drained(left_over)
         if promise is not None:
             batches[-1] = batches[-1].replace_schema_metadata({PUNCTUATION: str(promise)})
         return batches
@@ -410,7 +418,7 @@ class Join:
         """Give up what has not been polled. Closing twice is harmless."""
         self._state = "closed"
         self._results.lift_bound()
-        self._topology.found.ring()  # a poll that waits ends
+        self._topology.found.stop()  # a poll that waits ends, and so does a step
         if self._work.acquire(blocking=False):  # else whoever works sees that the join is closed
             try:
                 self._discard()

@@ -1,17 +1,25 @@
-"""Pushed rows, by number, as Arrow holds them: touched once, when a result row is built."""
+"""Pushed rows, by number, as Arrow holds them: touched once, when a result row is built.
+
+Batches stay as they came, unless they are small. Columns that a window reads, too, are copied into memory that both
+use (`Shared`; index/sliding.py says who owns it), and a batch is held without them: a value is stored once. That ends,
+for good, with the first NULL in one of them; what is held by then becomes batches over the same memory.
+"""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin.kernels.gather import BITS, gather
+
+if TYPE_CHECKING:
+    from streamjoin.index.sliding import RowColumns
 
 FAN = 16  # small batches are copied together this many at a time
 GENERATIONS = 4  # how often at most: a window of single rows is held in a few dozen batches
@@ -110,11 +118,39 @@ def row_bytes(schema: pa.Schema) -> float:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """Columns of rows, by the names that `columns` know them by, which a window reads, too."""
+
+    schema: pa.Schema  # of whole rows
+    names: Mapping[str, str]
+    columns: RowColumns
+
+    @property
+    def others(self) -> list[str]:
+        """The columns that are held in batches."""
+        return [name for name in self.schema.names if name not in self.names]
+
+    def whole(self, batch: pa.RecordBatch | None, first: int, end: int) -> pa.RecordBatch:
+        """The rows first..end-1, of which a batch has the other columns, over the memory of the shared ones."""
+        arrays = []
+        for f in self.schema:
+            if f.name in self.names:
+                values = self.columns.between(self.names[f.name], first, end)
+                arrays.append(_as_arrow(values, f.type))
+            elif batch is not None:
+                arrays.append(batch.column(f.name))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+@dataclass(frozen=True)
 class Rows:
-    """A view of the rows held at one moment: batches and the number of each one's first row."""
+    """A view of the rows held at one moment: batches and the number of each one's first row; and shared columns, by
+    name, of rows from `first` on."""
 
     starts: Sequence[int]
     held: Sequence[Held]
+    first: int = 0
+    shared: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def batches(self) -> list[pa.RecordBatch]:
@@ -128,19 +164,28 @@ class Rows:
         """As `take`. Plain columns without nulls cost a few nanoseconds a value; the others are left to Arrow."""
         if not len(ids):
             return [pa.array([], field.type) for field in fields]
+        columns = {f.name: self._picked(ids, f) for f in fields if f.name in self.shared}
+        if len(columns) < len(fields):
+            columns |= self._from_batches(ids, [f for f in fields if f.name not in columns])
+        return [columns[field.name] for field in fields]
+
+    def _picked(self, ids: np.ndarray, field: Field) -> pa.Array:
+        return _as_arrow(self.shared[field.name][ids - self.first], field.type)
+
+    def _from_batches(self, ids: np.ndarray, fields: Sequence[Field]) -> dict[str, pa.Array]:
         held, of, places = self._places(ids)
         columns: dict[str, pa.Array] = {}
-        for field in fields:
-            addresses = [] if field.dtype is None else [each.address(field.name) for each in held]
+        for f in fields:
+            addresses = [] if f.dtype is None else [each.address(f.name) for each in held]
             if addresses and 0 not in addresses:
-                columns[field.name] = _gathered(np.array(addresses), of, places, field)
+                columns[f.name] = _gathered(np.array(addresses), of, places, f)
         others = [field.name for field in fields if field.name not in columns]
         if others:
             used = np.unique(of)
             batches = [held[number].batch.select(others) for number in used]
             taken = _taken_by_arrow(batches, used.searchsorted(of), places)
             columns |= dict(zip(others, taken.columns, strict=True))
-        return [columns[field.name] for field in fields]
+        return columns
 
     def _places(self, ids: np.ndarray) -> tuple[Sequence[Held], np.ndarray, np.ndarray]:
         """Batches, and of each row which of them has it and where. Of few rows no other batch need be looked at."""
@@ -182,13 +227,20 @@ def _taken_by_batch(batches: list[pa.RecordBatch], of: np.ndarray, places: np.nd
 def _gathered(addresses: np.ndarray, of: np.ndarray, places: np.ndarray, field: Field) -> pa.Array:
     out = np.empty(len(of), field.dtype)
     gather(addresses, of, places, out)
-    return pa.Array.from_buffers(field.type, len(out), [None, pa.py_buffer(out)])
+    return _as_arrow(out, field.type)
+
+
+def _as_arrow(values: np.ndarray, kind: pa.DataType) -> pa.Array:
+    """Values of a plain type, without a copy."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 class PayloadStore:
     """The rows of one side, numbered in the order they come, until they are released."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Shared | None = None) -> None:
+        self._shared = shared
+        self._others = shared.others if shared is not None else None  # None: batches are whole
         self._held: list[Held] = []
         self._starts: list[int] = []
         self._generations: list[int] = []
@@ -202,24 +254,62 @@ class PayloadStore:
 
     @property
     def first_id(self) -> int:
-        return self._starts[0] if self._starts else self._next
+        if self._starts:
+            return self._starts[0]
+        return self._next if self._shared is None else self._shared.columns.first
 
     @property
     def row_count(self) -> int:
         return self._next - self.first_id
 
-    def append(self, batch: pa.RecordBatch) -> None:
-        """Hold the rows of `batch`, the first being number `next_id`. Large batches are not copied, the rows of
-        small ones at most GENERATIONS times."""
-        self._held.append(Held.of(batch))
-        self._starts.append(self._next)
-        self._generations.append(0 if self._is_small(batch) else GENERATIONS)
+    def append(self, batch: pa.RecordBatch, shared: Mapping[str, np.ndarray] | None = None) -> None:
+        """Hold the rows of `batch`, the first being number `next_id`, and the values of their shared columns, None if
+        some are NULL. Of what is left, large batches are not copied, the rows of small ones at most GENERATIONS times.
+        """
+        if self._shared is not None:
+            if shared is None:
+                self._end_sharing()
+            else:
+                self._shared.columns.append(shared)
+        if self._others != []:
+            self._append(batch)
         self._next += batch.num_rows
         self._view = None
+
+    def _append(self, batch: pa.RecordBatch) -> None:
+        small = self._is_small(batch)
+        self._held.append(Held.of(batch if small else self._rest(batch)))
+        self._starts.append(self._next)
+        self._generations.append(0 if small else GENERATIONS)
         while (age := self._generations[-1]) < GENERATIONS and self._generations[-FAN:] == [age] * FAN:
-            merged = pa.concat_batches([held.batch for held in self._held[-FAN:]])
+            merged = pa.concat_batches([self._rest(held.batch) for held in self._held[-FAN:]])
             self._held[-FAN:], self._starts[-FAN:] = [Held.of(merged)], [self._starts[-FAN]]
             self._generations[-FAN:] = [age + 1 if merged.num_rows < LARGE else GENERATIONS]
+
+    def _rest(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that are not shared."""
+        return batch if self._others is None else batch.select(self._others)
+
+    def _end_sharing(self) -> None:
+        """Hold whole batches from now on. The columns stay as they are, and go with the last that needs them."""
+        shared = self._shared
+        assert shared is not None
+        first, end = shared.columns.first, shared.columns.end
+        if self._others:
+            starts = [max(start, first) for start in self._starts]
+            rests = [
+                held.batch.slice(start - at)
+                for start, at, held in zip(starts, self._starts, self._held, strict=True)
+            ]
+            whole = [
+                shared.whole(rest, start, start + rest.num_rows)
+                for rest, start in zip(rests, starts, strict=True)
+            ]
+            self._held, self._starts = [Held.of(batch) for batch in whole], starts
+        elif first < end:
+            self._held, self._starts = [Held.of(shared.whole(None, first, end))], [first]
+            self._generations = [GENERATIONS]
+        self._shared = self._others = None
 
     def _is_small(self, batch: pa.RecordBatch) -> bool:
         """Whether few rows and bytes are in a batch. Where rows are of one size that is known without looking."""
@@ -236,11 +326,32 @@ class PayloadStore:
         if gone:
             del self._held[:gone], self._starts[:gone], self._generations[:gone]
             self._view = None
+        if self._shared is not None and before > self._shared.columns.first:
+            columns = self._shared.columns
+            columns.drop(min(before, columns.end) - columns.first)
+            self._view = None
 
     def view(self) -> Rows:
+        """The rows held now. To read them while others come, or go, in another thread, `begin_reading`."""
         if self._view is None:
-            self._view = Rows(self._starts.copy(), self._held.copy())
+            rows = self._starts.copy(), self._held.copy()
+            if self._shared is None:
+                self._view = Rows(*rows)
+            else:
+                columns, names = self._shared.columns, self._shared.names
+                values = {name: columns[own] for name, own in names.items()} if len(columns) else {}
+                self._view = Rows(*rows, columns.first, values)
         return self._view
+
+    def begin_reading(self) -> Rows:
+        """As `view`, of rows that stay as they are until `end_reading`, but for those that are released."""
+        if self._shared is not None:
+            self._shared.columns.readers += 1
+        return self.view()
+
+    def end_reading(self) -> None:
+        if self._shared is not None:
+            self._shared.columns.readers -= 1
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 
@@ -22,6 +23,7 @@ from streamjoin.index.protocol import WindowIndex
 from streamjoin.index.raptable import RaPTableSubwindow
 from streamjoin.index.rehearsal import rehearse_index, rehearse_residual, rehearse_rows, rehearse_scan
 from streamjoin.index.scan import ScanWindow
+from streamjoin.index.sliding import RowColumns
 from streamjoin.index.wibtree import WiBTreeSubwindow
 from streamjoin.semantics.analysis import AccessPath, Analysis, analyse, describe, describe_path
 from streamjoin.semantics.callables import CallablePredicate
@@ -154,13 +156,15 @@ def _least_window(spec: JoinSpec, rate: float | None) -> int | None:
     return min(sizes, default=None)
 
 
-def make_window(plan: Plan, side: str) -> WindowIndex:
-    """The window of one side, empty."""
+def make_window(plan: Plan, side: str, rows: Mapping[str, RowColumns] | None = None) -> WindowIndex:
+    """The window of one side, empty. An index does not hold again what `rows` hold of its side."""
     program = plan.programs[side]
     if plan.index[side] == "scan":
         return ScanWindow(program)
-    choose = _chooser(plan, side)
-    return AdaptiveWindow(program, choose) if plan.adaptive else ChainWindow(choose, len(program.keys.keys))
+    choose, held = _chooser(plan, side), (rows or {}).get(side)
+    if plan.adaptive:
+        return AdaptiveWindow(program, choose, held)
+    return ChainWindow(choose, len(program.keys.keys), rows=held)
 
 
 def _chooser(plan: Plan, side: str) -> FixedChoice:

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin.codegen.columns import ColumnData, to_column_data
+from streamjoin.codegen.evaluate import key_dtype
 from streamjoin.codegen.programs import WindowProgram
-from streamjoin.index.protocol import has_unknown
+from streamjoin.index.protocol import Tuples, has_unknown
 from streamjoin.planner import Plan
 from streamjoin.results import ResultBuffer
 from streamjoin.semantics.expressions import Column
@@ -28,6 +29,7 @@ class Reading:
     columns: tuple[tuple[int, Type], ...]  # numbers in a batch
     stored: tuple[int, ...]  # which of `columns`, in the order the programs read them
     probing: tuple[int, ...]
+    shared: Mapping[str, str]  # columns whose values the window reads as they are, and what it calls them
 
     @classmethod
     def of(cls, plan: Plan, side: str, schema: pa.Schema) -> Reading:
@@ -37,7 +39,7 @@ class Reading:
         stored, probing = (
             tuple(map(read.index, chosen)) for chosen in (own.stored_columns, opposite.probe_columns)
         )
-        return cls(own, opposite, columns, stored, probing)
+        return cls(own, opposite, columns, stored, probing, shared_columns(plan, side, schema))
 
     def prepare(
         self, batch: pa.RecordBatch, count: int
@@ -51,6 +53,35 @@ class Reading:
             probing,
             any(column.valid is not None for column in data) or has_unknown(stored, probing),
         )
+
+    def shared_values(self, tuples: Tuples) -> dict[str, np.ndarray] | None:
+        """What the window calls its shared columns, and their values; None if a key is NULL."""
+        ok = tuples.stored["key_ok"] if self.shared else ()
+        if np.count_nonzero(ok) < len(ok):
+            return None
+        return {name: tuples.ts if name == "ts" else tuples.stored[name] for name in self.shared.values()}
+
+
+def shared_columns(plan: Plan, side: str, schema: pa.Schema) -> dict[str, str]:
+    """The columns of a side's rows that an index window holds as they came, and what it calls them. Only where the
+    thread that pushes reads the windows: those of other topologies are read while rows come."""
+    if plan.topology != "three_step" or plan.index[side] == "scan":
+        return {}
+    shared = {
+        key.name: f"key{number}"
+        for number, key in enumerate(plan.programs[side].keys.keys)
+        if isinstance(key, Column) and holds(schema.field(key.name).type, key_dtype(key.type))
+    }
+    spec, name = plan.spec, plan.spec.side_time(side)
+    kind = schema.field(name).type
+    as_it_came = kind == pa.int64() if spec.time_unit is None else kind.unit == spec.time_unit
+    return {**shared, name: "ts"} if as_it_came else shared
+
+
+def holds(kind: pa.DataType, dtype: np.dtype) -> bool:
+    """Whether values of an Arrow type are numbers of exactly this one."""
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return bool(number and np.dtype(kind.to_pandas_dtype()) == dtype)
 
 
 def fetch(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from streamjoin.payload import PayloadStore, Rows
+from streamjoin.payload import PayloadStore, Rows, Shared
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.protocol import Matches
 
@@ -21,10 +21,11 @@ class ResultBuffer:
     payload can be released as soon as neither a window nor a waiting pair needs it.
     """
 
-    def __init__(self, most: int):
+    def __init__(self, most: int, shared: Mapping[str, Shared] | None = None):
+        """`shared`: by side, what a window reads, too."""
         self.most = most
         self.rows = self.total = 0
-        self.payload = {side: PayloadStore() for side in SIDES}
+        self.payload = {side: PayloadStore((shared or {}).get(side)) for side in SIDES}
         self.punctuation: float = -math.inf  # no result to come has a result time below this
         self._told: float = -math.inf
         self._unbounded = False
@@ -71,7 +72,7 @@ class ResultBuffer:
         with self._changed:
             waiting, self._waiting, self.rows = self._waiting, [], 0
             self._drains += 1
-            views = {side: store.view() for side, store in self.payload.items()}
+            views = {side: store.begin_reading() for side, store in self.payload.items()}
             news = (
                 self.punctuation
                 if self.punctuation > self._told and math.isfinite(self.punctuation)
@@ -93,6 +94,8 @@ class ResultBuffer:
                 self._waiting.insert(0, left_over)
                 self.rows += len(left_over)
             self._drains -= 1
+            for store in self.payload.values():
+                store.end_reading()
             if not self._drains and not self._waiting:
                 self._least = dict.fromkeys(SIDES, math.inf)
             elif not self._drains:

@@ -11,6 +11,7 @@ from streamjoin.index.chain import ChainWindow
 from streamjoin.index.chooser import WORTH_TOGETHER, FixedChoice, Workload
 from streamjoin.index.protocol import ALONE, Reach, Team, Tuples, WindowIndex
 from streamjoin.index.scan import ScanWindow
+from streamjoin.index.sliding import RowColumns
 from streamjoin.kernels.pairs import PairBuffer
 
 # Measured, in comparisons of one 32-bit band, of which a core makes 25 in a nanosecond. A push costs a chain so many
@@ -31,10 +32,11 @@ PUSH, LONGER, LONGEST_PAUSE = 256, 4, 262_144
 
 
 class AdaptiveWindow:
-    """A `WindowIndex` that is a scan, or a chain of what `choose` gives, as the costs of a push tell."""
+    """A `WindowIndex` that is a scan, or a chain of what `choose` gives, as the costs of a push tell. What `rows` hold,
+    a chain does not hold again."""
 
-    def __init__(self, program: WindowProgram, choose: FixedChoice):
-        self.program, self.choose, self.workload = program, choose, Workload()
+    def __init__(self, program: WindowProgram, choose: FixedChoice, rows: RowColumns | None = None):
+        self.program, self.choose, self.workload, self._rows = program, choose, Workload(), rows
         self._comparison, self._load = comparison(program)
         self.window: WindowIndex = ScanWindow(program)
         self._indexed = False
@@ -129,7 +131,7 @@ class AdaptiveWindow:
         old = self.window
         assert isinstance(old, (ScanWindow, ChainWindow))
         if indexed:
-            self.window = ChainWindow(self.choose, len(self.program.keys.keys), self.workload)
+            self.window = ChainWindow(self.choose, len(self.program.keys.keys), self.workload, self._rows)
             self.window.insert(old.tuples(), rank)
         else:
             self.window = ScanWindow(self.program)

@@ -27,7 +27,7 @@ from streamjoin.index.access import Access, ask
 from streamjoin.index.bisort import BISortSubwindow, Merging
 from streamjoin.index.chooser import Choice, Chooser, Workload
 from streamjoin.index.protocol import ALONE, Reach, Subwindow, Team, Tuples, cuts
-from streamjoin.index.sliding import ArrivedTuples
+from streamjoin.index.sliding import ArrivedTuples, RowColumns
 from streamjoin.kernels.check import band_check
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import BandShape
@@ -65,9 +65,15 @@ Asked = tuple[Link, np.ndarray, np.ndarray, Times | None]
 
 class ChainWindow:
     """A `WindowIndex` over a chain. `choose` gives each new subwindow its structure and what it is asked, from
-    its capacity, the tuples held, and the workload."""
+    its capacity, the tuples held, and the workload. What `rows` hold of tuples is not held again."""
 
-    def __init__(self, choose: Chooser, key_count: int, workload: Workload | None = None):
+    def __init__(
+        self,
+        choose: Chooser,
+        key_count: int,
+        workload: Workload | None = None,
+        rows: RowColumns | None = None,
+    ):
         self.choose, self.workload = choose, workload or Workload()
         self.comparisons = 0  # candidates that subwindows found
         self._key_names = [f"key{number}" for number in range(key_count)]
@@ -77,7 +83,7 @@ class ChainWindow:
         self._merge: tuple[Link, Link, Merging] | None = None  # of neighbours
         self._merge_due = False  # whether to look for some
         self._disorder = 0  # the last row that came with a smaller ts than the one before it
-        self._rows = ArrivedTuples()
+        self._rows = ArrivedTuples(rows)
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -2,6 +2,12 @@
 
 A kernel can scan the live rows of a column as one array. Every row is moved at most a constant number of times
 on average, and memory stays within a constant factor of the live rows.
+
+What a pushed row and its window have in common, event time and keys that are columns as they came, is held once, in
+`RowColumns`. The store of the side's rows owns them: it alone appends, and drops a row once neither the window nor a
+result that waits needs it. A window reads them by row number, as long as its tuples are consecutive rows, and never
+longer than it holds the tuple. Both happen in the thread that works; whoever builds result rows meanwhile, in another
+one, says so (`readers`), and until he is done rows that he may see stay where they are.
 """
 
 from __future__ import annotations
@@ -9,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -62,7 +68,9 @@ class SlidingColumns:
 
     def append(self, rows: Mapping[str, np.ndarray]) -> None:
         """Add rows at the end; O(rows) amortised."""
-        count = len(next(iter(rows.values())))
+        self._append(rows, len(next(iter(rows.values()))))
+
+    def _append(self, rows: Mapping[str, np.ndarray], count: int) -> None:
         self._reserve(rows, count)
         for name, values in rows.items():
             self._arrays[name][self._end : self._end + count] = values
@@ -103,12 +111,19 @@ class SlidingColumns:
         needed = len(self) + count
         if self._end + count <= self._capacity:
             return
-        if needed <= self._capacity // 2:  # at least as many rows came since the last move as are moved now
+        if (
+            needed <= self._capacity // 2 and self._movable
+        ):  # at least as many rows came since the last move as are moved now
             for name, array in self._arrays.items():
                 self._move_rows(name, array)
             self._begin, self._end, self._kept = 0, len(self), 0
         else:
             self._move(max(SMALLEST, 2 * needed))
+
+    @property
+    def _movable(self) -> bool:
+        """Whether the memory that rows leave can be used for others."""
+        return True
 
     def _move(self, capacity: int) -> None:
         for name, array in self._arrays.items():
@@ -123,7 +138,8 @@ class SlidingColumns:
         for first in range(self._begin, self._end, PIECE):
             last = min(first + PIECE, self._end)
             to[first - self._begin : last - self._begin] = self._arrays[name][first:last]
-            self._give_back(name, first, last)
+            if self._movable:
+                self._give_back(name, first, last)
 
     def _give_back(self, name: str, first: int, last: int) -> None:
         """Let the system have the whole pages of rows that nobody will read before they are written again."""
@@ -134,6 +150,38 @@ class SlidingColumns:
             size = last * width // mmap.PAGESIZE * mmap.PAGESIZE - start
             if size > 0:
                 memory.madvise(mmap.MADV_DONTNEED, start, size)
+
+
+class RowColumns(SlidingColumns):
+    """Columns `names` of rows by their numbers, from `first` up to `end`, which are not NULL."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self.names = tuple(names)
+        self.first = 0
+        self.readers = 0  # that look at rows in threads of their own
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self)
+
+    def holds(self, first: int, end: int) -> bool:
+        """Whether all rows numbered first..end-1 are there."""
+        return self.first <= first and end <= self.end
+
+    @property
+    def _movable(self) -> bool:
+        return not self.readers
+
+    def between(self, name: str, first: int, end: int) -> np.ndarray:
+        """A column of the rows numbered first..end-1, which must be there; valid until the next change."""
+        start = self._begin - self.first
+        return self._arrays[name][start + first : start + end]
+
+    def drop(self, count: int) -> None:
+        super().drop(count)
+        self.first += count
+        self.forget_dropped()
 
 
 class TupleColumns(SlidingColumns):
@@ -160,41 +208,49 @@ class TupleColumns(SlidingColumns):
 
 class ArrivedTuples(TupleColumns):
     """Tuples in the order they came. What follows from the position takes no memory: ids as long as they count on, the
-    source as long as there is one, and that keys are not NULL as long as none is."""
+    source as long as there is one, that keys are not NULL as long as none is, and what `rows` hold as long as the
+    tuples are consecutive ones of those."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: RowColumns | None = None) -> None:
         super().__init__()
-        self._implied: dict[str, int] = {}  # the value of the first tuple
-        self._imply(0, 0)
+        self._rows = RowColumns(()) if rows is None else rows
+        self._implied: dict[str, int] = {}  # the value of the first tuple; 0 of what is in `rows`
+        self._imply((), 0, 0)
 
-    def _imply(self, first_id: int, source: int) -> None:
-        """Begin anew, without tuples."""
-        for name in ("id", "source", "key_ok"):
+    def _imply(self, names: Sequence[str], first_id: int, source: int) -> None:
+        """Begin anew, without tuples; columns `names` are in `rows`."""
+        self._implied = dict.fromkeys(names, 0) | {"id": first_id, "source": source, "key_ok": 1}
+        for name in self._implied:
             if name in self._arrays:
                 self.remove_column(name)
-        self._implied = {"id": first_id, "source": source, "key_ok": 1}
 
     def add(self, tuples: Tuples) -> None:
         """Take tuples that came later than those held; raises if they are too many."""
-        rows = self.with_header(tuples, tuples.stored)
+        rows, count = self.with_header(tuples, tuples.stored), len(tuples)
         if not len(self):
-            self._imply(int(tuples.id[0]), int(tuples.source[0]))
+            first = int(tuples.id[0])
+            names = self._rows.names if self._rows.holds(first, first + count) else ()
+            self._imply(names, first, int(tuples.source[0]))
         implied = self._implied
-        expected = implied.get("id", 0) + len(self), implied.get("source", 0)
-        counted, same = goes_on(tuples.id, tuples.source, *expected)
-        known = np.count_nonzero(rows["key_ok"]) == len(tuples)
-        for name, holds in (("id", counted), ("source", same), ("key_ok", known)):
-            if name in implied:
-                if holds:
-                    del rows[name]
-                else:
-                    self.add_column(name, self._written_out(name).astype(rows[name].dtype))
-                    del implied[name]
-        self.append(rows)
+        next_id = implied.get("id", 0) + len(self)
+        counted, same = goes_on(tuples.id, tuples.source, next_id, implied.get("source", 0))
+        held = counted and self._rows.holds(next_id, next_id + count)
+        known = np.count_nonzero(rows["key_ok"]) == count
+        holds = dict.fromkeys(self._rows.names, held) | {"id": counted, "source": same, "key_ok": known}
+        for name in [*implied]:
+            if holds[name]:
+                del rows[name]
+            else:  # ids after what is found by them
+                self.add_column(name, self._written_out(name).astype(rows[name].dtype, copy=False))
+                del implied[name]
+        self._append(rows, count)
 
     def _written_out(self, name: str) -> np.ndarray:
+        first = self._implied.get("id", 0)
         if name == "id":
-            return np.arange(self._implied["id"], self._implied["id"] + len(self))
+            return np.arange(first, first + len(self))
+        if name in self._rows.names:
+            return self._rows.between(name, first, first + len(self))
         kind = np.dtype(np.bool_ if name == "key_ok" else np.int32)
         return np.broadcast_to(kind.type(self._implied[name]), len(self))
 
@@ -216,8 +272,8 @@ class ArrivedTuples(TupleColumns):
 
     def stored(self) -> dict[str, np.ndarray]:
         """The columns of their stored role; valid until the next change."""
-        rows = {name: rows for name, rows in self.live().items() if name not in ("ts", "id", "source")}
-        return rows | {"key_ok": self["key_ok"]}
+        names = dict.fromkeys([*self._arrays, *self._rows.names, "key_ok"])
+        return {name: self[name] for name in names if name not in ("ts", "id", "source")}
 
     def drop(self, count: int) -> None:
         super().drop(count)
