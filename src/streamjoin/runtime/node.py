@@ -41,13 +41,14 @@ class Bell:
 
     def stop(self) -> None:
         """Ring for the last time: who waits in compiled code comes back."""
-        atomics.write(self.words, STOP, 1)
+        self.words[STOP] = 1  # one store; the ring after it releases it
         self.ring()
 
     @property
     def stopped(self) -> bool:
-        """Whether its thread is to end. A step of several messages looks here between two of them."""
-        return bool(atomics.read(self.words, STOP))
+        """Whether its thread is to end. A step of several messages looks here between two of them, and at a scan's
+        stretches; a plain load, as nothing is read on the strength of it."""
+        return bool(self.words[STOP])
 
     def ring(self) -> None:
         atomics.ring(self.words)

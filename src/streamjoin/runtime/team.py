@@ -11,22 +11,28 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.runtime.node import Bell
 
 Part = Callable[[PairBuffer], Iterator[int]]
 
 ROUND = 262_144  # pairs that a thread collects before it waits for them to be handed on
+PATIENCE = 0.05  # seconds that the caller waits for another thread before it looks whether it should stop
 
 
 class Team:
-    """The caller's thread and `workers` - 1 more. One caller at a time."""
+    """The caller's thread and `workers` - 1 more. One caller at a time. Once its bell is stopped, a caller that would
+    wait for another thread gets stretches without pairs, so that it can leave."""
 
-    def __init__(self, workers: int):
+    def __init__(self, workers: int, caller: Bell | None = None):
         self.workers = workers
         self.compared = [0] * (workers - 1)  # by the other threads
+        self._caller = caller or Bell()
+        # By the caller, or by a thread that failed: nobody needs the other parts.
+        self._given_up = threading.Event()
         self._helpers: list[_Helper] = []
         self._finalizer = weakref.finalize(self, _end, self._helpers)
 
@@ -34,27 +40,44 @@ class Team:
         """Append the pairs of all parts, of which there are at most `workers`; the contract of what is yielded is that
         of `index.protocol.WindowIndex.probe`. What a part raises is raised here, after the others have stopped."""
         if len(parts) > 1 and not self._helpers:
-            self._helpers += [_Helper(number) for number in range(1, self.workers)]
+            self._helpers += [_Helper(number, self._given_up) for number in range(1, self.workers)]
         busy = self._helpers[: len(parts) - 1]
+        self._given_up.clear()
         for helper, part in zip(busy, parts[1:], strict=True):
             helper.begin(part)
         try:
-            yield from parts[0](pairs)
+            for before in parts[0](pairs):
+                yield before
+                if self._given_up.is_set():
+                    break
             for number, helper in enumerate(busy):
-                finished = False
-                while not finished:
-                    finished, before, compared = helper.result(), pairs.count, pairs.compared
-                    pairs.extend(helper.pairs)
-                    self.compared[number] += pairs.compared - compared
-                    if not finished:
-                        helper.go_on()
-                    yield before
+                yield from self._rounds(number, helper, pairs)
         finally:
+            self._given_up.set()
             for helper in busy:
                 helper.drop()
 
+    def _rounds(self, number: int, helper: _Helper, pairs: PairBuffer) -> Iterator[int]:
+        """Append what a thread finds, round after round; nothing once another one has failed, which raises it."""
+        while True:
+            while (finished := helper.result(PATIENCE)) is None:
+                if self._caller.stopped:
+                    yield pairs.count
+            if self._given_up.is_set():
+                return
+            before, compared = pairs.count, pairs.compared
+            pairs.extend(helper.pairs)
+            self.compared[number] += pairs.compared - compared
+            if not finished:
+                helper.go_on()
+            yield before
+            if finished:
+                return
+
     def close(self) -> None:
-        """End the threads. Closing twice is harmless; work that comes later starts new ones."""
+        """End the threads, after the stretch that they are at. Closing twice is harmless; work that comes later starts
+        new ones."""
+        self._given_up.set()
         _end(self._helpers)
 
 
@@ -66,15 +89,14 @@ class _Outcome(NamedTuple):
 class _Helper:
     """A thread and its buffer. The caller writes `pairs` and reads it only between `result` and `go_on`."""
 
-    def __init__(self, number: int):
+    def __init__(self, number: int, given_up: threading.Event):
         self.pairs = PairBuffer()
         self._orders: SimpleQueue[Part | bool] = SimpleQueue()
         self._outcomes: SimpleQueue[_Outcome] = SimpleQueue()
-        self._given_up = threading.Event()  # by the caller
         self._at_work = False
         self.thread = threading.Thread(
             target=_work,
-            args=(self._orders, self._outcomes, self.pairs, self._given_up),
+            args=(self._orders, self._outcomes, self.pairs, given_up),
             name=f"streamjoin-probe-{number}",
             daemon=True,
         )
@@ -82,7 +104,6 @@ class _Helper:
 
     def begin(self, part: Part) -> None:
         self._at_work = True
-        self._given_up.clear()
         self._orders.put(part)
 
     def go_on(self) -> None:
@@ -90,18 +111,21 @@ class _Helper:
         self._at_work = True
         self._orders.put(True)
 
-    def result(self) -> bool:
-        """Wait for a round to end; whether the part is finished."""
-        outcome = self._outcomes.get()
+    def result(self, patience: float) -> bool | None:
+        """Wait for a round to end, not much longer than `patience` seconds; whether the part is finished, None if the
+        round is not."""
+        try:
+            outcome = self._outcomes.get(timeout=patience)
+        except Empty:
+            return None
         self._at_work = False
         if outcome.error is not None:
             raise outcome.error
         return outcome.finished
 
     def drop(self) -> None:
-        """Give up what is left of the part; the thread ends it after the stretch that it is at."""
+        """Wait until the thread has given up what is left of its part: it does after the stretch that it is at."""
         if self._at_work:
-            self._given_up.set()
             self._outcomes.get()
             self._at_work = False
 
@@ -133,4 +157,5 @@ def _work(
             outcomes.put(_Outcome(finished))
         except BaseException as error:
             error.add_note(f"raised in {threading.current_thread().name}")
+            given_up.set()
             outcomes.put(_Outcome(True, error))

@@ -63,10 +63,11 @@ class Scanner:
 
 
 class Cores:
-    """A `Team` of nodes. The driver waits for them, and takes pairs in the order of the parts."""
+    """A `Team` of nodes. The driver waits for them, and takes pairs in the order of the parts. Once `found` is stopped,
+    it gets stretches without pairs instead of waiting, so that it can leave."""
 
-    def __init__(self, workers: int, executor: Executor):
-        self.workers, self._executor, self._bell = workers, executor, Bell()
+    def __init__(self, workers: int, executor: Executor, found: Bell):
+        self.workers, self._executor, self._bell, self._found = workers, executor, Bell(), found
         self.nodes = [Scanner(number, self._bell) for number in range(workers)]
         self.compared = [0] * workers
         self._started = False
@@ -82,7 +83,9 @@ class Cores:
         for number, node in enumerate(self.nodes[: len(parts)]):
             finished = False
             while not finished:
-                finished, before = self._result(node), pairs.count
+                while (result := self._result(node)) is None:
+                    yield pairs.count
+                finished, before = result, pairs.count
                 self.compared[number] += node.pairs.compared
                 pairs.extend(node.pairs)
                 node.pairs.count = node.pairs.compared = 0
@@ -95,12 +98,13 @@ class Cores:
             channels = [channel for node in self.nodes for channel in (node.inlet, node.outlet)]
             self._executor.start(self.nodes, channels, self._bell)
 
-    def _result(self, node: Scanner) -> bool:
-        """Wait until the pairs of a node are the driver's; whether its part is finished."""
+    def _result(self, node: Scanner) -> bool | None:
+        """Wait until the pairs of a node are the driver's; whether its part is finished. None if nobody wants to know
+        any more."""
         while True:
             seen = self._bell.read()
             finished = node.outlet.first()
-            if finished is not None:
+            if finished is not None or self._found.stopped:
                 return finished
             self._executor.wait(seen)
 
@@ -175,9 +179,10 @@ class CellJoin:
         self.settles = must_settle(spec, order)
         self._batch = batch
         self._stamps = make_stamps(spec, self.settles)
-        self._cores, self.found = Cores(workers, executor or Threads()), Bell()
+        self.found = Bell()
+        self._cores = Cores(workers, executor or Threads(), self.found)
         self.windows = {side: SharedWindow(make_window(side), self._cores) for side in SIDES}
-        self._outbox: Outbox[Found] = Outbox(ROUND, Bell(), Bell())  # from this thread to itself
+        self._outbox: Outbox[Found] = Outbox(ROUND, self.found)  # from this thread to itself
         self._match = Matcher(filters_of(residuals), fetch, self._outbox).match
         self._collector = Collector(order)
         self._work: Iterator[None] | None = None

@@ -87,7 +87,9 @@ class Topology(Protocol):
 
     `orders`: the output orders it can keep. `most_workers`: how many threads it can use. `settles`: whether tuples
     wait for their place in the total order. `found`: its threads, if it has some, ring it when results may be ready. It
-    works on then while nobody calls; what it tells of itself is as of a moment ago.
+    works on then while nobody calls; what it tells of itself is as of a moment ago. Who closes the join, in any thread,
+    stops `found`: a step under way then comes back after a stretch of comparisons, a fraction of a second or one
+    call of a slow function, with its tuples where they were.
     """
 
     orders: tuple[str, ...]

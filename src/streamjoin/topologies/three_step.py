@@ -9,7 +9,8 @@ Two ways to meet, both exact:
   in that order, what precedes them. Row windows need it, and so does sorted output.
 
 Invariants: a tuple leaves a window only when no tuple that can still probe has it in reach. With `settled`,
-the first `inserted` of the tuples that wait are in their window already.
+the first `inserted` of the tuples that wait are in their window already. A step that is given up in the middle, because
+it finds too much or because the join is closed, has changed nothing but that.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from streamjoin.topologies.settling import Settling
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 LARGEST_STEP = 16_384  # probes in one step
+NO_MATCHES = Matches(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class ThreeStep:
@@ -59,8 +61,8 @@ class ThreeStep:
         self._settling = Settling()
         self._inserted = dict.fromkeys(SIDES, 0)
         self._step = LARGEST_STEP
-        self._pairs, self._team = PairBuffer(65_536), Team(workers)
         self.found = Bell()
+        self._pairs, self._team = PairBuffer(65_536), Team(workers, self.found)
 
     @property
     def comparisons(self) -> tuple[int, ...]:
@@ -120,6 +122,8 @@ class ThreeStep:
             found = self._probe(stored, probes, self._around(stored, probes.ts), most, len(probes) > 1)
             if found is not None:
                 break
+            if self.found.stopped:
+                return NO_MATCHES
         probe, pos = found
         matches = self._matches(side, probes.id[probe], self.windows[stored].ids(pos))
         self._offset += len(probes)
@@ -154,6 +158,8 @@ class ThreeStep:
             right = left and self._settled_probe("right", ends["right"], most - len(left[0]), several)
             if left and right:
                 break
+            if self.found.stopped:
+                return NO_MATCHES
         for side in SIDES:
             self._settling.drop(side, ends[side])
             self._inserted[side] -= ends[side]
@@ -204,15 +210,17 @@ class ThreeStep:
         self, stored: str, probes: Tuples, reach: Reach, most: float, several: bool
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Pairs (probe, position); None if there are more than `most` in a step of several tuples: the next try
-        takes fewer."""
+        takes fewer. None, too, if the join was closed meanwhile."""
         pairs, window = self._pairs, self.windows[stored]
         pairs.count, counts = 0, self._counts()
         for before in window.probe(probes, reach, pairs, self._team):
             self._check_residual(stored, probes, pairs, before)
             if pairs.count > most and several:
-                self._recount(counts)  # they will be made again
                 self._step = max(1, min(self._step, len(probes)) // 4)
-                return None
+            elif not self.found.stopped:
+                continue
+            self._recount(counts)  # they will be made again, if at all
+            return None
         if pairs.count < most / 4:
             self._step = min(2 * self._step, LARGEST_STEP)
         return pairs.take()
