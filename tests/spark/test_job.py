@@ -259,6 +259,7 @@ def test_a_mistake_in_a_source_is_told_with_its_key(tmp_path, source, key, says)
 def test_a_missing_folder_is_one_mistake(tmp_path):
     text = MINIMAL.replace('"generator" }\n[right]', '"files", path = "nowhere" }\n[right]')
     assert set(mistakes(tmp_path, text)) == {"left.source.path"}
+    assert set(mistakes(tmp_path, text.replace('"nowhere"', "['nowhere']"))) == {"left.source.path"}
 
 
 @pytest.mark.parametrize("sink", ["in", "in/out", "./in/../in/out"])

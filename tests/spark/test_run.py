@@ -411,7 +411,7 @@ def test_a_log_that_can_not_be_written_is_told(tmp_path):
     assert sessions.begin_log(tmp_path / "logs" / "new") == 0
 
 
-def test_packages_that_can_not_be_fetched_are_named(tmp_path):
+def test_packages_that_can_not_be_fetched_and_settings_that_can_not_be_read_are_named(tmp_path):
     log = tmp_path / "log"
     log.write_text("\t\t:: org.example#thing_2.13;1.0: not found\n")
     told = sessions.start_failure(
@@ -419,7 +419,17 @@ def test_packages_that_can_not_be_fetched_are_named(tmp_path):
     )
     assert "could not fetch org.example#thing_2.13;1.0" in told
     assert "spark.packages" in told
+    setting = """Error while instantiating 'SessionStateBuilder':
+
+JVM stacktrace:
+java.lang.IllegalArgumentException: Error while instantiating 'SessionStateBuilder':
+\tat org.apache.spark.sql.classic.SparkSession.sessionState(SparkSession.scala:205)
+Caused by: org.apache.spark.SparkIllegalArgumentException: [INVALID_CONF_VALUE] The value 'many' is. SQLSTATE: 22022
+\tat org.apache.spark.internal.config.ConfigHelpers$.toNumber(ConfigBuilder.scala:36)
+"""
     before = log.stat().st_size
+    told = sessions.start_failure(ValueError(setting), log, before, ())
+    assert told.splitlines()[0] == "Spark did not start: [INVALID_CONF_VALUE] The value 'many' is."
     assert "the JVM died" in sessions.start_failure(RuntimeError("the JVM died"), log, before, ())
 
 
@@ -542,6 +552,7 @@ def test_progress_adds_up_and_knows_how_far_it_is_behind():
     ):
         assert words in text, text
     assert "late" not in text
+    assert progress_line(Progress()) == "no micro-batch was run: nothing new has come"
     printed.print(progress_table(Progress(late=3, batches=1), seconds=1.0))
     assert "3  rows came after the lateness" in printed.export_text()
 

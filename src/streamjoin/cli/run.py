@@ -204,6 +204,8 @@ def progress_table(progress: Progress, seconds: float) -> Table:
 
 def progress_line(progress: Progress) -> str:
     """The progress as one line, for a log."""
+    if not progress.batches:
+        return "no micro-batch was run: nothing new has come"
     behind = "" if progress.behind is None else f", {progress.behind:,} behind"
     late = f", {progress.late:,} late" if progress.late else ""
     return (

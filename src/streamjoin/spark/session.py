@@ -130,11 +130,12 @@ def open_session(job: Job, master: str | None) -> SparkSession:
         with log.open("ab") as errors:
             gateway = launch_gateway(conf, {"stderr": errors})  # type: ignore[no-untyped-call]
         spark = SparkSession(SparkContext(gateway=gateway, conf=conf))
+        # Each costs a state store's commit in every micro-batch, so there should be as many as workers, not 200.
+        workers = job.join.workers or spark.sparkContext.defaultParallelism
+        # Whatever is set, Spark looks at all settings now and refuses those that it can not read.
+        spark.conf.set(PARTITIONS, job.spark.settings.get(PARTITIONS, workers))
     except Exception as error:  # what py4j and PySpark raise here has no common base
         raise SparkStartError(start_failure(error, log, told, packages_of(job))) from error
-    if PARTITIONS not in job.spark.settings:
-        # Each costs a state store's commit in every micro-batch, so there should be as many as workers, not 200.
-        spark.conf.set(PARTITIONS, job.join.workers or spark.sparkContext.defaultParallelism)
     return spark
 
 
@@ -156,8 +157,9 @@ def start_failure(error: Exception, log: Path, told: int, packages: tuple[str, .
             f"Spark could not fetch {', '.join(sorted(set(missing)))}, which {', '.join(packages)} needs. Check the "
             f'network, or name others in spark.packages, or give their files in spark.settings "spark.jars" ({log})'
         )
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return f"Spark did not start: {first}\nits log: {log}"
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    causes = re.findall(r"^Caused by: [\w.]+: (.+?)(?: SQLSTATE: \w+)?$", str(error), re.M)
+    return f"Spark did not start: {causes[-1] if causes else lines[0]}\nits log: {log}"
 
 
 def find_java() -> Path:

@@ -68,13 +68,15 @@ class FilesSource:
         form = table.choice("format", FILE_FORMATS, "parquet")
         text = table.text("schema", _SCHEMA, schema)
         columns = types.StructType()
-        if path is not None and not is_remote(path) and not glob.glob(path):
+        if path is None:
+            pass  # which is one mistake
+        elif not is_remote(path) and not glob.glob(path):
             table.complain("path", f"is {path!r}, where nothing is yet: make the folder, even if it is empty")
-        elif path is not None and os.path.isfile(path):
+        elif os.path.isfile(path):
             table.complain(
                 "path", f"is {path!r}, which is a file: give its folder, or a pattern such as 'in/*.csv'"
             )
-        elif path is not None and text is None and form == "parquet":
+        elif text is None and form == "parquet":
             columns = table.checked("schema", lambda: parquet_columns(path), columns)
         else:
             columns = read_columns(table, text, form)
