@@ -147,16 +147,16 @@ def result_times(batch: pa.RecordBatch) -> list[int]:
     return [max(pair) for pair in zip(batch["ts"].to_pylist(), batch["ts_right"].to_pylist(), strict=True)]
 
 
-def check_interleaving(topology: str, seed: int, node: Any = None, **changes: Any) -> Join:
+def check_interleaving(topology: str, seed: int, node: Any = None, on: str = "", **changes: Any) -> Join:
     """One small join, everything about it drawn from the seed: tables, window, order, index, workers, sizes of batches
-    and channels, and who steps when."""
+    and channels, and who steps when; but for the condition `on` and the `changes`."""
     draw = random.Random(seed)
     left, right = small_tables(seed)
     window, order = WINDOWS[draw.choice(list(WINDOWS))], draw.choice(ORDERS)
-    index, on = draw.choice(
+    index, drawn = draw.choice(
         [("scan", EQUAL), ("scan", BAND), ("hash", EQUAL), ("bisort", EQUAL), ("bisort", BAND)]
     )
-    spec = spec_of(window, on)
+    spec = spec_of(window, on or drawn)
     simulator = Simulator(from_seed(seed), most=draw.randint(1, 4))
     options: dict[str, Any] = {"batch": draw.randint(1, 3), "capacity": draw.randint(1, 2)}
     if topology == "low_latency_handshake":

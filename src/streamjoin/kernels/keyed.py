@@ -85,8 +85,9 @@ def deal(lows, highs, known, nodes, homes):
 
 
 @jit(nogil=False)
-def stage_by_home(place, since, ids, homes, keys, nodes, first, rows, staged_keys):
-    """Write an arrival to a stage from row `first` on, sorted by home, those of a home in their order."""
+def stage_by_home(place, since, ids, homes, keys, nodes, first, rows, words):
+    """Write an arrival to a stage from row `first` on, sorted by home, those of a home in their order. Keys become
+    words of 64 bits, equal iff the keys are, so that nodes are the same code whatever their type."""
     ends = np.zeros(nodes + 2, np.int64)
     for home in homes:
         ends[home + 2] += 1
@@ -96,7 +97,7 @@ def stage_by_home(place, since, ids, homes, keys, nodes, first, rows, staged_key
         at = first + ends[homes[i] + 1]
         ends[homes[i] + 1] += 1
         rows[PLACE, at], rows[SINCE, at], rows[ID, at], rows[HOME, at] = place[i], since[i], ids[i], homes[i]
-        staged_keys[at] = keys[i]
+        words[at] = hashing.word_of(keys[i])
 
 
 @inner

@@ -23,16 +23,20 @@ from streamjoin.topologies.record_node import WAITING_PAIRS, RecordNode
 COLUMNS = 3  # place, since and id
 FEWEST_ROWS = 1024  # of a store
 NOTHING_STORED = np.zeros((COLUMNS, 1), np.int64)
+WORD = np.dtype(np.int64)  # what keys of any type are here
 NO_COLUMNS = np.zeros((len(SIDES), 0, 3), np.int64)  # besides those
 
 
 class KeyedStage:
-    """Rows of one side's arrivals while they are on their way, each arrival sorted by home, and their keys."""
+    """Rows of one side's arrivals while they are on their way, each arrival sorted by home, and their keys, which come
+    as `dtype`."""
 
     def __init__(self, arrivals: int, most: int, nodes: int, dtype: np.dtype):
         self.rows = np.zeros((COLUMNS + 1, arrivals * most), np.int64)
-        self.keys = np.zeros(arrivals * most, dtype)
+        self.keys = np.zeros(arrivals * most, WORD)
         self.most, self._nodes, self._at = most, nodes, 0
+        none = np.empty(0, np.int64)  # compiled now, not when tuples come
+        kernel.stage_by_home(none, none, none, none, none.astype(dtype), nodes, 0, self.rows, self.keys)
 
     def write(self, arrival: Any) -> int:
         """Stage an arrival; the number of its first row. O(tuples + nodes)."""
@@ -46,8 +50,8 @@ class KeyedStage:
 class NodeTable(HashSubwindow):
     """A hash subwindow that compiled code fills and asks by itself. `first_row` is the number of its first row."""
 
-    def __init__(self, capacity: int, dtype: np.dtype, first_row: int):
-        super().__init__(capacity, dtype)
+    def __init__(self, capacity: int, first_row: int):
+        super().__init__(capacity, WORD)
         self.first_row = first_row
 
     @property
@@ -72,10 +76,10 @@ class NodeTable(HashSubwindow):
 class KeyedStore:
     """Rows of one side that rest on a node, in the order they came, and the tables that find them."""
 
-    def __init__(self, number: int, words: np.ndarray, dtype: np.dtype):
+    def __init__(self, number: int, words: np.ndarray):
         self.rows = NOTHING_STORED
         self.tables: tuple[NodeTable, ...] = ()
-        self._number, self._words, self._dtype = number, words, dtype
+        self._number, self._words = number, words
 
     def __len__(self) -> int:
         begin, end = self._ends()
@@ -103,7 +107,7 @@ class KeyedStore:
         self.tables = tuple(table for table in self.tables if table.end > first + begin)
         if not self.tables or self.tables[-1].capacity - len(self.tables[-1]) < count:
             capacity = min(max(SMALLEST, 1 << (len(self) // SHARE).bit_length()), LARGEST)
-            self.tables += (NodeTable(max(capacity, count), self._dtype, first + end),)
+            self.tables += (NodeTable(max(capacity, count), first + end),)
 
     def _move(self, begin: int, end: int, capacity: int) -> None:
         """Move the rows to the front of new memory."""
@@ -125,7 +129,7 @@ class HashingNode(RecordNode):
     def __init__(self, number: int, shared: Shared, stages: Sequence[KeyedStage], waiting: int):
         super().__init__(number, shared, stages, waiting, kernel.KEYED_WORDS)
         self._stages = stages
-        self._stores = [KeyedStore(side, self._words, stages[side].keys.dtype) for side in range(len(SIDES))]
+        self._stores = [KeyedStore(side, self._words) for side in range(len(SIDES))]
         self.windows = dict(zip(SIDES, self._stores, strict=True))
         self._pairs, self._cursor = PairBuffer(WAITING_PAIRS), np.zeros(hashing.CURSOR_SIZE, np.int64)
         self._reach = np.zeros((2, stages[0].most), np.int64)
