@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import gc
+import weakref
 from decimal import Decimal
 from typing import Any
 
@@ -13,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamjoin as sj
-from streamjoin.index.sliding import SMALLEST, SlidingColumns
-from streamjoin.payload import FAN, LARGE, PayloadStore, one_batch, storage_schema, storage_type
+from streamjoin.index.sliding import SMALLEST, RowColumns, SlidingColumns
+from streamjoin.payload import FAN, LARGE, PayloadStore, Shared, one_batch, storage_schema, storage_type
 
 SCHEMA = pa.schema({"n": pa.int64(), "s": pa.string()})
 
@@ -107,6 +109,50 @@ def test_any_rows_of_any_batches(sizes, released, wanted):
         rows = store.view().take(ids, SCHEMA)
         assert rows["n"].to_pylist() == ids.tolist()
         assert rows["s"].to_pylist() == [f"row {n}" for n in ids]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=40),
+    st.integers(0, 700),
+    st.integers(0, 40),
+    st.booleans(),
+    st.data(),
+)
+def test_shared_columns_are_those_of_the_batches(sizes, released, null_from, text, data):
+    """Until a NULL comes, after it, and in rows from before and after; with a column of text beside them or not."""
+    schema = pa.schema([SCHEMA.field("n"), *([SCHEMA.field("s")] if text else [])])
+    columns = RowColumns(("key0",))
+    store, plain = PayloadStore(Shared(schema, {"n": "key0"}, columns)), PayloadStore()
+    for number, (size, release) in enumerate(sizes):
+        batch = numbered(store.next_id, size).select(schema.names)
+        values = batch["n"].to_numpy()
+        if number >= null_from:
+            batch = batch.set_column(0, schema.field("n"), pa.nulls(size, pa.int64()))
+        store.append(batch, {"key0": values} if number < null_from else None)
+        plain.append(batch)
+        if release:
+            for each in (store, plain):
+                each.release(released)
+    first, end = max(store.first_id, plain.first_id, released), plain.next_id
+    assert store.first_id <= max(released, 0) or store.first_id == end
+    assert store.next_id == end
+    ids = np.array(data.draw(st.lists(st.integers(first, end - 1), max_size=80)) if first < end else [], int)
+    assert store.view().take(ids, schema).equals(plain.view().take(ids, schema))
+
+
+def test_shared_columns_are_held_once():
+    schema, columns = pa.schema({"n": pa.int64()}), RowColumns(("key0",))
+    store, released = PayloadStore(Shared(schema, {"n": "key0"}, columns)), []
+    for first in range(0, 3 * LARGE, LARGE):
+        values = np.arange(first, first + LARGE)
+        released.append(weakref.ref(values))
+        store.append(pa.record_batch([pa.array(values)], schema=schema), {"key0": values})
+        del values
+    gc.collect()
+    assert not store.view().batches and [owner() for owner in released] == [None] * 3
+    assert store.view().take(np.array([2 * LARGE, 5]), schema)["n"].to_pylist() == [2 * LARGE, 5]
+    store.release(LARGE + 3)
+    assert (store.first_id, len(columns)) == (LARGE + 3, 2 * LARGE - 3)
 
 
 def test_few_rows_of_many_large_batches_and_many_rows_of_few():

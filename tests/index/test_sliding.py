@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from streamjoin.index import protocol, sliding
 from streamjoin.index.protocol import Tuples
-from streamjoin.index.sliding import SMALLEST, ArrivedTuples, SlidingColumns, SortedTuples, TupleColumns
+from streamjoin.index.sliding import (
+    SMALLEST,
+    ArrivedTuples,
+    RowColumns,
+    SlidingColumns,
+    SortedTuples,
+    TupleColumns,
+)
 
 RANK = np.zeros(1, np.int32)
 
@@ -123,6 +130,70 @@ def test_what_follows_from_the_position_takes_no_memory():
     held.drop(len(held))
     held.add(many)
     assert held.nbytes == 2_000_000 * 16
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 5), st.integers(0, 6), st.sampled_from("cccccgsl"), st.booleans()),
+        max_size=30,
+    )
+)
+def test_arrived_tuples_read_what_rows_hold(steps):
+    """Rows come in order and tuples do, or they jump, are shuffled, or come after rows that are held no more."""
+    rows = RowColumns(("ts", "key0"))
+    held, expected, next_id, lost = ArrivedTuples(rows), list[int](), 0, False
+    for count, dropped, kind, released in steps:
+        ids = np.arange(next_id, next_id + count)
+        lost |= kind == "l"
+        if not lost:
+            rows.append({"ts": ids, "key0": ids * 2})
+        next_id += count
+        ids = ids[1:] if kind == "g" else ids[::-1].copy() if kind == "s" else ids
+        if not len(ids):
+            continue
+        known = np.ones(len(ids), np.bool_)
+        held.add(
+            Tuples(ids, ids, np.zeros(len(ids), np.int32), {"key0": ids * 2, "key_ok": known}, {}, False)
+        )
+        expected += ids.tolist()
+        dropped = min(dropped, len(expected))
+        held.drop(dropped)
+        expected = expected[dropped:]
+        if released and not lost:
+            rows.drop(min(expected, default=next_id) - rows.first)
+        assert held["ts"].tolist() == held["id"].tolist() == expected
+        assert held["key0"].tolist() == held.stored()["key0"].tolist() == [2 * each for each in expected]
+        assert set(held.stored()) == {"key0", "key_ok"}
+
+
+def test_what_rows_hold_takes_no_memory_in_a_window():
+    many = tuples(list(range(2_000_000)))
+    many.stored["key_ok"] = np.ones(2_000_000, np.bool_)
+    rows = RowColumns(("ts", "key0"))
+    held = ArrivedTuples(rows)
+    rows.append({"ts": many.ts, "key0": many.stored["key0"]})
+    held.add(many)
+    assert held.nbytes == 0 and len(held) == 2_000_000
+    held.add(many)  # ids begin again: from here on times and keys are the window's own
+    assert held.nbytes == 2 * 2_000_000 * (16 + 8)
+    assert held["ts"].tolist() == 2 * many.ts.tolist()
+
+
+def test_rows_stay_where_somebody_reads_them(monkeypatch):
+    """However the columns shrink, grow, and give memory back meanwhile."""
+    monkeypatch.setattr(sliding, "LARGE", 1 << 12)
+    rows = RowColumns(("ts",))
+    rows.append({"ts": np.arange(20_000)})
+    rows.readers += 1
+    seen = rows["ts"][19_000:]
+    rows.drop(19_000)
+    for first in range(20_000, 100_000, 1_000):
+        rows.append({"ts": np.arange(first, first + 1_000)})
+        assert (seen == np.arange(19_000, 20_000)).all()
+    rows.readers -= 1
+    rows.drop(61_000)
+    rows.append({"ts": np.arange(100_000, 200_000)})
+    assert rows["ts"].tolist() == list(range(80_000, 200_000))
 
 
 @given(st.lists(st.integers(0, 50), max_size=60), st.lists(st.integers(-5, 55), min_size=1, max_size=20))

@@ -90,7 +90,7 @@ class StripAccess:
     def questions(self, probing: Table) -> Intervals:
         """Many are in the order of the lows."""
         bounds = [array for band in self.bands for array in self._bounds(probing, band)]
-        room = 3 * len(bounds[0])  # a strip and what is left of a band touch up to three
+        room = 3 * len(bounds[0])  # a band as wide as a strip or two touches two or three
         while True:
             asking, lows, highs = (np.empty(room, kind) for kind in (np.int32, self.dtype, self.dtype))
             count = strips.intervals_of(*bounds, *self._scale, lows, highs, asking)
