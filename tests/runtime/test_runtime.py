@@ -191,6 +191,41 @@ def test_a_team_gives_up_the_other_parts_when_one_fails():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("streamjoin-probe")]
 
 
+def endless(pairs):
+    while True:
+        yield pairs.count
+
+
+def short(pairs):
+    yield pairs.count
+
+
+def failing(pairs):
+    yield from ()
+    raise ValueError("refused")
+
+
+@pytest.mark.parametrize("parts", [[endless, failing], [short, endless, failing], [short, failing, endless]])
+def test_a_team_does_not_wait_for_other_parts_when_a_thread_fails(parts):
+    team = Team(3)
+    with pytest.raises(ValueError, match="refused"):
+        list(team.share(parts, PairBuffer()))
+    pairs = PairBuffer()
+    assert set(team.share([short, short, short], pairs)) == {0}  # and is as good as new
+    team.close()
+
+
+def test_a_caller_that_is_to_stop_need_not_wait_for_the_threads_of_its_team():
+    caller = Bell()
+    team = Team(2, caller)
+    stretches = team.share([short, endless], PairBuffer())
+    assert next(stretches) == 0
+    caller.stop()
+    assert next(stretches) == 0  # though the other thread has no result, and never will
+    team.close()  # while the part is under way, as after an interrupt
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("streamjoin-probe")]
+
+
 def test_an_outbox_counts_rows_and_takes_an_item_that_exceeds_its_room():
     node, driver = Bell(), Bell()
     outbox: Outbox[str] = Outbox(3, node, driver)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -92,6 +94,66 @@ def test_a_worker_that_is_to_stop_leaves_a_scan_by_a_slow_function_in_the_middle
         for _ in range(2):
             node.step(MESSAGES)
         assert 3 <= len(calls) <= 4
+
+
+@pytest.mark.parametrize("order", ["any", "timestamp"])
+@pytest.mark.parametrize(("topology", "workers"), [*((name, 1) for name in TOPOLOGIES), ("celljoin", 2)])
+def test_a_close_by_another_thread_ends_a_step_by_a_slow_function(topology, workers, order, monkeypatch):
+    """A comparison a call. From the third on, the function takes until the thread that calls it is told to stop."""
+    monkeypatch.setattr(scan, "SHARED_COMPARISONS", 1)
+    rows = pa.table({"ts": range(20), "x": [0] * 20, "n": range(20)}, schema=SCHEMA)
+    calls, reached = list[float](), threading.Event()
+    join = sj.open_join(spec_of(sj.TimeWindow(50), odd), topology, "scan", workers, order)
+    running: Any = join._topology
+    if workers == 1 and topology in ("three_step", "celljoin"):
+        bells = [running.found]  # the thread that pushes does it all
+    elif topology == "celljoin":
+        bells = [node.bell for node in running._cores.nodes]
+    else:
+        bells = [node.bell for node in getattr(running, "nodes", None) or running.workers]
+
+    def took(self: Pace, seconds: float, left: int) -> None:
+        calls.append(seconds)
+        if len(calls) >= 3:
+            reached.set()
+            until(lambda: all(bell.stopped for bell in bells))
+
+    monkeypatch.setattr(Pace, "took", took)
+    pusher = threading.Thread(target=push_and_finish, args=(join, rows), daemon=True)
+    pusher.start()
+    assert reached.wait(60)
+    join.close()
+    pusher.join(60)
+    assert not pusher.is_alive()
+    assert 3 <= len(calls) <= 4 + workers  # of 400
+    assert join.stats().left_window == join.stats().right_window == 0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for it, a minute at most."""
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def push_and_finish(join: sj.Join, rows: pa.Table) -> None:
+    with contextlib.suppress(sj.ClosedError):
+        join.push("left", rows)
+        join.push("right", rows)
+        join.finish()
+
+
+def test_a_driver_whose_join_is_closed_does_not_wait_for_its_cores():
+    found, pairs = Bell(), PairBuffer()
+    cores = celljoin.Cores(2, Threads(), found)
+    found.stop()
+    assert next(cores.share([endless, endless], pairs)) == 0
+    cores.clear()
+
+
+def endless(pairs: PairBuffer) -> Iterator[int]:
+    while True:
+        yield pairs.count
 
 
 def test_a_scanner_that_is_to_stop_leaves_its_part_in_the_middle():
