@@ -55,9 +55,8 @@ class Reading:
         )
 
     def shared_values(self, tuples: Tuples) -> dict[str, np.ndarray] | None:
-        """What the window calls its shared columns, and their values; None if a key is NULL."""
-        ok = tuples.stored["key_ok"] if self.shared else ()
-        if np.count_nonzero(ok) < len(ok):
+        """What the window calls its shared columns, and their values; None if there are none, or a key is NULL."""
+        if not self.shared or np.count_nonzero(tuples.stored["key_ok"]) < len(tuples):
             return None
         return {name: tuples.ts if name == "ts" else tuples.stored[name] for name in self.shared.values()}
 
