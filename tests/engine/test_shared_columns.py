@@ -147,4 +147,4 @@ def test_another_thread_polls_while_rows_come():
         rows = table.take(pa.array([int(text[4:]) for text in result["text" + side].to_pylist()]))
         for name in ("ts", "x", "y"):
             assert result[name + side].equals(rows[name])
-    assert result.num_rows == len(sj.join_tables(*tables, spec, index="scan"))
+    assert result.num_rows == len(sj.join_tables(tables[0], tables[1], spec, index="scan"))
