@@ -257,6 +257,15 @@ def test_a_new_checkpoint_with_an_old_sink_is_refused(spark, tmp_path):
     assert not (tmp_path / "checkpoint").exists()
 
 
+def test_a_checkpoint_that_can_not_be_written_is_told_with_its_key(spark, tmp_path):
+    job = Job.read(write_job(tmp_path, files=1))
+    (tmp_path / "checkpoint").write_text("in the way")
+    with pytest.raises(
+        CheckpointError, match=r"run.checkpoint of .*job.toml is .*, where nothing can be written"
+    ):
+        claim(spark, job)
+
+
 @pytest.mark.slow
 def test_one_ctrl_c_stops_cleanly_and_the_next_run_goes_on(spark, tmp_path):
     path = write_job(tmp_path, files=3, change=lambda text: text.replace('"available-now"', '"asap"'))
@@ -483,6 +492,19 @@ Identifier: job
     assert failure("[PATH_NOT_FOUND] no such path\n\tat a.b.C").endswith("[PATH_NOT_FOUND] no such path")
     java = "An error occurred while calling o1.create.\n: java.io.IOException: Mkdirs failed to create /c\n\tat a.B"
     assert failure(java) == "the query failed: Mkdirs failed to create /c"
+    stack = """org.apache.spark.SparkException: [CANNOT_COMMIT] Cannot perform commit. SQLSTATE: 58030
+\tat org.apache.spark.sql.A.commit(A.scala:1)
+Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device
+\tat org.apache.hadoop.fs.B.write(B.java:2)
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
+"""
+    assert failure("[CANNOT_COMMIT] Cannot perform commit. SQLSTATE: 58030", stack) == (
+        "the query failed: [CANNOT_COMMIT] Cannot perform commit. (No space left on device)"
+    )
+    assert failure(text, f"{stack}Caused by: PythonException: Traceback (most recent call last):\n").endswith(
+        "'b'"
+    )
     streaming = (
         "[STREAM_FAILED] Query [id] terminated with exception: [X] No. SQLSTATE: 56038 SQLSTATE: X0KST\nplan"
     )

@@ -68,7 +68,8 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
                     query = begin(spark, job, console)
                     watch(query, listener, stop, console, live=job.sink.kind != "console")
         except (PySparkException, Py4JJavaError) as error:
-            raise RunFailed(f"{failure(str(error))}\nSpark's log: {job.run.log}") from None
+            told = failure(str(error), getattr(error, "_stackTrace", ""))  # PySpark's, of all causes
+            raise RunFailed(f"{told}\nSpark's log: {job.run.log}") from None
         finally:
             spark.stop()  # which delivers the last progress
     return Run(listener.progress, stop.is_set())
@@ -145,8 +146,9 @@ def end_batch(query: StreamingQuery) -> None:
         time.sleep(0.02)
 
 
-def failure(text: str) -> str:
-    """Why a query failed: of Spark's pages of stack traces the sentence that says it."""
+def failure(text: str, stack: str = "") -> str:
+    """Why a query failed: of Spark's pages of stack traces the sentence that says it. The first cause of all, if the
+    `stack` has one (a disk that is full, say), follows in parentheses."""
     # A worker's error is what follows its traceback, up to an empty line or the frames of Java.
     causes = re.findall(
         r"^:? ?(?:\w+\.)*\w+(?:Error|Exception): (?!Traceback)(.+?)(?=\n\s*\n|\n\s*at |\n\s*SQLSTATE|\n===|\Z)",
@@ -161,7 +163,10 @@ def failure(text: str) -> str:
     else:
         lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
         sentence = "\n".join(lines[:4])
-    return f"the query failed: {re.sub(r'(?: SQLSTATE: [0-9A-Z]{5})+$', '', sentence.strip())}"
+    sentence = re.sub(r"(?: SQLSTATE: [0-9A-Z]{5})+$", "", sentence.strip())
+    first = re.findall(r"^Caused by: [\w.$]+: (.+?)(?: SQLSTATE: \w{5})*$", stack, re.M)[-1:]
+    more = [f" ({cause})" for cause in first if cause not in sentence and not cause.startswith("Traceback")]
+    return f"the query failed: {sentence}{''.join(more)}"
 
 
 def progress_table(progress: Progress, seconds: float) -> Table:

@@ -51,7 +51,7 @@ SPREAD = {
 
 
 class CheckpointError(StreamJoinError, RuntimeError):
-    """A checkpoint that belongs to another job."""
+    """A checkpoint that belongs to another job, or can not be written."""
 
 
 def identity(job: Job) -> dict[str, str]:
@@ -96,7 +96,7 @@ def claim(spark: SparkSession, job: Job) -> tuple[Job, bool]:
     if not started:
         refuse_used_sink(spark, job)
         job = job.settled(spark)
-        checkpoint.write(RECORD, json.dumps(identity(job), indent=1))
+        record(checkpoint, job)
     elif checkpoint.has(RECORD):
         before = json.loads(checkpoint.read(RECORD))
         job = continued(job, before)
@@ -107,6 +107,17 @@ def claim(spark: SparkSession, job: Job) -> tuple[Job, bool]:
             "`streamjoin run` did not start: give another folder"
         )
     return job, started
+
+
+def record(checkpoint: Folder, job: Job) -> None:
+    """Write whose checkpoint it is: the first thing that is written there."""
+    try:
+        checkpoint.write(RECORD, json.dumps(identity(job), indent=1))
+    except Py4JJavaError as error:
+        raise CheckpointError(
+            f"run.checkpoint of {job.path} is {job.run.checkpoint!r}, where nothing can be written: "
+            f"{error.java_exception.getMessage()}"
+        ) from None
 
 
 def continued(job: Job, before: dict[str, str]) -> Job:
