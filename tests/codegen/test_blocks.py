@@ -6,6 +6,8 @@ import itertools
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
 
 import streamjoin as sj
 from streamjoin.codegen.blocks import LONG, SHORT, Pace
@@ -79,3 +81,47 @@ def test_a_pace_grows_by_what_was_quick_and_falls_to_what_a_moment_allows():
     assert pace.comparisons == 80
     pace.took(1e6, left=0)
     assert pace.comparisons == 1
+
+
+def reciprocal(left, right):
+    return left.y**-1 > right.y
+
+
+def quotient(left, right):
+    return 1 / left.y > right.y
+
+
+def refused(left, right):
+    if left.y == right.y:
+        raise ValueError("alike")
+    return True
+
+
+FLOATS = pa.schema({"ts": pa.int64(), "y": pa.float64()})
+
+
+@pytest.mark.parametrize("join", [sj.oracle.join, sj.join_tables])
+def test_a_function_that_raises_is_a_predicate_without_a_value(join):
+    spec = sj.JoinSpec(FLOATS, FLOATS, refused, sj.TimeWindow(1), "ts", "ts")
+    rows = pa.table({"ts": [0], "y": [0.0]}, schema=FLOATS)
+    with pytest.raises(sj.PredicateError, match=r"the predicate refused has no value for .*ValueError.*alike"):
+        join(rows, rows, spec)
+    other = pa.table({"ts": [0], "y": [1.0]}, schema=FLOATS)
+    assert join(rows, other, spec).num_rows == 1
+
+
+@pytest.mark.parametrize("function", [reciprocal, quotient])
+def test_a_function_has_the_same_value_everywhere_or_none(function):
+    """A division by zero is infinite; by a power, where compiled code has no value for it, it is told."""
+    spec = sj.JoinSpec(FLOATS, FLOATS, function, sj.TimeWindow(1), "ts", "ts")
+    left = pa.table({"ts": [0, 0], "y": [0.0, 2.0]}, schema=FLOATS)
+    right = pa.table({"ts": [0, 0], "y": [0.4, 9.0]}, schema=FLOATS)
+    expected = sj.oracle.join(left, right, spec)
+    assert expected.num_rows == 3
+    if function is reciprocal:
+        with pytest.raises(
+            sj.PredicateError, match="reciprocal has no value for some pair: ZeroDivisionError"
+        ):
+            sj.join_tables(left, right, spec)
+        left, expected = left.slice(1), expected.filter(pc.greater(expected["y"], 0.0))
+    assert sj.join_tables(left, right, spec, order="timestamp").equals(expected)

@@ -165,7 +165,8 @@ def _compiled(predicate: CallablePredicate) -> Any:
 
 
 def _explaining(scan: Callable[..., int], predicate: CallablePredicate) -> Callable[..., int]:
-    """Turn Numba's compile errors into a `PredicateError` with the reason and the line."""
+    """Turn Numba's compile errors into a `PredicateError` with the reason and the line, and say whose error it is when
+    the function raises one."""
     name = getattr(predicate.function, "__name__", "callable")
 
     def call(*args: Any) -> int:
@@ -175,6 +176,8 @@ def _explaining(scan: Callable[..., int], predicate: CallablePredicate) -> Calla
             raise PredicateError(
                 f"the predicate {name} can not be compiled: {_reason(error, predicate)}"
             ) from error
+        except (ArithmeticError, ValueError) as error:
+            raise PredicateError(f"the predicate {name} has no value for some pair: {error!r}") from error
 
     return call
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin.semantics.callables import CallablePredicate
-from streamjoin.semantics.errors import InputError, SpecError
+from streamjoin.semantics.errors import InputError, PredicateError, SpecError
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns
 from streamjoin.semantics.spec import JoinSpec
 from streamjoin.semantics.types import TIME_SCALE, Type
@@ -100,8 +100,14 @@ def _call(predicate: CallablePredicate, left: Row, right: Row) -> bool:
     right_values = {column.name: right[column.name] for column in predicate.right}
     if None in (*left_values.values(), *right_values.values()):
         return False
-    with np.errstate(all="ignore"):  # machine numbers wrap and give inf, as in the compiled predicate
-        return bool(predicate.function(_machine_row(left_values), _machine_row(right_values)))
+    try:
+        with np.errstate(all="ignore"):  # machine numbers wrap and give inf, as in the compiled predicate
+            return bool(predicate.function(_machine_row(left_values), _machine_row(right_values)))
+    except (ArithmeticError, ValueError) as error:
+        name = getattr(predicate.function, "__name__", "callable")
+        raise PredicateError(
+            f"the predicate {name} has no value for left {left_values} and right {right_values}: {error!r}"
+        ) from error
 
 
 def _machine_row(values: Row) -> SimpleNamespace:
