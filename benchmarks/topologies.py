@@ -11,6 +11,9 @@ windows and probes that are prepared. Topologies that do not compare everything 
 `settled_ms` is how long after the last push of a run its last tuple is joined: what a tuple waits under full load. A
 chain of nodes does not tell that without being pushed to, so its runs end when nothing is compared any more; in
 handshake join, tuples that have come may be far from having met all their partners then.
+
+What `topology="auto"` takes is held against the grid: on all cores, where results have to be there when push returns,
+against those that have them there; where they may wait, against every topology with any number of workers.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from benchmarks.together import seconds_together
 import streamjoin as sj
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.planner import TOPOLOGIES
+from streamjoin.planner import TOPOLOGIES, make_plan
 
 SEED = 20261115
 RUNS = 3
@@ -43,6 +46,9 @@ PREDICATES = {
 }
 DOMAIN = {"equality": 100_000, "band": 10_000, "distance": 10_000}
 KERNEL = "bare kernel"
+PROMPT = ("three_step", "celljoin")  # results are there when push returns
+PATIENT = 1.0  # seconds that results may wait
+NEAR = 0.9  # of the best
 QUIET_SECONDS = 0.02  # without a comparison, after which a chain has compared what it can
 
 
@@ -183,6 +189,37 @@ def cell(
     return rows
 
 
+def auto(kind: str, window: int, order: str, workers: int, latency: float | None) -> tuple[str, int]:
+    """The topology and the workers that are taken where nothing is said but how many tuples a window holds."""
+    seconds = pa.timestamp("s")
+    left, right = (schema.set(0, pa.field("ts", seconds)) for schema in (LEFT, RIGHT))
+    spec = sj.JoinSpec(left, right, PREDICATES[kind], sj.TimeWindow(f"{window} seconds"), "ts", "ts")
+    plan = make_plan(spec, "auto", "auto", workers, order, rate=1, latency=latency)
+    return plan.topology, plan.workers
+
+
+def choices(rows: list[dict[str, Any]], cores: int) -> dict[str, Any]:
+    """How near to the best of its cell the planner's choice is, where results may and may not wait."""
+    cells: dict[tuple[Any, ...], dict[tuple[str, int], float]] = {}
+    for row in rows:
+        if row["topology"] != KERNEL:
+            key = tuple(row[name] for name in ("predicate", "window", "order", "batch"))
+            cells.setdefault(key, {})[row["topology"], row["workers"]] = row["tuples_per_s"]
+    found: dict[str, Any] = {}
+    for name, latency in (("prompt", None), ("patient", PATIENT)):
+        shares = []
+        for key, rates in cells.items():
+            rivals = [rate for (topology, _), rate in rates.items() if latency or topology in PROMPT]
+            kind, window, order, _ = key
+            shares.append(rates[auto(kind, window, order, cores, latency)] / max(rivals))
+        found |= {
+            f"auto_{name}_near_the_best": sum(share >= NEAR for share in shares),
+            f"auto_{name}_mean": float(np.mean(shares)),
+            f"auto_{name}_at_worst": min(shares),
+        }
+    return found | {"auto_cells": len(cells)}
+
+
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per cell and topology, tuples a second and side. Summary: wins, and how far three_step is behind."""
     cores = len(os.sched_getaffinity(0))
@@ -213,5 +250,10 @@ def run(quick: bool) -> dict[str, Any]:
     summary |= {f"{name}_of_kernel": rate / kernel[largest] for name, rate in cells[largest].items()}
     return {
         "rows": rows,
-        "summary": {**summary, "cells": len(cells), "most_ahead_of_three_step": max(behind)},
+        "summary": {
+            **summary,
+            "cells": len(cells),
+            "most_ahead_of_three_step": max(behind),
+            **choices(rows, cores),
+        },
     }
