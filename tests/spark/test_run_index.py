@@ -22,7 +22,7 @@ from streamjoin.index.strips import Ruler, Rulers, StripAccess, strip_widths
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.strips import FEW_STRIPS
 from streamjoin.spark.content import Content
-from streamjoin.spark.run_index import RunIndex, ScannedRun
+from streamjoin.spark.run_index import SPARSE, RunIndex, ScannedRun, places
 from streamjoin.spark.task import JoinTask
 
 POINTS = pa.schema({"ts": pa.int64(), "x": pa.float64(), "y": pa.int64(), "reach": pa.float64()})
@@ -169,3 +169,20 @@ def test_a_probe_of_too_many_strips_meets_all_of_them():
     assert FEW_STRIPS < 200 and len(access.questions(probing.tuples.probing).lows) == 1
     index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
     assert len(pairs_of(index, probing.tuples, Reach(np.zeros(1), np.zeros(1)))) == 200
+
+
+@pytest.mark.parametrize("after", [False, True])
+@given(
+    ts=st.lists(st.integers(0, 60), min_size=1, max_size=80),
+    sought=st.lists(st.integers(-5, 65), min_size=1, max_size=40),
+)
+def test_times_that_rise_are_found_where_a_search_for_each_finds_them(ts, sought, after):
+    held, asked = np.sort(np.array(ts)), np.sort(np.array(sought))
+    expected = held.searchsorted(asked, "right" if after else "left")
+    assert (places(held, asked, after) == expected).all()
+
+
+def test_few_times_among_many_are_searched_for_one_by_one():
+    held = np.repeat(np.arange(20 * SPARSE), 2)
+    assert places(held, np.array([3, 19 * SPARSE]), False).tolist() == [6, 38 * SPARSE]
+    assert places(held, np.array([3, 19 * SPARSE]), True).tolist() == [8, 38 * SPARSE + 2]

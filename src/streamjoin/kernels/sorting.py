@@ -181,6 +181,16 @@ def merge_short(keys, slots, index, count, new_keys, new_slots, highest):
     return count + kept
 
 
+@jit
+def rising_places(values, sought, after, at, out):
+    """Fill out[i] with how many of `values` are below sought[i], or not above it if `after`; of these, `at` at least.
+    Neither array falls, so one pass over both does it: 1 to 2 ns a value of either."""
+    for i in range(len(sought)):
+        while at < len(values) and (values[at] < sought[i] or (after and values[at] == sought[i])):
+            at += 1
+        out[i] = at
+
+
 @inner
 def to_digits(bits, floats, sign):
     """A key's bits as a number that sorts unsigned as the key does: all but the sign of negative floats is inverted."""

@@ -7,7 +7,7 @@ is one subwindow, made as large as the run, sealed, and chosen for what it is as
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from streamjoin.index.chooser import SAMPLED_BATCHES, WORTH_NARROW, BandChoice, 
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.index.scan import ScanWindow
 from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.kernels.sorting import rising_places
 from streamjoin.planner import Plan, make_window
 
 ONE_SOURCE = np.zeros(1, np.int32)  # the ranks of a single source
 INDEXED_ROWS, INDEXED_PROBES = 4_096, 256  # fewer are scanned sooner than indexed
+SPARSE = 16  # times for each sought: fewer are looked for one after the other
 FAR_MORE = 16  # times as many probes as an index was made for: it is made again
 
 Questions = dict[Access, Any]  # what the probes of one round ask, for all runs with the same access
@@ -61,6 +63,18 @@ def workload_of(probes: Tuples) -> Workload:
     return workload
 
 
+def places(ts: np.ndarray, sought: np.ndarray, after: bool) -> np.ndarray:
+    """How many of the times `ts` are below each of `sought`, or not above it if `after`. Neither falls."""
+    side: Literal["left", "right"] = "right" if after else "left"
+    first, last = (int(end) for end in ts.searchsorted(sought[[0, -1]], side))
+    if last - first > SPARSE * len(sought):
+        found: np.ndarray = ts[first:last].searchsorted(sought, side) + first
+        return found
+    out = np.empty(len(sought), np.int64)
+    rising_places(ts, sought, after, first, out)
+    return out
+
+
 class RunIndex:
     """Rows by the keys of an access. Positions are places in the run, whose rows are in the total order."""
 
@@ -83,35 +97,21 @@ class RunIndex:
         """As `WindowIndex.probe`, for probes without NULL. `questions` is kept for these probes."""
         if self.access not in questions:
             questions[self.access] = self.access.questions(probes.probing)
-        ts, asked = self.tuples.ts, questions[self.access]
-        covered = reach.covers(int(ts[0]), int(ts[-1]))
-        check_times = not covered and self._mostly_reached(reach)
-        if covered or check_times:
-            start, stop = np.zeros(len(probes), np.int64), np.full(len(probes), len(ts))
-        else:
-            start, stop = reach.positions(ts)
-        for before in ask(self.subwindow, asked, start, stop, pairs):
+        start, stop = self._reached(reach)
+        for before in ask(self.subwindow, questions[self.access], start, stop, pairs):
             self.comparisons += pairs.count - before
             self._check(probes, pairs, before)
-            if check_times:
-                self._check_times(reach, pairs, before)
             yield before
 
-    def _mostly_reached(self, reach: Reach) -> bool:
-        """Whether a usual probe reaches half of the tuples or more by their time: then it costs less to look at the
-        times of what is found than to look for the places where each probe's reach begins and ends."""
+    def _reached(self, reach: Reach) -> tuple[np.ndarray, np.ndarray]:
+        """As `reach.positions`, for many probes at a time."""
+        ts, count = self.tuples.ts, len(reach.high)
         if reach.low is None:
-            return False
-        middle = len(reach.high) // 2
-        start, stop = reach.pick(slice(middle, middle + 1)).positions(self.tuples.ts)
-        return bool(2 * (stop[0] - start[0]) >= len(self.tuples))
-
-    def _check_times(self, reach: Reach, pairs: PairBuffer, before: int) -> None:
-        """Keep the fresh pairs of tuples that their probes reach."""
-        lows, highs = reach.times()
-        fresh = slice(before, pairs.count)
-        probe, ts = pairs.probe[fresh], self.tuples.ts[pairs.pos[fresh]]
-        pairs.keep(before, (lows[probe] <= ts) & (ts <= highs[probe]))
+            return reach.positions(ts)
+        start = np.zeros(count, np.int64) if ts[0] >= reach.low[-1] else places(ts, reach.low, False)
+        below = ts[-1] < reach.high[0] or (ts[-1] == reach.high[0] and not reach.strict)
+        stop = np.full(count, len(ts)) if below else places(ts, reach.high, not reach.strict)
+        return start, stop
 
     def _check(self, probes: Tuples, pairs: PairBuffer, before: int) -> None:
         """Keep the fresh pairs that satisfy what the access leaves open."""
