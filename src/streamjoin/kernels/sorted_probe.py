@@ -1,9 +1,10 @@
 """Intervals looked up in a sorted run (kernels/sorting.py): records or pairs out (Pan & Jacobsen, section III-D, E).
 
-Lower bounds of GROUP probes are searched in lock step through the sampled index, one level at a time, so
-that their cache misses overlap; a node is searched by one comparison of a vector. Upper bounds lie within a
-vector of the lower ones for narrow intervals, and are searched the same way for the others: the cost of a record does
-not depend on how many tuples it covers. An empty interval, NaN as well, gives an empty record.
+Bounds of GROUP probes are searched in lock step through the sampled index, one level at a time, so that their cache
+misses overlap; a node is searched by one comparison of a vector. For records both bounds go down together: the cost of
+a record does not depend on how many tuples it covers. For pairs, the upper bound mostly lies within a vector of the
+lower one, and so do the slots; where it does not, it is searched afterwards. An empty interval, NaN as well, gives an
+empty record.
 """
 
 from __future__ import annotations
@@ -111,10 +112,7 @@ def rebound(key, count, at, low):
 
 @inner
 def find_group(key, slot, index, sizes, offsets, top, lows, highs, probe, group, follow, begin, end):
-    """Records [begin, end) of `group` probes from `probe` on; with `follow` lows rise, from `begin[GROUP - 1]` on.
-
-    Returns how many nodes, of FANOUT keys each, the searches through the index looked at.
-    """
+    """Places [begin, end) of `group` probes from `probe` on; with `follow` lows rise, from `begin[GROUP - 1]` on."""
     far, ends = stack_array(np.int64(0), GROUP), stack_array(np.int64(0), GROUP)
     low, high = stack_array(lows[0], GROUP), stack_array(lows[0], GROUP)
     if follow:
@@ -137,7 +135,29 @@ def find_group(key, slot, index, sizes, offsets, top, lows, highs, probe, group,
         upper_bounds(key, index, sizes, offsets, top, high, many, ends)
         for g in range(many):
             end[far[g]] = ends[g]
-    return (group + many) * (top + 1) + group
+
+
+@inner
+def both_bounds(key, index, sizes, offsets, top, lows, highs, probe, group, begin, end):
+    """As `find_group`, both bounds of each probe in one descent: with 16 keys between them and more 0.6 to 0.8 of the
+    time of one after the other, with fewer at most 1.15 of it."""
+    low, high = stack_array(lows[0], GROUP), stack_array(lows[0], GROUP)
+    for g in range(group):
+        low[g], high[g] = lows[probe + g], highs[probe + g]
+        begin[g], end[g] = 0, 0
+    for level in range(top, 0, -1):
+        base, last = offsets[level], sizes[level] - 1
+        for g in range(group):
+            at, to = begin[g] * FANOUT, end[g] * FANOUT
+            begin[g] = min(at + FANOUT - count_at_least(index, base + at, low[g]), last)
+            end[g] = min(to + count_at_most(index, base + to, high[g]), last)
+    for g in range(group):
+        prefetch(key, begin[g] * FANOUT)
+        prefetch(key, end[g] * FANOUT)
+    for g in range(group):
+        at, to = begin[g] * FANOUT, end[g] * FANOUT
+        begin[g] = min(at + FANOUT - count_at_least(key, at, low[g]), sizes[0])
+        end[g] = max(begin[g], min(to + count_at_most(key, to, high[g]), sizes[0]))
 
 
 @jit
@@ -159,14 +179,13 @@ def find_records(keys, index, count, lows, highs, firsts, lasts):
     begin, end = stack_array(np.int64(0), GROUP), stack_array(np.int64(0), GROUP)
     sizes, offsets = stack_array(np.int64(0), MAX_LEVELS), stack_array(np.int64(0), MAX_LEVELS)
     top = level_sizes(np.int64(count), sizes, offsets)
-    nodes = 0
     for probe in range(0, len(lows), GROUP):
         group = min(GROUP, len(lows) - probe)
-        nodes += find_group(key, key, tree, sizes, offsets, top, low, high, probe, group, False, begin, end)
+        both_bounds(key, tree, sizes, offsets, top, low, high, probe, group, begin, end)
         for g in range(group):
             firsts[probe + g] = begin[g]
             lasts[probe + g] = end[g]
-    return nodes
+    return 2 * (top + 1) * len(lows)
 
 
 @inner
