@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from rich.console import Console
 
 import streamjoin as sj
-from streamjoin.cli.run import failure, progress_line, progress_table, size_text
+from streamjoin.cli.run import failure, progress_line, progress_table, size_text, stopping
 from streamjoin.spark import session as sessions
 from streamjoin.spark.checkpoint import RECORD, CheckpointError, claim, identity, mend
 from streamjoin.spark.ddl import ATOMIC, parse_ddl
@@ -410,6 +411,36 @@ def test_without_java_the_message_says_how_to_get_it(monkeypatch, tmp_path):
         find_java()
     old.write_text("#!/bin/sh\necho 'openjdk version \"21\"' >&2\n")
     assert find_java() == tmp_path
+
+
+def test_spark_does_not_take_ctrl_c_for_itself(monkeypatch, tmp_path):
+    """It would be an exception anywhere, from the moment there is a context until the query runs."""
+    found = []
+
+    class Context:
+        defaultParallelism = 2
+
+        def __init__(self, **_given: object):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    class Session:
+        def __init__(self, context: Context):
+            self.sparkContext, self.conf = context, self
+
+        def set(self, *_given: object) -> None:
+            found.append(signal.getsignal(signal.SIGINT))
+
+    for name in ("JAVA_HOME", "SPARK_LOCAL_IP", "PYSPARK_PYTHON"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # so that it is afterwards as it was
+    monkeypatch.setattr(sessions, "launch_gateway", lambda *_given: None)
+    monkeypatch.setattr(sessions, "SparkContext", Context)
+    monkeypatch.setattr(sessions, "SparkSession", Session)
+    job, stop = Job.read(write_job(tmp_path, 1)), threading.Event()
+    with stopping(stop, Console(file=StringIO()), "some day"):
+        sessions.open_session(job, "local[2]")
+        signal.raise_signal(signal.SIGINT)
+    assert stop.is_set()
+    assert found[0] is not signal.default_int_handler
 
 
 def test_a_log_that_can_not_be_written_is_told(tmp_path):

@@ -61,7 +61,6 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
         with console.status(f"starting Spark ({master or job.spark.master or 'local'})"):
             spark = open_session(job, master)
         try:
-            # Once more, because Spark has put a handler of its own there.
             with stopping(stop, console, "after this micro-batch"):
                 spark.streams.addListener(listener)
                 if not stop.is_set():
@@ -94,8 +93,7 @@ def begin(spark: SparkSession, job: Job, console: Console) -> StreamingQuery:
 def stopping(stop: threading.Event, console: Console, when: str) -> Iterator[None]:
     """The first SIGINT or SIGTERM sets `stop`; the second ends this process, and Spark with it.
 
-    An exception would leave a Java process behind while Spark starts, and Spark's own handler would cancel the jobs of
-    the micro-batch that is running.
+    An exception would leave a Java process behind while Spark starts.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -6,8 +6,12 @@ import glob
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -129,7 +133,9 @@ def open_session(job: Job, master: str | None) -> SparkSession:
     try:
         with log.open("ab") as errors:
             gateway = launch_gateway(conf, {"stderr": errors})  # type: ignore[no-untyped-call]
-        spark = SparkSession(SparkContext(gateway=gateway, conf=conf))
+        with same_interrupts():
+            context = SparkContext(gateway=gateway, conf=conf)
+        spark = SparkSession(context)
         # Each costs a state store's commit in every micro-batch, so there should be as many as workers, not 200.
         workers = job.join.workers or spark.sparkContext.defaultParallelism
         # Whatever is set, Spark looks at all settings now and refuses those that it can not read.
@@ -137,6 +143,16 @@ def open_session(job: Job, master: str | None) -> SparkSession:
     except Exception as error:  # what py4j and PySpark raise here has no common base
         raise SparkStartError(start_failure(error, log, told, packages_of(job))) from error
     return spark
+
+
+@contextmanager
+def same_interrupts() -> Iterator[None]:
+    """Ctrl-C means afterwards what it meant before: Spark's own handler would cancel the jobs of a micro-batch, and
+    raise an exception wherever this process happens to be."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
 
 
 def begin_log(log: Path) -> int:
