@@ -18,13 +18,16 @@ from streamjoin.kernels.jit import jit
 
 @jit
 def check(probe, pos, first, count, keys, lows, highs):
+{passes}    return count
+"""
+_PASS = """\
     kept = first
     for at in range(first, count):
         i, p = np.uint64(probe[at]), np.uint64(pos[at])
         probe[kept] = probe[at]
         pos[kept] = pos[at]
         kept += np.int64({condition})
-    return kept
+    count = kept
 """
 
 
@@ -32,9 +35,11 @@ def check(probe, pos, first, count, keys, lows, highs):
 def band_check(clauses: Clauses) -> Callable[..., int]:
     """`check(probe, pos, first, count, keys, lows, highs) -> count`: of the pairs `first` to `count`, none with a NULL
     key, keep those for which every clause holds; keys, lows and highs as `kernels.scan.band_scan` takes them.
-    Without branches; one random access per key and pair."""
+
+    Clause by clause, each without branches: a key is read, at random, only of pairs that passed the clauses before.
+    """
     numbers = iter(range(sum(len(clause) for clause in clauses)))
-    terms = []
+    passes = []
     for clause in clauses:
         bands = []
         for band in clause:
@@ -42,9 +47,8 @@ def band_check(clauses: Clauses) -> Callable[..., int]:
             tests = [f"(lows[{number}][i] <= keys[{band.key}][p])"] if band.lo else []
             tests += [f"(keys[{band.key}][p] <= highs[{number}][i])"] if band.hi else []
             bands.append(" & ".join(tests))
-        terms.append(f"({' | '.join(f'({band})' for band in bands)})")
-    text = _CHECK.format(condition=" & ".join(terms) or "True")
-    check: Callable[..., int] = source.load(text, "band_check").check
+        passes.append(_PASS.format(condition=" | ".join(f"({band})" for band in bands)))
+    check: Callable[..., int] = source.load(_CHECK.format(passes="".join(passes)), "band_check").check
     return check
 
 

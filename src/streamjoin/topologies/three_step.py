@@ -33,7 +33,7 @@ from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, M
 from streamjoin.topologies.settling import Settling
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-LARGEST_STEP = 16_384  # probes in one step
+LARGEST_STEP = 131_072  # probes in one step
 NO_MATCHES = Matches(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
