@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -374,7 +374,7 @@ class Join:
         at, size, count = 0, BATCH_ROWS, len(ids["left"])
         left_over: Matches | None = Matches(**ids)
         try:
-            while at < count or (promise is not None and not batches):
+            while at < count:
                 try:
                     batches.append(self._build({side: ids[side][at : at + size] for side in SIDES}, views))
                 except pa.ArrowInvalid:  # more than a column of Arrow can hold: strings of 2 GiB, say
@@ -387,8 +387,16 @@ class Join:
         finally:  # an interrupt, or no memory: all of them wait again
             self._results.drained(left_over)
         if promise is not None:
-            batches[-1] = batches[-1].replace_schema_metadata({PUNCTUATION: str(promise)})
+            last = batches.pop() if batches else self._no_rows
+            batches.append(last.replace_schema_metadata({PUNCTUATION: str(promise)}))
         return batches
+
+    @cached_property
+    def _no_rows(self) -> pa.RecordBatch:
+        """A batch that a promise can travel with, when nothing was found before it."""
+        return self._build(
+            dict.fromkeys(SIDES, np.empty(0, np.int64)), {side: PayloadStore().view() for side in SIDES}
+        )
 
     def _build(self, ids: dict[str, np.ndarray], views: Mapping[str, Rows]) -> pa.RecordBatch:
         columns = [column for side in SIDES for column in views[side].columns(ids[side], self._fields[side])]
