@@ -4,6 +4,7 @@ simulator and on threads; the same bytes on every run; errors that come out."""
 from __future__ import annotations
 
 import gc
+import math
 import os
 import random
 import threading
@@ -23,6 +24,7 @@ from handshake_runs import (
     BAND,
     EQUAL,
     ORDERS,
+    SCHEMA,
     TOPOLOGIES,
     WINDOWS,
     check,
@@ -30,6 +32,7 @@ from handshake_runs import (
     numbers,
     open_with,
     pushes,
+    result_times,
     small_tables,
     spec_of,
     table,
@@ -178,6 +181,26 @@ def test_punctuations_follow_the_streams(topology):
     told = [promise for promise in promises if promise is not None]
     assert told == sorted(told)
     assert told[-1] >= (195 if topology == "low_latency_handshake" else 150)
+
+
+@both
+@pytest.mark.parametrize("seed", range(12))
+def test_promises_hold_while_sources_are_not_in_step(topology, seed):
+    """What is on its way may be earlier than what was sent before it."""
+    turns, simulator, promised = random.Random(seed), Simulator(from_seed(seed)), -math.inf
+    spec = spec_of(sj.TimeWindow(20))
+    with open_with(topology, spec, executor=simulator, workers=2, order="punctuated", batch=2) as join:
+        sources = [join.source(side, name) for side in ("left", "right") for name in "ab"]
+        times = [0] * len(sources)
+        for n in range(60):
+            at = turns.randrange(len(sources))
+            times[at] += turns.randint(0, 6)
+            sources[at].push(pa.table({"ts": [times[at]], "x": [1], "n": [n]}, schema=SCHEMA))
+            simulator.run(turns.choice([0, 1, 3]))
+            for batch in join.poll():
+                assert min(result_times(batch), default=math.inf) >= promised, simulator.tail()
+                promised = max(promised, sj.punctuation(batch) or promised)
+    assert promised > 0
 
 
 @both

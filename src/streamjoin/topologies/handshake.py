@@ -182,5 +182,5 @@ class Handshake(Pipeline[HandshakeNode]):
 
     def earliest(self, what: str) -> float:
         """Two tuples that have not met are both in the chain, and the later one is no earlier than the oldest there of
-        either side."""
+        either side, which came first: tuples are settled."""
         return max(getattr(way[0], what) if way else math.inf for way in self._sent.values())

@@ -262,8 +262,9 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode])
         return chain(self._stored[side], self._sent[side])
 
     def earliest(self, what: str) -> float:
-        """Pairs are found by tuples on expedition."""
-        return min((getattr(way[0], what) for way in self._sent.values() if way), default=math.inf)
+        """Pairs are found by tuples on expedition. Where sources are not in step, these may be earlier than what was
+        sent before them."""
+        return min((getattr(sent, what) for way in self._sent.values() for sent in way), default=math.inf)
 
     def send(self, message: Message) -> None:
         super().send(message)
