@@ -153,7 +153,7 @@ class Probed:
         self.join.push("right", batch, timeout=0)  # takes it, and does not wait for what there is no room for
         while left:
             work()
-            with self.join._work:
+            with self.join._working():
                 self.join._run()
             begun = time.perf_counter()
             left -= sum(int(out.num_rows) for out in self.join._drain())

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
@@ -34,7 +35,7 @@ from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, S
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.stats import IndexStats, Stats
 from streamjoin.streams import Intake, Source, Sources, as_ticks
-from streamjoin.topologies.protocol import Matches, Topology
+from streamjoin.topologies.protocol import Topology
 
 MAX_RESULTS = 1_000_000  # result rows that may wait for `poll`
 STEP_ROWS = 1_000_000  # results of one step, about, so that a step is over in a moment
@@ -132,6 +133,7 @@ class Join:
         self._late = {side: PayloadStore() for side in SIDES}
         self._work = Work(self._topology.found)
         self._state = "open"  # then "finishing", "closed"
+        self._discarded = False  # what was held, once closed
         self._failure: BaseException | None = None
 
     # Input
@@ -152,7 +154,7 @@ class Join:
         self._check_side(side)
         if not isinstance(name, str):
             raise InputError(f"a source's name is a string, not {name!r}")
-        with self._work:
+        with self._working():
             self._check_open()
             known = self._sources.find(side, "") if name == "" else None
             return known or self._sources.add(self._new_source(side, name))
@@ -190,7 +192,7 @@ class Join:
                     done = self._run()
                     break
             finally:
-                self._work.release()
+                self._leave()
                 self._work.tell()
             if not self._results.wait_for_room(deadline):
                 raise Backpressure(
@@ -198,7 +200,7 @@ class Join:
                     "nothing of this push was taken; poll, then push again"
                 )
         while not done and self._results.wait_for_room(deadline):
-            with self._work:
+            with self._working():
                 done = self._run()
 
     def _take(
@@ -253,14 +255,14 @@ class Join:
     def end(self, side: str) -> None:
         """No more tuples will come from any source of this side; the other may go on."""
         self._check_side(side)
-        with self._work:
+        with self._working():
             self._check_open()
             self._sources.end(side)
             self._progress()
 
     def _advance(self, source: Source, ts: int | datetime) -> None:
         ticks = as_ticks(ts, self.spec)
-        with self._work:
+        with self._working():
             self._check_open()
             if source.closed:
                 raise ClosedError(f"source {source.name!r} of {source.side} is closed")
@@ -268,7 +270,7 @@ class Join:
             self._progress()
 
     def _close(self, source: Source) -> None:
-        with self._work:
+        with self._working():
             if self._state == "open" and not source.closed:
                 source.closed = True
                 self._progress()
@@ -296,7 +298,6 @@ class Join:
                     self._work.tell()
                     self._latency.ready(matches)
             if self._state == "closed":
-                self._discard()
                 return True
             self._release()
             if self.plan.order == "punctuated":
@@ -344,7 +345,7 @@ class Join:
                     raise
                 # What was found before the failure is given; the next call tells of it.
             finally:
-                self._work.release()
+                self._leave()
         return batches
 
     def _wait_for_results(self, timeout: float) -> list[pa.RecordBatch]:
@@ -368,12 +369,9 @@ class Join:
     def _drain(self) -> list[pa.RecordBatch]:
         if not self._results.rows and self.plan.order != "punctuated":
             return []
-        ids, views, news = self._results.drain()
-        promise = news if self.plan.order == "punctuated" else None
-        batches: list[pa.RecordBatch] = []
-        at, size, count = 0, BATCH_ROWS, len(ids["left"])
-        left_over: Matches | None = Matches(**ids)
-        try:
+        with self._results.drained() as (ids, views, news):
+            batches: list[pa.RecordBatch] = []
+            at, size, count = 0, BATCH_ROWS, len(ids["left"])
             while at < count:
                 try:
                     batches.append(self._build({side: ids[side][at : at + size] for side in SIDES}, views))
@@ -383,12 +381,9 @@ class Join:
                     size = max(1, size // 4)
                     continue
                 at += size
-            left_over = None
-        finally:  # an interrupt, or no memory: all of them wait again
-            self._results.drained(left_over)
-        if promise is not None:
-            last = batches.pop() if batches else self._no_rows
-            batches.append(last.replace_schema_metadata({PUNCTUATION: str(promise)}))
+            if news is not None and self.plan.order == "punctuated":
+                last = batches.pop() if batches else self._no_rows
+                batches.append(last.replace_schema_metadata({PUNCTUATION: str(news)}))
         return batches
 
     @cached_property
@@ -410,7 +405,7 @@ class Join:
             self._check_open()
             self._state = "finishing"
         self._results.lift_bound()  # a push that waits for room goes on
-        with self._work:
+        with self._working():
             self._check_failure()
             for side in SIDES:
                 self._sources.end(side)
@@ -419,28 +414,45 @@ class Join:
                 raise ClosedError("the join was closed while it finished")
             batches = [batch.replace_schema_metadata(self.spec.schema.metadata) for batch in self._drain()]
             self._state = "closed"
-            self._discard()
         return pa.Table.from_batches(batches, self.spec.schema)
 
     def close(self) -> None:
         """Give up what has not been polled. Closing twice is harmless."""
-        self._state = "closed"
+        with self._results.lock():  # else a `finish` that has just begun would not see it
+            self._state = "closed"
         self._results.lift_bound()
         self._topology.found.stop()  # a poll that waits ends, and so does a step
-        if self._work.acquire(blocking=False):  # else whoever works sees that the join is closed
-            try:
-                self._discard()
-            finally:
-                self._work.release()
+        self._discard_if_closed()
 
-    def _discard(self) -> None:
-        """Let go of all tuples, payload and results; counts stay."""
-        self._topology.clear()
-        self._results.drain()
-        self._results.drained()
-        for side in SIDES:
-            self._results.release(side, self._results.payload[side].next_id)
-        self._latency.clear()
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Work, as soon as nobody else does."""
+        self._work.acquire()
+        try:
+            yield
+        finally:
+            self._leave()
+            self._work.tell()
+
+    def _leave(self) -> None:
+        """Let others work. A close meanwhile could not discard what this thread worked with."""
+        self._work.release()
+        if self._state == "closed":
+            self._discard_if_closed()
+
+    def _discard_if_closed(self) -> None:
+        """Let go of all tuples, payload and results, counts stay; unless somebody works, who does it afterwards."""
+        if self._discarded or not self._work.acquire(blocking=False):
+            return
+        try:
+            self._topology.clear()
+            self._results.forget()
+            for side in SIDES:
+                self._results.release(side, self._results.payload[side].next_id)
+            self._latency.clear()
+            self._discarded = True
+        finally:
+            self._work.release()
 
     def __enter__(self) -> Join:
         return self
@@ -450,7 +462,7 @@ class Join:
 
     def stats(self) -> Stats:
         """Counts and sizes; see `Stats`. Waits for a step that is under way."""
-        with self._work:
+        with self._working():
             return self._stats()
 
     def _stats(self) -> Stats:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -66,43 +67,46 @@ class ResultBuffer:
             self._unbounded = True
             self._changed.notify_all()
 
-    def drain(self) -> tuple[dict[str, np.ndarray], Mapping[str, Rows], float | None]:
-        """Take all waiting pairs: ids by side, the payload to build rows from, and the punctuation that holds after
-        them if it is news. Call `drained` afterwards; until then their payload stays."""
+    @contextmanager
+    def drained(self) -> Iterator[tuple[dict[str, np.ndarray], Mapping[str, Rows], float | None]]:
+        """Take all waiting pairs: ids by side, the payload to build rows from, which stays until the block is left, and
+        the punctuation that holds after them if it is news. If the block ends in an error (an interrupt, no memory),
+        all of it waits again."""
         with self._changed:
             waiting, self._waiting, self.rows = self._waiting, [], 0
+            told, self._told = self._told, self.punctuation
             self._drains += 1
             views = {side: store.begin_reading() for side, store in self.payload.items()}
-            news = (
-                self.punctuation
-                if self.punctuation > self._told and math.isfinite(self.punctuation)
-                else None
-            )
-            self._told = self.punctuation
             self._changed.notify_all()
-        parts = [matches.by_side() for matches in waiting] or [dict.fromkeys(SIDES, np.empty(0, np.int64))]
-        ids = {
-            side: np.concatenate([part[side] for part in parts]) if len(parts) > 1 else parts[0][side]
-            for side in SIDES
-        }
-        return ids, views, news
+        try:
+            news = self._told if self._told > told and math.isfinite(self._told) else None
+            yield _ids(waiting), views, news
+        except BaseException:
+            with self._changed:
+                self._waiting[:0], self._told = waiting, told
+                self.rows += sum(map(len, waiting))
+            raise
+        finally:
+            self._end_drain()
 
-    def drained(self, left_over: Matches | None = None) -> None:
-        """The rows of a drain are built, but for those left over, which wait again."""
+    def _end_drain(self) -> None:
         with self._changed:
-            if left_over is not None and len(left_over):
-                self._waiting.insert(0, left_over)
-                self.rows += len(left_over)
             self._drains -= 1
             for store in self.payload.values():
                 store.end_reading()
-            if not self._drains and not self._waiting:
-                self._least = dict.fromkeys(SIDES, math.inf)
-            elif not self._drains:
+            if not self._drains:
                 self._least = {
                     side: min((int(m.by_side()[side].min()) for m in self._waiting), default=math.inf)
                     for side in SIDES
                 }
+
+    def forget(self) -> None:
+        """Let go of the waiting pairs."""
+        with self._changed:
+            self._waiting, self.rows = [], 0
+            if not self._drains:
+                self._least = dict.fromkeys(SIDES, math.inf)
+            self._changed.notify_all()
 
     def release(self, side: str, before: int) -> int:
         """Let go of payload rows that come before `before` and before any waiting pair; the oldest row still held."""
@@ -110,3 +114,11 @@ class ResultBuffer:
             store = self.payload[side]
             store.release(int(min(before, self._least[side])))
             return store.first_id
+
+
+def _ids(waiting: Sequence[Matches]) -> dict[str, np.ndarray]:
+    """The ids of all pairs by side, in the order they were found."""
+    parts = [matches.by_side() for matches in waiting] or [dict.fromkeys(SIDES, np.empty(0, np.int64))]
+    if len(parts) == 1:
+        return dict(parts[0])
+    return {side: np.concatenate([part[side] for part in parts]) for side in SIDES}

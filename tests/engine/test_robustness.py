@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
+from streamjoin import results
 from streamjoin.index.sliding import SlidingColumns
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
@@ -119,6 +121,65 @@ def test_a_join_that_is_closed_while_it_finishes_says_so(monkeypatch):
     monkeypatch.setattr(join, "_progress", close_first)
     with pytest.raises(sj.ClosedError, match="while it finished"):
         join.finish()
+
+
+def test_a_close_just_before_finish_marks_the_join_is_not_overwritten(monkeypatch):
+    """Then `finish` either tells of it or has come first; it neither gives less nor works for ever."""
+    join = sj.open_join(spec_of(), "three_step", order="timestamp")
+    join.push("left", rows([1, 2], [7, 7]))
+    join.push("right", rows([1, 2], [7, 7]))
+    check, closer = join._check_open, threading.Thread(target=join.close)
+
+    def close_after_the_check():
+        check()
+        closer.start()
+        closer.join(0.2)  # does not end within that: `finish` holds what it needs
+
+    monkeypatch.setattr(join, "_check_open", close_after_the_check)
+    with contextlib.suppress(sj.ClosedError):
+        assert join.finish().num_rows == 4
+    closer.join()
+    assert join.stats().payload_rows == 0
+
+
+@pytest.mark.parametrize("topology", ["three_step", "scalejoin"])
+def test_a_close_while_another_thread_looks_lets_go_of_everything(topology, monkeypatch):
+    before = threading.active_count()
+    join = sj.open_join(spec_of(), topology, workers=2)
+    join.push("left", rows(list(range(50)), [7] * 50))
+    join.push("right", rows([1], [7]))
+    inside, go_on, stats = threading.Event(), threading.Event(), join._stats
+
+    def look_slowly():
+        inside.set()
+        go_on.wait()
+        return stats()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(join, "_stats", look_slowly)
+        looking = threading.Thread(target=join.stats)
+        looking.start()
+        inside.wait()
+        join.close()
+        go_on.set()
+        looking.join()
+    left = join.stats()
+    assert (left.left_window, left.right_window, left.payload_rows, left.buffered_results) == (0, 0, 0, 0)
+    assert threading.active_count() == before
+
+
+def test_an_interrupt_while_results_are_taken_loses_neither_them_nor_their_promise(monkeypatch):
+    with sj.open_join(spec_of(), order="punctuated") as join:
+        join.push("left", rows([1, 2], [7, 7]))
+        join.push("right", rows([3, 5], [7, 7]))
+        with monkeypatch.context() as patch:
+            patch.setattr(results, "_ids", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                join.poll()
+        batches = join.poll()
+        assert sum(batch.num_rows for batch in batches) == join.stats().matches > 0
+        assert sj.punctuation(batches[-1]) is not None
+        assert join._results._drains == 0
 
 
 def test_poll_gives_what_was_found_before_a_failure(monkeypatch):

@@ -83,7 +83,7 @@ def test_a_poll_that_found_another_at_work_looks_again_when_that_is_done():
         for side in ("left", "right"):
             join.push(side, ONE)
         join.poll()
-        with join._work:
+        with join._working():
             poll = threading.Thread(target=lambda: found.extend(join.poll(LONG)), daemon=True)
             poll.start()
             while not join._work.polls:

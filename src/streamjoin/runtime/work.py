@@ -24,10 +24,3 @@ class Work:
     def tell(self) -> None:
         if self.polls:
             self._found.ring()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-        self.tell()
