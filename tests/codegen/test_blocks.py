@@ -104,7 +104,9 @@ FLOATS = pa.schema({"ts": pa.int64(), "y": pa.float64()})
 def test_a_function_that_raises_is_a_predicate_without_a_value(join):
     spec = sj.JoinSpec(FLOATS, FLOATS, refused, sj.TimeWindow(1), "ts", "ts")
     rows = pa.table({"ts": [0], "y": [0.0]}, schema=FLOATS)
-    with pytest.raises(sj.PredicateError, match=r"the predicate refused has no value for .*ValueError.*alike"):
+    with pytest.raises(
+        sj.PredicateError, match=r"the predicate refused has no value for .*ValueError.*alike"
+    ):
         join(rows, rows, spec)
     other = pa.table({"ts": [0], "y": [1.0]}, schema=FLOATS)
     assert join(rows, other, spec).num_rows == 1

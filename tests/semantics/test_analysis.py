@@ -339,3 +339,14 @@ def test_describe_says_it_in_sql():
         "  interval: right.h < left.f",
         "  residual: left.sym = right.name",
     ]
+
+
+def test_describe_tells_why_a_wide_key_is_no_key():
+    schema = pa.schema({"d": pa.decimal128(19, 0), "n": pa.decimal128(18, 0), "u": pa.uint64()})
+    said = describe(analyse(parse_predicate("left.d = right.d", schema, schema)))
+    assert (
+        said[1] == "  residual: left.d = right.d (left.d, right.d: more than 64 bits, which no index holds)"
+    )
+    for name in "nu":
+        analysis = analyse(parse_predicate(f"left.{name} = right.{name}", schema, schema))
+        assert describe(analysis)[1:3] == [f"  equality: left.{name} = right.{name}", "  residual: none"]

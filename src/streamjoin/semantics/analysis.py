@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal as OneOf
 
-from streamjoin.semantics.expressions import Call, Expr, Literal, Solve, sides
+from streamjoin.semantics.expressions import Call, Expr, Literal, Solve, columns, sides
 from streamjoin.semantics.linear import (
     Bounds,
     Linear,
@@ -104,7 +104,13 @@ def describe_path(path: AccessPath) -> list[str]:
     for clause in path.clauses:
         sort = "equality" if all(band.is_equality for band in clause.bands) else "interval"
         lines.append(f"{sort}: {' OR '.join(_band_text(band) for band in clause.bands)}")
-    return [*lines, f"residual: {'none' if path.residual is None else to_sql(path.residual)}"]
+    return [*lines, f"residual: {'none' if path.residual is None else _residual_text(path.residual)}"]
+
+
+def _residual_text(residual: Expr) -> str:
+    wide = [to_sql(column) for column in columns(residual) if column.type.hi - column.type.lo >= 1 << 64]
+    why = f" ({', '.join(wide)}: more than 64 bits, which no index holds)" if wide else ""
+    return f"{to_sql(residual)}{why}"
 
 
 def _band_text(band: Band) -> str:
