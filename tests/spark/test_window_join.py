@@ -224,21 +224,23 @@ def test_a_table_gives_the_rows_of_the_oracle(spark):
         assert collected(result) == oracle_rows(LEFT, RIGHT, on, window, how)
 
 
+TYPES = """ts TIMESTAMP_NTZ NOT NULL, k BIGINT, tiny TINYINT, short SMALLINT, real FLOAT, double DOUBLE,
+    yes BOOLEAN, day DATE, exact DECIMAL(30, 4), bytes BINARY, text STRING,
+    list ARRAY<STRUCT<a: INT, b: ARRAY<STRING>>>, map MAP<STRING, MAP<INT, DECIMAL(5, 1)>>,
+    pair STRUCT<a: TIMESTAMP, b: STRUCT<c: DATE>>,
+    span INTERVAL DAY TO SECOND"""
+OF_EVERY_TYPE = (
+    BEGIN, 2**62, -128, 2**15 - 1, 0.5, 1e300, True,
+    datetime.date(1, 1, 1), decimal.Decimal("12345678901234567890123456.7891"), b"\x00\xff", "ä𝄞",
+    [(1, ["x", None]), None], {"a": {1: decimal.Decimal("2.5")}, "b": None},
+    (datetime.datetime(9999, 12, 31, 23, 59, 59, 999999), (datetime.date(9999, 12, 31),)),
+    datetime.timedelta(days=3, microseconds=1),
+)  # fmt: skip
+OF_NOTHING = (BEGIN, 2**62, *([None] * 13))
+
+
 def test_any_type_travels_untouched(spark):
-    schema = """ts TIMESTAMP_NTZ NOT NULL, k BIGINT, tiny TINYINT, short SMALLINT, real FLOAT, double DOUBLE,
-        yes BOOLEAN, day DATE, exact DECIMAL(30, 4), bytes BINARY, text STRING,
-        list ARRAY<STRUCT<a: INT, b: ARRAY<STRING>>>, map MAP<STRING, MAP<INT, DECIMAL(5, 1)>>,
-        pair STRUCT<a: TIMESTAMP, b: STRUCT<c: DATE>>,
-        span INTERVAL DAY TO SECOND"""
-    full = (
-        BEGIN, 2**62, -128, 2**15 - 1, 0.5, 1e300, True,
-        datetime.date(1, 1, 1), decimal.Decimal("12345678901234567890123456.7891"), b"\x00\xff", "ä𝄞",
-        [(1, ["x", None]), None], {"a": {1: decimal.Decimal("2.5")}, "b": None},
-        (datetime.datetime(9999, 12, 31, 23, 59, 59, 999999), (datetime.date(9999, 12, 31),)),
-        datetime.timedelta(days=3, microseconds=1),
-    )  # fmt: skip
-    empty = (BEGIN, 2**62, *([None] * 13))
-    frame = spark.createDataFrame([full, empty], schema)
+    frame = spark.createDataFrame([OF_EVERY_TYPE, OF_NOTHING], TYPES)
     joined = window_join(frame, frame, "left.k = right.k", window="1 second", left_time="ts", right_time="ts")
     found = joined.collect()
     originals = [tuple(row) for row in frame.collect()]
@@ -246,6 +248,20 @@ def test_any_type_travels_untouched(spark):
         repr(l + r) for l in originals for r in originals
     )
     assert [f.dataType for f in joined.schema] == [f.dataType for f in frame.schema] * 2
+
+
+@pytest.mark.slow
+def test_any_type_travels_through_the_state_of_a_stream(spark, tmp_path):
+    """Left rows come a micro-batch before right ones, so that they are read back from the state."""
+    streams = Streams(spark, tmp_path, TYPES)
+    result = window_join(
+        streams.frame("left"), streams.frame("right"), "left.k = right.k", window="1 second", left_time="ts",
+        right_time="ts", lateness="1 second", workers=2,
+    )  # fmt: skip
+    some = [OF_EVERY_TYPE, OF_NOTHING]
+    found, _ = run(streams, result, [(some, []), ([], some)], "types")
+    originals = [tuple(row) for row in spark.createDataFrame(some, TYPES).collect()]
+    assert sorted(map(repr, found)) == sorted(repr(l + r) for l in originals for r in originals)
 
 
 def test_names_types_and_nullability_of_the_result(spark):
@@ -358,6 +374,33 @@ def test_names_that_differ_in_case_alone_are_told_apart_where_spark_does(spark):
     joined = window_join(left, right, 'left.x = right."X"', **options)
     assert joined.columns == ["ts", "x", "ts_right", "X", "x_right"]
     assert collected(joined) == [(BEGIN, 1, BEGIN, 1, 2)]
+
+
+@pytest.mark.slow
+def test_times_without_a_zone_are_joined_as_streams_too(spark, tmp_path):
+    """The session's zone has no 02:30 that day: taken for 03:30 there, it would make the row of 03:00 late."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    streams = Streams(session, tmp_path, "ts TIMESTAMP_NTZ, x INT, name STRING")
+    result = window_join(
+        streams.frame("left"), streams.frame("right"), "left.x = right.x", window=MINUTE, left_time="ts",
+        right_time="ts", lateness="1 second", how="left", workers=2,
+    )  # fmt: skip
+    night = datetime.datetime(2024, 3, 10)
+    made = [
+        [(night + datetime.timedelta(seconds=s, microseconds=7), x, name) for s, x, name in side]
+        for side in (
+            [(9_000, 1, "2:30"), (10_800, 2, "3:00"), (10_930, 3, "alone")],
+            [(9_001, 1, "2:30:01"), (10_859, 2, "3:00:59"), (10_990, 4, "other")],
+        )
+    ]
+    batches = [([left], [right]) for left, right in zip(*made, strict=True)]
+    last = [(night + datetime.timedelta(days=1), 77, "last")]
+    found, query = run(streams, result, [*batches, (last, last)], "without_a_zone")
+    expected = oracle_rows(made[0], made[1], "left.x = right.x", MINUTE, "left")
+    assert [row for row in found if row[2] != "last"] == expected
+    assert sum(m["late"] for p in query.recentProgress for m in join_metrics(p.observedMetrics).values()) == 0
+    assert "spark.watermarkDelayMs" not in result.schema["ts"].metadata
 
 
 # Refusals: each names what was given and what is allowed.

@@ -67,7 +67,7 @@ class Side:
             check_time(self.time, frames[0].schema)
         except SpecError as error:
             raise SideError("time", str(error)) from None
-        if len(frames) > 1 and isinstance(frames[0].schema[self.time].dataType, TIMESTAMPS):
+        if len(frames) > 1 and isinstance(frames[0].schema[self.time].dataType, types.TimestampType):
             # A millisecond more, because Spark drops a row that is exactly as late as allowed.
             delay = (
                 -(-nanoseconds(f"{lateness} ms" if lateness == 0 else str(lateness), "lateness") // 10**6) + 1

@@ -32,6 +32,8 @@ from pyspark.sql.types import (
     MapType,
     StructField,
     StructType,
+    TimestampNTZType,
+    TimestampType,
     VariantType,
 )
 
@@ -51,7 +53,7 @@ CASE = (
 )
 POOL = "STREAMJOIN_SPARK_POOL"  # the environment variable by which processes for the join differ from others
 RESULT = "streamjoin.result"  # marks a column whose watermark comes from a join, which has no rows to spare
-EVENT_TIME = "streamjoin time"  # an integer time column as a timestamp, of which Spark can keep a watermark
+EVENT_TIME = "streamjoin time"  # a time column as a TIMESTAMP, the only type of which Spark keeps a watermark
 
 
 def window_join(
@@ -271,13 +273,24 @@ def _ceil_ms(ticks: int, spec: JoinSpec) -> int:
 
 
 def _watermarked(frame: DataFrame, spec: JoinSpec, side: str, mark: Mark) -> DataFrame:
-    """The side with a watermark, which for integer times is kept on a column of its own."""
+    """The side with a watermark, which for times that are no instants is kept on a column of its own."""
     if not mark.added:
         return frame
     name = spec.side_time(side)
-    if spec.time_unit is None:
-        frame, name = frame.withColumn(EVENT_TIME, F.timestamp_millis(F.col(quoted(name)))), EVENT_TIME
+    kind = frame.schema[name].dataType
+    if not isinstance(kind, TimestampType):
+        frame, name = frame.withColumn(EVENT_TIME, _instant(F.col(quoted(name)), kind)), EVENT_TIME
     return frame.withWatermark(quoted(name), f"{mark.delay_ms} milliseconds")
+
+
+def _instant(time: Column, kind: DataType) -> Column:
+    """An integer as so many milliseconds, a time without a zone as if it were UTC: a cast would ask the session's zone,
+    in which some hours are there twice."""
+    if not isinstance(kind, TimestampNTZType):
+        return F.timestamp_millis(time)
+    minutes = F.unix_date(time.cast("date")).cast("bigint") * 1440 + F.hour(time) * 60 + F.minute(time)
+    seconds = F.date_part(F.lit("SECOND"), time) * 1_000_000  # with their fraction, as a decimal
+    return F.timestamp_micros(minutes * 60_000_000 + seconds.cast("bigint"))
 
 
 # The plan
@@ -360,7 +373,8 @@ def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:
 def _with_event_time(rows: DataFrame, task: JoinTask) -> DataFrame:
     """The result with its time columns marked as event times, if no row can be behind the watermark."""
     windows = [task.spec.side_window(side) for side in SIDES]
-    if task.spec.time_unit is None or any(w.rows for w in windows):
+    instants = isinstance(rows.schema[task.spec.left_time].dataType, TimestampType)
+    if not instants or any(w.rows for w in windows):
         return rows
     if task.slack_ms < _ceil_ms(max(w.size for w in windows), task.spec):
         return rows
