@@ -33,7 +33,7 @@ PAPER_RATE = 225_234
 PARTS: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "scan": ("papers", "scan", (2000, 4000, 6000)),
     "papers": ("papers", "auto", (10_000, 20_000, 40_000)),
-    "one match": ("one match", "auto", (20_000, 100_000, PAPER_RATE, 300_000, 430_000)),
+    "one match": ("one match", "auto", (20_000, 100_000, PAPER_RATE, 440_000)),
 }
 
 

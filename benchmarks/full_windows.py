@@ -36,7 +36,7 @@ MOST_RESULTS = 1 << 26
 RUNS = 5
 # At most, of windows, their rows and what is merged; and of all else.
 BYTES_PER_TUPLE, OTHER_BYTES = 27, 1 << 29
-MOST_BYTES = 20 << 30
+MOST_BYTES = 21 << 30
 LEFT = pa.schema({"ts": pa.timestamp("us"), "x": pa.int32(), "y": pa.float32()})
 RIGHT = pa.schema({"ts": pa.timestamp("us"), "a": pa.int32(), "b": pa.float32()})
 ROW_BYTES = sum(field.type.bit_width for field in LEFT) // 8
