@@ -309,6 +309,7 @@ class PayloadStore:
         elif first < end:
             self._held, self._starts = [Held.of(shared.whole(None, first, end))], [first]
             self._generations = [GENERATIONS]
+        shared.columns.ended = True
         self._shared = self._others = None
 
     def _is_small(self, batch: pa.RecordBatch) -> bool:

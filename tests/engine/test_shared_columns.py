@@ -3,7 +3,9 @@ is NULL, late, polled late, or changed by whoever pushed it."""
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -148,3 +150,24 @@ def test_another_thread_polls_while_rows_come():
         for name in ("ts", "x", "y"):
             assert result[name + side].equals(rows[name])
     assert result.num_rows == len(sj.join_tables(tables[0], tables[1], spec, index="scan"))
+
+
+@pytest.mark.parametrize("index", ["bisort", "auto"])
+def test_after_a_null_nothing_is_held_of_rows_that_have_expired(index):
+    """The columns are not shared any more; whoever copied what he needs lets go of them."""
+    none = slice(0, 0)
+    with sj.open_join(spec_of(sj.TimeWindow(100)), "three_step", index) as join:
+        window = join._topology.windows["left"]
+        shared = weakref.ref(join._results.payload["left"]._shared.columns)
+        join.push("left", random_rows(500, 1, none))
+        join.push("left", moved(random_rows(50, 2, slice(0, 50)), 500))
+        join.push("left", moved(random_rows(50, 3, none), 550))
+        join.push("right", moved(random_rows(500, 4, none), 5000))
+        join.poll()
+        assert len(window) <= 1000
+        gc.collect()
+        assert shared() is None
+
+
+def moved(rows: pa.Table, ticks: int) -> pa.Table:
+    return rows.set_column(0, SCHEMA.field("ts"), pa.array(rows["ts"].to_numpy() + ticks))

@@ -74,6 +74,8 @@ class AdaptiveWindow:
         if not count:
             return
         self.window.insert(tuples, rank, team)
+        if self._rows is not None and self._rows.ended:
+            self._rows = None
         self._left -= PUSH + count
         if self._left < 0:
             self._reconsider(len(self) - count, rank)

@@ -160,6 +160,7 @@ class RowColumns(SlidingColumns):
         self.names = tuple(names)
         self.first = 0
         self.readers = 0  # that look at rows in threads of their own
+        self.ended = False  # no more rows come; who has copied what he needs lets go of them
 
     @property
     def end(self) -> int:
@@ -243,6 +244,8 @@ class ArrivedTuples(TupleColumns):
             else:  # ids after what is found by them
                 self.add_column(name, self._written_out(name).astype(rows[name].dtype, copy=False))
                 del implied[name]
+        if self._rows.ended and implied.keys().isdisjoint(self._rows.names):
+            self._rows = RowColumns(())
         self._append(rows, count)
 
     def _written_out(self, name: str) -> np.ndarray:
