@@ -18,7 +18,7 @@ from streamjoin.spark import StateError, cache, routing, state
 from streamjoin.spark.content import Contents
 from streamjoin.spark.metrics import Counts
 from streamjoin.spark.state import MemoryStore, State
-from streamjoin.spark.task import JoinTask
+from streamjoin.spark.task import END, TIE, JoinTask
 from streamjoin.spark.worker import Worker
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
@@ -220,9 +220,12 @@ def test_state_without_a_name_is_given_one_when_it_is_written(own_cache):
     manifest = json.loads(store.manifest)
     del manifest["token"]
     store.manifest = json.dumps(manifest).encode()
-    assert State(task, store, Counts()).token != State(task, store, Counts()).token
+    given = State(task, store, Counts()).token
+    assert (
+        given == State(task, store, Counts()).token
+    )  # an attempt that fails leaves nothing behind under another name
     step(task, store, 10, 10, 9)
-    assert State(task, store, Counts()).token == State(task, store, Counts()).token
+    assert State(task, store, Counts()).token == given
 
 
 def test_owners_of_nothing_are_forgotten(own_cache):
@@ -284,3 +287,32 @@ def test_state_that_does_not_name_its_time_columns_is_read(own_cache):
     del manifest["join"]["left_time"], manifest["join"]["right_time"]
     store.manifest = json.dumps(manifest).encode()
     assert sum(run.rows for run in State(task, store, Counts()).runs["left"]) == 10
+
+
+@pytest.mark.parametrize("window", [sj.RowWindow(5), sj.TimeWindow(5)], ids=["rows", "time"])
+@pytest.mark.parametrize("order", ["any", "timestamp"])
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_rows_at_the_least_and_the_greatest_time_are_joined_and_decided(own_cache, window, order, how):
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", window, "ts", "ts")
+    times, counts = (-(2**63), 2**63 - 1), Counts()
+    task = JoinTask(
+        spec, how, order, "auto", routing.Routing("every" if window == sj.RowWindow(5) else "matrix", 1)
+    )
+    batches = {}
+    for side, x in (("left", [1, 2]), ("right", [1, 3])):
+        batch = pa.record_batch([pa.array(times), pa.array(x, pa.int32())], schema=SCHEMA)
+        batches[side] = [batch.append_column(TIE, pa.array([0, 1])) if task.tied else batch]
+    worker = Worker(task, 0, State(task, MemoryStore(), counts), counts)
+    found = [tuple(row.values()) for out in worker.step(batches, END) for row in out.to_pylist()]
+    least, greatest = times
+    alone = [(greatest, 2, None, None), (None, None, greatest, 3)] if how == "full" else []
+    assert sorted(found, key=str) == sorted([(least, 1, least, 1), *alone], key=str)
+
+
+def test_a_state_without_runs_leaves_nothing_in_memory(own_cache):
+    """Joins of tables have no state, and a Python process makes any number of them."""
+    task, counts = make_task(), Counts()
+    for _ in range(3):
+        worker = Worker(task, 0, State(task, MemoryStore(), counts), counts)
+        assert list(worker.step({"left": [rows(0, 10)], "right": [rows(0, 10)]}, END))
+    assert not cache.MEMORY._held and not cache.MEMORY._owned

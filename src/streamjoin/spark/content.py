@@ -102,7 +102,7 @@ class Contents:
         """The rows with after < ts <= until, in the total order; None if there are none."""
         parts = []
         for start, content in zip(self.starts, self.contents, strict=True):
-            low, high = (int(content.ts.searchsorted(ts, "right")) for ts in (after, until))
+            low, high = places_between(content.ts, after, until)
             if low < high:
                 part = content.probes(low, high)
                 parts.append((with_ids(part, start + part.id), tie_of(content)[low:high]))
@@ -110,6 +110,14 @@ class Contents:
             return None
         together = concatenated([tuples for tuples, _ in parts])
         return together.pick(np.lexsort((np.concatenate([tie for _, tie in parts]), together.ts)))
+
+
+def places_between(ts: np.ndarray, after: int, until: int) -> tuple[int, int]:
+    """Where rising times with after < ts <= until begin and end. BEGIN, though a time, is before all of them: nothing
+    comes up to it, and everything comes after it."""
+    if until == BEGIN:
+        return 0, 0
+    return 0 if after == BEGIN else int(ts.searchsorted(after, "right")), int(ts.searchsorted(until, "right"))
 
 
 def tie_of(content: Content) -> np.ndarray:

@@ -29,7 +29,15 @@ from streamjoin.spark.sinks import FilesSink, Sink, read_sink
 from streamjoin.spark.sources import FilesSource, is_remote, local_path
 from streamjoin.spark.tables import JobError, TomlTable, shown
 from streamjoin.spark.task import HOW, ORDERS, JoinTask
-from streamjoin.spark.window_join import CASE, PARTITIONING, check_names, make_task, spec_of, window_join
+from streamjoin.spark.window_join import (
+    CASE,
+    PARTITIONING,
+    check_names,
+    make_task,
+    spec_of,
+    tells_case,
+    window_join,
+)
 
 TABLES = ("join", *SIDES, "sink", "run", "spark")
 OPTIONAL = ("run", "spark")
@@ -210,7 +218,7 @@ class Job:
         try:
             task = self.task(workers=1)
             if task is not None:
-                check_names(task, self.spark.settings.get(CASE, "false").lower() == "true")
+                check_names(task, tells_case(self.spark.settings.get(CASE, "false")))
                 self.sink.check(task.schema, sink)
         except SpecError as error:
             table.complain(*mistake(error))
@@ -260,7 +268,7 @@ class Job:
         try:
             spec = spec_of(left, right, join.on, join.window, self.left.time, self.right.time, join.suffix)
             task = make_task(spec, join.how, join.order, join.index, join.partitioning, workers)
-            check_names(task, spark.conf.get(CASE) == "true")
+            check_names(task, tells_case(spark.conf.get(CASE)))
         except SpecError as error:
             raise self.refused(error) from None
         kind = task.routing.kind if task.routing.kind in PARTITIONING else join.partitioning

@@ -94,7 +94,7 @@ def check_time(name: str, columns: types.StructType) -> None:
     kind = columns[name].dataType
     if not isinstance(kind, (*TIMESTAMPS, types.IntegralType)):
         raise SpecError(
-            f"is {name!r} of type {kind.simpleString().upper()}; allowed: TIMESTAMP or a whole number"
+            f"is {name!r} of type {kind.simpleString().upper()}; allowed: TIMESTAMP, TIMESTAMP_NTZ or a whole number"
         )
 
 

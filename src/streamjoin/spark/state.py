@@ -11,6 +11,7 @@ after a restart the manifest, the runs it names and the input that is read next 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 import zlib
@@ -82,14 +83,14 @@ class State:
         self.decided: dict[str, tuple[int, int, int] | None] = dict.fromkeys(SIDES)
         data = store.read_manifest()
         if data is not None:
-            self._load(json.loads(data))
+            self._load(json.loads(data), hashlib.sha256(data).hexdigest())
         # What a process prepared for one index, or one function of two rows, is of no use to another.
         self._owner = (task.digest, self.token)
 
     acted: int
     timer: int | None
 
-    def _load(self, manifest: dict) -> None:  # type: ignore[type-arg]  # JSON
+    def _load(self, manifest: dict, digest: str) -> None:  # type: ignore[type-arg]  # JSON
         if manifest["version"] != VERSION:
             raise StateError(
                 f"this checkpoint has state of version {manifest['version']}, and this streamjoin reads version "
@@ -101,7 +102,7 @@ class State:
                 f"this checkpoint belongs to another join: {'; '.join(changed)}. "
                 "Give the settings it was started with, or start with a new checkpoint"
             )
-        self.token = manifest.get("token", self.token)  # older checkpoints have none
+        self.token = manifest.get("token", digest)  # older checkpoints have none; the runs in them are unique
         self.runs = {side: [Run(**run) for run in manifest["runs"][side]] for side in SIDES}
         self.acted, self.timer, self._next = manifest["acted"], manifest["timer"], manifest["next"]
         self.decided = {
@@ -157,6 +158,8 @@ class State:
         """The runs of a side as they are to be probed. `contents` are theirs, and may be followed by others."""
         runs, layers = self.runs[side], cache.MEMORY.get(self._key(side))
         if not isinstance(layers, Layers):
+            if not runs:
+                return []
             layers = Layers()
             cache.MEMORY.put(self._key(side), layers, self._owner)
         sealed = [place for place, run in enumerate(runs) if run.level == SEALED]

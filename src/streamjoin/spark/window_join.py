@@ -81,7 +81,7 @@ def window_join(
     _check_frames(left, right)
     spec = spec_of(left, right, on, window, left_time, right_time, suffix)
     task = make_task(spec, how, order, index, partitioning, _check_workers(left, workers))
-    check_names(task, left.sparkSession.conf.get(CASE) == "true")
+    check_names(task, tells_case(left.sparkSession.conf.get(CASE)))
     return assemble(*watermarked(task, left, right, lateness))
 
 
@@ -166,6 +166,11 @@ def make_task(spec: JoinSpec, how: str, order: str, index: str, partitioning: st
     if partitioning == "range" and chosen.kind != "range":
         raise SpecError(f"partitioning is 'range', but {_why_no_ranges(task, rows)}; allowed: auto, matrix")
     return replace(task, routing=chosen)
+
+
+def tells_case(setting: str | None) -> bool:
+    """What a value of the setting CASE says, in whatever case it is itself."""
+    return setting is not None and setting.lower() == "true"
 
 
 def check_names(task: JoinTask, case_sensitive: bool) -> None:

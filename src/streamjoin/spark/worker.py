@@ -20,7 +20,16 @@ import pyarrow as pa
 
 from streamjoin.index.protocol import Tuples
 from streamjoin.semantics.spec import SIDES
-from streamjoin.spark.content import Content, Contents, Prober, Stored, in_order, tie_of, with_ids
+from streamjoin.spark.content import (
+    Content,
+    Contents,
+    Prober,
+    Stored,
+    in_order,
+    places_between,
+    tie_of,
+    with_ids,
+)
 from streamjoin.spark.metrics import Counts
 from streamjoin.spark.routing import range_of, share
 from streamjoin.spark.state import State
@@ -191,7 +200,7 @@ class Worker:
         after, until = (self._past(side, mark) for mark in (self.state.acted, watermark))
         parts = []
         for start, content in zip(contents.starts, contents.contents, strict=True):
-            low, high = (int(content.ts.searchsorted(ts, "right")) for ts in (after, until))
+            low, high = places_between(content.ts, after, until)
             parts.append(np.arange(start + low, start + high))
         return np.concatenate(parts)
 
@@ -256,7 +265,7 @@ class Worker:
         window = self.task.spec.side_window(side)
         if not window.rows:
             past = self._past(side, watermark)
-            return lambda newest: newest <= past
+            return lambda newest: past > BEGIN and newest <= past
         every = np.sort(
             np.concatenate([np.empty(0, np.int64), *(c.ts for c in self.contents[side].contents)])
         )
