@@ -158,7 +158,10 @@ def test_after_a_null_nothing_is_held_of_rows_that_have_expired(index):
     none = slice(0, 0)
     with sj.open_join(spec_of(sj.TimeWindow(100)), "three_step", index) as join:
         window = join._topology.windows["left"]
-        shared = weakref.ref(join._results.payload["left"]._shared.columns)
+        held = join._results.payload["left"]._shared
+        assert held is not None
+        shared = weakref.ref(held.columns)
+        del held
         join.push("left", random_rows(500, 1, none))
         join.push("left", moved(random_rows(50, 2, slice(0, 50)), 500))
         join.push("left", moved(random_rows(50, 3, none), 550))
