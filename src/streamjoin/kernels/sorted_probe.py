@@ -164,8 +164,8 @@ def find_group(
 @inner
 def both_bounds(key, index, sizes, offsets, top, lows, highs, probe, group, begin, end):
     """As `find_group`, both bounds of each probe in one descent: with 16 keys between them and more 0.6 to 0.8 of the
-    time of one after the other, with fewer at most 1.15 of it."""
-    low, high = stack_array(lows[0], GROUP), stack_array(lows[0], GROUP)
+    time of one after the other, with fewer at most 1.15 of it. Returns how many nodes it looked at."""
+    low, high, nodes = stack_array(lows[0], GROUP), stack_array(lows[0], GROUP), 0
     for g in range(group):
         low[g], high[g] = lows[probe + g], highs[probe + g]
         begin[g], end[g] = 0, 0
@@ -175,6 +175,7 @@ def both_bounds(key, index, sizes, offsets, top, lows, highs, probe, group, begi
             at, to = begin[g] * FANOUT, end[g] * FANOUT
             begin[g] = min(at + FANOUT - count_at_least(index, base + at, low[g]), last)
             end[g] = min(to + count_at_most(index, base + to, high[g]), last)
+            nodes += 2
     for g in range(group):
         prefetch(key, begin[g] * FANOUT)
         prefetch(key, end[g] * FANOUT)
@@ -182,6 +183,8 @@ def both_bounds(key, index, sizes, offsets, top, lows, highs, probe, group, begi
         at, to = begin[g] * FANOUT, end[g] * FANOUT
         begin[g] = min(at + FANOUT - count_at_least(key, at, low[g]), sizes[0])
         end[g] = max(begin[g], min(to + count_at_most(key, to, high[g]), sizes[0]))
+        nodes += 2
+    return nodes
 
 
 @jit
@@ -202,14 +205,14 @@ def find_records(keys, index, count, lows, highs, firsts, lasts):
     key, tree, low, high = pointer(keys), pointer(index), pointer(lows), pointer(highs)
     begin, end = stack_array(np.int64(0), GROUP), stack_array(np.int64(0), GROUP)
     sizes, offsets = stack_array(np.int64(0), MAX_LEVELS), stack_array(np.int64(0), MAX_LEVELS)
-    top = level_sizes(np.int64(count), sizes, offsets)
+    top, nodes = level_sizes(np.int64(count), sizes, offsets), 0
     for probe in range(0, len(lows), GROUP):
         group = min(GROUP, len(lows) - probe)
-        both_bounds(key, tree, sizes, offsets, top, low, high, probe, group, begin, end)
+        nodes += both_bounds(key, tree, sizes, offsets, top, low, high, probe, group, begin, end)
         for g in range(group):
             firsts[probe + g] = begin[g]
             lasts[probe + g] = end[g]
-    return 2 * (top + 1) * len(lows)
+    return nodes
 
 
 @inner

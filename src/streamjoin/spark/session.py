@@ -150,9 +150,11 @@ def same_interrupts() -> Iterator[None]:
     """Ctrl-C means afterwards what it meant before: Spark's own handler would cancel the jobs of a micro-batch, and
     raise an exception wherever this process happens to be."""
     before = signal.getsignal(signal.SIGINT)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, before)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def begin_log(log: Path) -> int:
@@ -174,7 +176,7 @@ def start_failure(error: Exception, log: Path, told: int, packages: tuple[str, .
             f'network, or name others in spark.packages, or give their files in spark.settings "spark.jars" ({log})'
         )
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    causes = re.findall(r"^Caused by: [\w.]+: (.+?)(?: SQLSTATE: \w+)?$", str(error), re.M)
+    causes = re.findall(r"^Caused by: [\w.$]+: (.+?)(?: SQLSTATE: \w+)?$", str(error), re.M)
     return f"Spark did not start: {causes[-1] if causes else lines[0]}\nits log: {log}"
 
 

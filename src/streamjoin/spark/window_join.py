@@ -48,9 +48,7 @@ from streamjoin.spark.wire import PARCEL_DDL, packer, unpack
 
 PARTITIONING = ("auto", "hash", "range", "matrix")
 DELAY = "spark.watermarkDelayMs"  # the key of a column's metadata by which Spark knows a watermark
-CASE = (
-    "spark.sql.caseSensitive"  # the setting by which Spark tells names apart that differ in their case alone
-)
+CASE = "spark.sql.caseSensitive"  # by which Spark tells names apart that differ in their case alone
 POOL = "STREAMJOIN_SPARK_POOL"  # the environment variable by which processes for the join differ from others
 RESULT = "streamjoin.result"  # marks a column whose watermark comes from a join, which has no rows to spare
 EVENT_TIME = "streamjoin time"  # a time column as a TIMESTAMP, the only type of which Spark keeps a watermark
@@ -238,9 +236,12 @@ def _slack(
     for side in SIDES:
         if DELAY not in metadata[side]:
             if given is None:
+                name = spec.side_time(side)
+                instants = isinstance(frames[side].schema[name].dataType, TimestampType)
+                other = f', or {side}.withWatermark({name!r}, "10 seconds")' if instants else ""
                 raise SpecError(
-                    f"{side} has no watermark on {spec.side_time(side)!r}, so rows would be kept for ever: give "
-                    f'lateness="10 seconds", or {side}.withWatermark({spec.side_time(side)!r}, "10 seconds")'
+                    f"{side} has no watermark on {name!r}, so rows would be kept for ever: give "
+                    f'lateness="10 seconds"{other}'
                 )
             spare.append(span)
         else:
