@@ -110,7 +110,7 @@ def make_plan(
     threads, why = workers or _cores(), "as asked"
     if topology == "auto":
         topology, threads, why = _choose_topology(spec, indexes, threads, rate, latency)
-    used = min(threads, TOPOLOGIES[topology].most_workers)
+    used = min(threads, MOST_WORKERS)
     reasons.insert(0, _topology_reason(spec, topology, why, used, order))
     return Plan(spec, topology, indexes, used, order, index == "auto", analysis, programs, tuple(reasons))
 

@@ -12,7 +12,7 @@ from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.codegen.evaluate import key_dtype
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.protocol import Tuples, has_unknown
-from streamjoin.planner import Plan
+from streamjoin.planner import TOPOLOGIES, Plan
 from streamjoin.results import ResultBuffer
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.types import Type
@@ -63,8 +63,8 @@ class Reading:
 
 def shared_columns(plan: Plan, side: str, schema: pa.Schema) -> dict[str, str]:
     """The columns of a side's rows that an index window holds as they came, and what it calls them. Only where the
-    thread that pushes reads the windows: those of other topologies are read while rows come."""
-    if plan.topology != "three_step" or plan.index[side] == "scan":
+    topology lets its windows read them there."""
+    if not TOPOLOGIES[plan.topology].shares_rows or plan.index[side] == "scan":
         return {}
     shared = {
         key.name: f"key{number}"

@@ -162,8 +162,7 @@ class SharedWindow:
 class CellJoin:
     """The driver and its windows."""
 
-    orders: tuple[str, ...] = ("any", "punctuated", "timestamp")
-    most_workers = 64
+    shares_rows = False
 
     def __init__(
         self,

@@ -194,8 +194,7 @@ class Sent:
 class PanJoin:
     """The topology, seen from the manager."""
 
-    orders: tuple[str, ...] = ("any", "punctuated", "timestamp")
-    most_workers = 64
+    shares_rows = False
 
     def __init__(
         self,

@@ -87,8 +87,7 @@ class Sent(NamedTuple):
 class Pipeline(Generic[AnyNode]):
     """A topology over a chain of nodes; subclasses say which nodes, and what can still be found."""
 
-    orders: tuple[str, ...] = ("any", "punctuated", "timestamp")
-    most_workers = 64
+    shares_rows = False
 
     def __init__(
         self,

@@ -85,15 +85,14 @@ class Topology(Protocol):
     """A way to run a join. Made from (spec, a function that makes an empty window of a side, the residual condition
     that each window leaves to be checked, order, fetch, workers).
 
-    `orders`: the output orders it can keep. `most_workers`: how many threads it can use. `settles`: whether tuples
-    wait for their place in the total order. `found`: its threads, if it has some, ring it when results may be ready. It
-    works on then while nobody calls; what it tells of itself is as of a moment ago. Who closes the join, in any thread,
-    stops `found`: a step under way then comes back after a stretch of comparisons, a fraction of a second or one
-    call of a slow function, with its tuples where they were.
+    `shares_rows`: whether its windows may read the columns of pushed rows where these lie, as nobody reads a window
+    while rows come. `settles`: whether tuples wait for their place in the total order. `found`: its threads, if it has
+    some, ring it when results may be ready. It works on then while nobody calls; what it tells of itself is as of a
+    moment ago. Who closes the join, in any thread, stops `found`: a step under way then comes back after a stretch of
+    comparisons, a fraction of a second or one call of a slow function, with its tuples where they were.
     """
 
-    orders: tuple[str, ...]
-    most_workers: int
+    shares_rows: bool
     settles: bool
     found: Bell
 
@@ -137,7 +136,7 @@ class Topology(Protocol):
 class MakeTopology(Protocol):
     """The class of a topology, as the planner sees it."""
 
-    most_workers: int
+    shares_rows: bool
 
     def __call__(
         self,

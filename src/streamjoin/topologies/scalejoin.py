@@ -69,8 +69,7 @@ class Arrival:
 class ScaleJoin:
     """The driver: adds tuples to the gate, says what can still come, and collects what the workers find."""
 
-    orders: tuple[str, ...] = ("any", "punctuated", "timestamp")
-    most_workers = 64
+    shares_rows = False
 
     def __init__(
         self,

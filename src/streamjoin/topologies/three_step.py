@@ -40,8 +40,7 @@ NO_MATCHES = Matches(np.empty(0, np.int64), np.empty(0, np.int64))
 class ThreeStep:
     """The procedure, driven by one thread. `fetch` gives payload columns of row ids, for residual conditions."""
 
-    orders: tuple[str, ...] = ("any", "punctuated", "timestamp")
-    most_workers = 64
+    shares_rows = True
 
     def __init__(
         self,
