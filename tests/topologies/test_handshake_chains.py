@@ -39,6 +39,7 @@ from handshake_runs import (
 )
 from strategies import arrivals, numbered, pairs_of, push_all, specs
 from streamjoin.runtime.simulator import Simulator, from_bytes, from_seed
+from streamjoin.topologies.chain_node import Marks
 from streamjoin.topologies.protocol import Spread
 
 both = pytest.mark.parametrize("topology", list(TOPOLOGIES))
@@ -181,6 +182,31 @@ def test_punctuations_follow_the_streams(topology):
     told = [promise for promise in promises if promise is not None]
     assert told == sorted(told)
     assert told[-1] >= (195 if topology == "low_latency_handshake" else 150)
+
+
+def test_a_promise_needs_no_message_of_its_own():
+    simulator, promises = Simulator(from_seed(3)), []
+    spec, options = spec_of(sj.TimeWindow(20)), {"workers": 3, "order": "punctuated"}
+    with open_with("low_latency_handshake", spec, executor=simulator, **options) as join:
+        for ts in (4, 7):
+            for side in ("left", "right"):
+                join.push(side, pa.table({"ts": [ts], "x": [1], "n": [ts]}, schema=SCHEMA))
+            while simulator.run(1):
+                pass
+            promises += [sj.punctuation(batch) for batch in join.poll()]
+        assert promises == [4, 7]
+        assert sum("driver to" in line for line in simulator.trace) == 4
+
+
+def test_marks_are_those_of_the_last_node_and_it_tells():
+    marks = Marks(3)
+    assert [marks.set(node, "right", 5) for node in (2, 0)] == [False, False]
+    assert (marks["left"], marks["right"]) == (0, 0)
+    assert marks.set(1, "right", 4)
+    assert not marks.set(0, "right", 6)
+    assert marks["right"] == 4
+    assert marks.set(1, "right", 5)
+    assert (marks["left"], marks["right"]) == (0, 5)
 
 
 @both

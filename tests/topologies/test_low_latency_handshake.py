@@ -279,6 +279,15 @@ class WithEarlyAcknowledgements(LowLatencyNode):
         return super()._receive_right(arrival)
 
 
+class WithEarlyMarks(LowLatencyNode):
+    """A node is done with tuples as soon as they come."""
+
+    def receive(self, side: str, message: Any) -> Iterator[None]:
+        if isinstance(message, Expedition):
+            self.mark(side, message.number)
+        return super().receive(side, message)
+
+
 class Changed(ScanningNode):
     """Compiled nodes that are changed before and after every message."""
 
@@ -320,6 +329,12 @@ class CompiledWithoutExpeditionFlag(Changed):
         words[kernel.VISIBLE + kernel.LEFT] = words[kernel.END + kernel.LEFT]
 
 
+class CompiledWithEarlyMarks(Changed):
+    def after(self, words: Any) -> None:
+        if words[kernel.KIND] == kernel.ARRIVAL:
+            self._shared.marks.set(self.number, SIDES[words[kernel.SIDE]], int(words[kernel.NUMBER]) + 1)
+
+
 @pytest.mark.parametrize(
     "node",
     [
@@ -327,11 +342,13 @@ class CompiledWithoutExpeditionFlag(Changed):
         CompiledWithEarlyAcknowledgements,
         CompiledWithoutCopies,
         CompiledWithoutExpeditionFlag,
+        CompiledWithEarlyMarks,
         WithoutAcknowledgements,
         WithoutCopies,
         WithoutExpeditionFlag,
         WithLateExpeditionEnd,
         WithEarlyAcknowledgements,
+        WithEarlyMarks,
     ],
 )
 def test_without_a_part_of_the_protocol_results_are_wrong(node):

@@ -8,7 +8,8 @@ is NULL). All of a node's state is in arrays which only this node writes, but fo
 
     rings    lock-free queues of messages (`kernels/queue.py`), one producer and one consumer each
     bells    counters that wake a waiting thread; any thread adds to them
-    marks    the number of the last message of a side that has come through; written by the far end of its way
+    marks    the number of the last message of the driver's that a node is done with, by node and side; each node writes
+             its own
     stages   rows of the arrivals that are on their way; written by the driver before it sends the message, and not
              again before the marks have passed it
 
@@ -28,7 +29,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from streamjoin.kernels import source
-from streamjoin.kernels.atomics import LINE, load, ring, store, wait_for_ring
+from streamjoin.kernels.atomics import LINE, fence, load, ring, store, wait_for_ring
 from streamjoin.kernels.jit import inner, jit
 from streamjoin.kernels.queue import DATA, HEAD, TAIL, has_room, put, take, waiting, was_full
 from streamjoin.kernels.scan import CURSOR_SIZE, Clauses, band_scan
@@ -57,7 +58,8 @@ PAIRS, HANDED = 14, 15  # pairs in the buffer, and those of them that are handed
 IN_REACH, COMPARED = 16, 17  # pairs that the scan compares, and that were compared before
 SEEN_NULLS = 18  # whether a message has brought something that is NULL
 BEGIN, VISIBLE, END = 19, 22, 25  # of the three stores
-WORDS = 28
+PROBED_FROM, FOUND_FROM = 28, 29  # rows of the stage and of the store that pairs in the buffer count from
+WORDS = 30
 
 # What is to be done next with the message at hand.
 NOTHING, ENTER, MEET_STORED, MEET_FORWARDED, REST = range(5)
@@ -256,15 +258,29 @@ def next_message(words, rings, bells):
     return False
 
 
+@jit(nogil=False)
+def mark(marks, node, way, number):
+    """Say that a node is done with a driver's message of a side; whether all nodes are."""
+    # Release: whoever reads the mark finds in the node's outbox what it has found.
+    store(marks, (2 * node + way) * LINE, number)
+    fence()  # of two nodes that are done at once, one sees the other's mark
+    return least_mark(marks, way) >= number
+
+
+@jit(nogil=False)
+def least_mark(marks, way):
+    """The number of the last message of a side that all nodes are done with: its high-water mark; O(nodes). Acquires:
+    what they have found before is in their outboxes."""
+    least = load(marks, way * LINE)
+    for at in range((2 + way) * LINE, len(marks), 2 * LINE):
+        least = min(least, load(marks, at))
+    return least
+
+
 @inner
-def pass_on(words, rings, bells, marks):
-    """Send a driver's message on, at once. At the end of its way it is the high-water mark: all nodes have begun with
-    it, so they are done with those before, and with itself if it is mere progress."""
-    way = words[SIDE]
-    send(words, way, words[:MESSAGE], rings, bells)
-    if is_end(words, way):
-        # Release: whoever reads the mark finds in the nodes' outboxes what was found before.
-        store(marks, way * LINE, words[NUMBER] - (words[KIND] == ARRIVAL))
+def end_message(words, marks, bells):
+    """The node is done with the message at hand, one of the driver's. The last node that is tells the driver."""
+    if mark(marks, words[NODE], words[SIDE], words[NUMBER]):
         ring(bells[DRIVER])
 
 
@@ -307,19 +323,18 @@ def meet(words, which, stage, rows, reach, cursor):
         reach[0, probe], reach[1, probe] = start - begin, stop - begin
         words[IN_REACH] += stop - start
     words[STORE], words[SCANNED] = which, begin == end
+    words[PROBED_FROM], words[FOUND_FROM] = words[FIRST], begin
     words[PAIRS] = words[HANDED] = 0
     cursor[:] = 0
 
 
 @inner
 def hand_over(words, stage, rows, probes, positions, outbox, bells):
-    """Put found pairs into the outbox: ids and places, left and right. Whether all fitted."""
-    which, pair = words[STORE], np.empty(4, np.int64)
-    mine, other = words[SIDE], 1 - words[SIDE]
+    """Put found pairs that reach each other into the outbox: ids and places, left and right. Whether all fitted."""
+    mine, other, pair = words[SIDE], 1 - words[SIDE], np.empty(4, np.int64)
     before = words[HANDED]
     while words[HANDED] < words[PAIRS]:
-        row = words[FIRST] + probes[words[HANDED]]
-        at = words[BEGIN + which] + positions[words[HANDED]]
+        row, at = words[PROBED_FROM] + probes[words[HANDED]], words[FOUND_FROM] + positions[words[HANDED]]
         if stage[SINCE, row] <= rows[PLACE, at] and rows[SINCE, at] <= stage[PLACE, row]:
             pair[mine], pair[other] = stage[ID, row], rows[ID, at]
             pair[2 + mine], pair[2 + other] = stage[PLACE, row], rows[PLACE, at]
@@ -369,11 +384,12 @@ def enter(words, stores, columns, rings, bells, marks):
             ready &= can_take(words, FORWARDED, words[COUNT], stores[FORWARDED], columns)
         if not ready:
             return ENTER
-        pass_on(words, rings, bells, marks)
+        send(words, side, words[:MESSAGE], rings, bells)
         return MEET_STORED
     if kind == PROGRESS:
-        pass_on(words, rings, bells, marks)
+        send(words, words[SIDE], words[:MESSAGE], rings, bells)
         expire(words, stores[1 - words[SIDE]])
+        end_message(words, marks, bells)
     elif kind == ACKNOWLEDGEMENT:
         acknowledged(words, words[NUMBER], stores[FORWARDED])
     else:
@@ -431,6 +447,7 @@ def advance(
         elif step == REST:
             rest(words, stage, stores, columns, rings, bells)
             expire(words, stores[1 - words[SIDE]])
+            end_message(words, marks, bells)
             words[STEP] = NOTHING
         else:
             if not hand_over(words, stage, stores[words[STORE]], probes, positions, outbox, bells):

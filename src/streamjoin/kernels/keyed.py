@@ -18,29 +18,30 @@ from __future__ import annotations
 import numpy as np
 
 from streamjoin.kernels import hashing
-from streamjoin.kernels.atomics import load, ring, wait_for_ring
+from streamjoin.kernels.atomics import load, wait_for_ring
 from streamjoin.kernels.expedition import (
     ARRIVAL,
     BEGIN,
     COMPARED,
     COUNT,
-    DRIVER,
     END,
     ENTER,
     EXPIRED,
     FIRST,
-    FOUND,
+    FOUND_FROM,
     FULL,
     HANDED,
     HOME,
     ID,
     IDLE,
     KIND,
+    MESSAGE,
     MOST,
     NODE,
     NOTHING,
     PAIRS,
     PLACE,
+    PROBED_FROM,
     REST,
     SIDE,
     SINCE,
@@ -51,14 +52,15 @@ from streamjoin.kernels.expedition import (
     WORDS,
     below,
     can_take,
+    end_message,
+    hand_over,
     move_bytes,
     next_message,
-    pass_on,
+    send,
     send_waiting,
     view_at,
 )
 from streamjoin.kernels.jit import inner, jit
-from streamjoin.kernels.queue import put
 
 # Words of a node, behind those of `kernels/expedition.py`.
 OWN, OWN_COUNT = WORDS, WORDS + 1  # of the arrival at hand, the rows that are at home here
@@ -134,14 +136,14 @@ def has_room(words, rows, tables, no_columns):
 
 
 @inner
-def enter(words, stage, rows, tables, no_columns, rings, bells, marks, cursor):
+def enter(words, stage, rows, tables, no_columns, rings, bells, cursor):
     """Begin with the message at hand; what comes next."""
     words[OWN_COUNT] = 0
     if words[KIND] == ARRIVAL:
         find_own(words, stage)
         if words[OWN_COUNT] > 0 and not has_room(words, rows, tables, no_columns):
             return ENTER
-    pass_on(words, rings, bells, marks)
+    send(words, words[SIDE], words[:MESSAGE], rings, bells)
     words[ASKED], cursor[0] = -1, hashing.DONE
     words[PAIRS] = words[HANDED] = 0
     return MEET if words[OWN_COUNT] > 0 else REST
@@ -159,6 +161,8 @@ def next_table(words, tables, reach):
         held = tuples_in(table)
         if table[FIRST_ROW] + held > oldest:
             words[ASKED] = at
+            words[PROBED_FROM] = words[OWN]
+            words[FOUND_FROM] = table[FIRST_ROW] - words[NUMBER_OF_FIRST + other]
             reach[0, :count] = max(0, oldest - table[FIRST_ROW])
             reach[1, :count] = held
             return True
@@ -183,28 +187,6 @@ def ask(words, keys, tables, reach, cursor, probes, positions):
     words[HANDED] = 0
     words[COMPARED] += words[PAIRS]
     return True
-
-
-@inner
-def hand_over(words, stage, rows, tables, probes, positions, outbox, bells):
-    """Put found pairs that reach each other into the outbox: ids and places, left and right. Whether all fitted."""
-    if words[HANDED] == words[PAIRS]:
-        return True
-    mine, other, pair = words[SIDE], 1 - words[SIDE], np.empty(4, np.int64)
-    first = tables[other, words[ASKED], FIRST_ROW] - words[NUMBER_OF_FIRST + other]
-    before = words[HANDED]
-    while words[HANDED] < words[PAIRS]:
-        row, at = words[OWN] + probes[words[HANDED]], first + positions[words[HANDED]]
-        if stage[SINCE, row] <= rows[PLACE, at] and rows[SINCE, at] <= stage[PLACE, row]:
-            pair[mine], pair[other] = stage[ID, row], rows[ID, at]
-            pair[2 + mine], pair[2 + other] = stage[PLACE, row], rows[PLACE, at]
-            if not put(outbox, pair):
-                break
-        words[HANDED] += 1
-    if words[HANDED] > before:
-        ring(bells[DRIVER])
-        ring(bells[FOUND])
-    return words[HANDED] == words[PAIRS]
 
 
 @inner
@@ -266,13 +248,11 @@ def advance(
             words[MOST] -= 1
             busy = True
         elif step == ENTER:
-            words[STEP] = enter(
-                words, stages[side], stores[side], tables, no_columns, rings, bells, marks, cursor
-            )
+            words[STEP] = enter(words, stages[side], stores[side], tables, no_columns, rings, bells, cursor)
             if words[STEP] == ENTER:
                 return ROOM, busy
         elif step == MEET:
-            if not hand_over(words, stages[side], stores[1 - side], tables, probes, positions, outbox, bells):
+            if not hand_over(words, stages[side], stores[1 - side], probes, positions, outbox, bells):
                 return FULL, busy
             if not ask(words, keys[side], tables, reach, cursor, probes, positions):
                 words[STEP] = REST
@@ -280,6 +260,7 @@ def advance(
             if not rest(words, stages[side], keys[side], stores[side], tables, slots):
                 return GROW, busy
             expire(words, stores[1 - side])
+            end_message(words, marks, bells)
             words[STEP] = NOTHING
 
 

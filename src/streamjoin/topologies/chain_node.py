@@ -15,7 +15,7 @@ import numpy as np
 
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.protocol import Reach, Tuples, WindowIndex
-from streamjoin.kernels import atomics
+from streamjoin.kernels import atomics, expedition
 from streamjoin.runtime.node import Bell, Channel, Outbox, rehearse_channels
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.matching import Found, Matcher
@@ -53,18 +53,20 @@ class Progress(Message):
 
 
 class Marks:
-    """The number of the last message of each side that all nodes are done with. The far end of its way writes it."""
+    """The number of the last message of each side that each node is done with. Every node writes its own, in
+    words that no other writes."""
 
-    def __init__(self) -> None:
-        self.words = np.zeros(2 * atomics.LINE, np.int64)
+    def __init__(self, nodes: int) -> None:
+        self.words = np.zeros(nodes * len(SIDES) * atomics.LINE, np.int64)
+        self.set(0, "left", self["left"])  # compiled now, not when tuples come
 
     def __getitem__(self, side: str) -> int:
-        """Acquires: what any node found before the mark was set is in its outbox."""
-        return int(atomics.read(self.words, SIDES.index(side) * atomics.LINE))
+        """The last one that all nodes are done with. Acquires: what they found by then is in their outboxes."""
+        return int(expedition.least_mark(self.words, SIDES.index(side)))
 
-    def __setitem__(self, side: str, number: int) -> None:
-        """Releases. Each node has passed the message on after it was done with the one before."""
-        atomics.write(self.words, SIDES.index(side) * atomics.LINE, number)
+    def set(self, node: int, side: str, number: int) -> bool:
+        """Whether all nodes are done with it. Releases."""
+        return bool(expedition.mark(self.words, node, SIDES.index(side), number))
 
 
 @dataclass(frozen=True)
@@ -163,9 +165,10 @@ class ChainNode:
         return sent
 
     def mark(self, side: str, number: int) -> None:
-        """Tell the driver that all nodes are done with the messages of `side` up to this one."""
-        self._shared.marks[side] = number
-        self._shared.bell.ring()
+        """Say that this node is done with the messages of `side` up to this one. The last node that is tells the
+        driver."""
+        if self._shared.marks.set(self.number, side, number):
+            self._shared.bell.ring()
 
     def clear(self) -> None:
         """Let go of all tuples; nobody steps any more."""

@@ -43,14 +43,6 @@ class Acknowledgement:
     """The sender has taken the oldest right tuples that the receiver has forwarded."""
 
 
-@dataclass(frozen=True)
-class Departure:
-    """The right tuples of an arrival have left at the left end. Copies of them may be forwarded still, and meet left
-    tuples that are ahead of this message: they are done when it has come to the right end."""
-
-    number: int
-
-
 class HandshakeNode(ChainNode):
     """One node: a slice of both windows."""
 
@@ -73,8 +65,6 @@ class HandshakeNode(ChainNode):
         elif isinstance(message, Acknowledgement):
             self._forwarded -= 1
             self._leave("right")
-        elif isinstance(message, Departure):
-            self._report(message)
         else:
             self._expired[OTHER[side]] = message.expired
             self._news[side] = message
@@ -115,10 +105,6 @@ class HandshakeNode(ChainNode):
             if not expired:
                 return False
             self._leave(side)
-            if side == "left":
-                self.mark("left", arrival.number)
-            else:
-                self._report(Departure(arrival.number))
         else:
             if not (expired or self._loads[side] > self._load_ahead(side)) or not self._can_send(side):
                 return False
@@ -129,11 +115,6 @@ class HandshakeNode(ChainNode):
                 self._leave(side)
         self._count_passed(side, len(arrival.tuples))
         return True
-
-    def _report(self, departure: Departure) -> None:
-        self.send("left", departure)
-        if self.is_end["left"]:
-            self.mark("right", departure.number)
 
     def _load_ahead(self, side: str) -> int:
         """Tuples that the next node holds, or that are on the way to it: sent from here, not sent on from there."""
@@ -150,10 +131,12 @@ class HandshakeNode(ChainNode):
             self.previous[side].bell.ring()  # it may send more now
 
     def _leave(self, side: str) -> None:
-        """Take the oldest arrival out of the window. An index may keep some of it; the floor hides that."""
+        """Take the oldest arrival out of the window: this node is done with it. An index may keep some of it; the floor
+        hides that."""
         gone, rest = self._slices[side].popleft(), self._slices[side]
         self._floors[side] = int(rest[0].tuples.ts[0] if rest else gone.tuples.ts[-1] + 1)
         self.windows[side].expire(up_to(self._floors[side]))
+        self.mark(side, gone.number)
 
     def clear(self) -> None:
         super().clear()
@@ -164,6 +147,8 @@ class HandshakeNode(ChainNode):
 class Handshake(Pipeline[HandshakeNode]):
     """The topology. Tuples always wait for their place in the total order, in which they move."""
 
+    tells_at_once = True  # what has expired moves on
+
     def __init__(self, *given: Any, **options: Any):
         super().__init__(*given, **options)
         for way, nodes in (("left", self.nodes), ("right", self.nodes[::-1])):
@@ -171,10 +156,6 @@ class Handshake(Pipeline[HandshakeNode]):
                 previous.next[way], following.previous[way] = following, previous
 
     def must_settle(self, spec: JoinSpec, order: str) -> bool:
-        return True
-
-    def needs_marks(self, order: str) -> bool:
-        """Only these messages tell what has expired, and so what moves."""
         return True
 
     def make_nodes(self, shared: Shared) -> list[HandshakeNode]:

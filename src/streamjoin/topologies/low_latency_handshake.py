@@ -100,19 +100,19 @@ class LowLatencyNode(ChainNode):
     def receive(self, side: str, message: Any) -> Iterator[None]:
         if isinstance(message, Expedition):
             yield from (self._receive_left if side == "left" else self._receive_right)(message)
-            self.expire(message)
+            self._end(message)
         elif isinstance(message, Acknowledgement):
             self._acknowledged(message.number)
         elif isinstance(message, ExpeditionEnd):
             self._expedition_ended(message)
         else:
-            self.pass_on(message)
-            self.expire(message)
+            self.send(side, message)
+            self._end(message)
 
     def _receive_left(self, arrival: Expedition) -> Iterator[None]:
         """Figure 13. At the right end the expedition ends at once, ahead of the right tuples that wait at the entry:
         they have not met this one, and will find it in its home's window."""
-        self.pass_on(arrival)
+        self.send(arrival.side, arrival)
         yield from self.match(self.windows["right"], "left", arrival.tuples)
         yield from self.match(self._not_acknowledged(), "left", arrival.tuples)
         at_home = np.flatnonzero(arrival.home == self.number)
@@ -123,7 +123,7 @@ class LowLatencyNode(ChainNode):
 
     def _receive_right(self, arrival: Expedition) -> Iterator[None]:
         """Figure 14. The window holds only left tuples that have ended their expedition."""
-        self.pass_on(arrival)
+        self.send(arrival.side, arrival)
         yield from self.match(self.windows["left"], "right", arrival.tuples)
         fresh = np.flatnonzero(arrival.home < self.number)
         if len(fresh):
@@ -134,15 +134,10 @@ class LowLatencyNode(ChainNode):
             self.windows["right"].insert(resting(arrival.tuples, at_home), ONE_SOURCE)
         self.send("left", Acknowledgement(arrival.number))
 
-    def pass_on(self, message: Message) -> None:
-        """Send a driver's message on, at once. At the end of its way it is the high-water mark: all nodes have begun
-        with it, so they are done with those before, and with itself if it is mere progress."""
-        self.send(message.side, message)
-        if self.is_end[message.side]:
-            self.mark(message.side, message.number - isinstance(message, Arrival))
-
-    def expire(self, message: Message) -> None:
+    def _end(self, message: Message) -> None:
+        """This node is done with a driver's message, once it has dropped what that lets expire."""
         self.windows[OTHER[message.side]].expire(up_to(message.expired))
+        self.mark(message.side, message.number)
 
     def _not_acknowledged(self) -> WindowIndex:
         """The forwarded right tuples that the left neighbour may not have seen: the paper's IWS."""
@@ -175,7 +170,7 @@ class KeyedNode(LowLatencyNode):
     there: no copies, acknowledgements or expeditions are needed, and a probe asks one index of all."""
 
     def _meet_at_home(self, arrival: Expedition) -> Iterator[None]:
-        self.pass_on(arrival)
+        self.send(arrival.side, arrival)
         at_home = np.flatnonzero(arrival.home == self.number)
         if len(at_home):
             own = arrival.tuples.pick(at_home)
@@ -217,10 +212,6 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode])
         self._stored: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # done, but for expiry
         # Number and `expired` of the messages that are on their way.
         self._bounds: dict[str, deque[tuple[int, int]]] = {side: deque() for side in SIDES}
-
-    def needs_marks(self, order: str) -> bool:
-        """An arrival marks those before it as done, so that with a credit of one it would wait for itself."""
-        return super().needs_marks(order) or self._credit < 2
 
     def make_nodes(self, shared: Shared) -> list[LowLatencyNode | ScanningNode | HashingNode]:
         """Compiled nodes where windows are scanned, or hashed by one key, and that decides."""
@@ -268,6 +259,7 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode])
 
     def send(self, message: Message) -> None:
         super().send(message)
+        self._told[message.side] = message.expired  # by arrivals, too
         self._bounds[message.side].append((message.number, message.expired))
 
     def forget(self, side: str, sent: Sent) -> None:

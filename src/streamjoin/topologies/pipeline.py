@@ -2,8 +2,8 @@
 
 The driver alone knows the windows (Teubner & Mueller 2011, section 4.4): it stamps tuples, sends left ones in at
 the left end and right ones at the right end, and says with each message what of the other side can expire. Messages
-of one side are numbered. When one reaches the far end, every node is done with all that were sent before it:
-that is the side's *high-water mark* (Roy, Teubner & Gemulla 2014, section 6.1).
+of one side are numbered. Every node says which one it is done with; the last that all are done with is the side's
+*high-water mark* (Roy, Teubner & Gemulla 2014, section 6.1).
 
 The collector reads both marks, then empties the nodes' outboxes, then trusts the marks. Sorted output waits in a
 buffer until the marks say that nothing earlier can come (section 6.2).
@@ -85,8 +85,10 @@ class Sent(NamedTuple):
 
 
 class Pipeline(Generic[AnyNode]):
-    """A topology over a chain of nodes; subclasses say which nodes, and what can still be found."""
+    """A topology over a chain of nodes; subclasses say which nodes, and what can still be found. `tells_at_once`:
+    whether nodes hear of what has expired as soon as it is known."""
 
+    tells_at_once = False
     shares_rows = False
 
     def __init__(
@@ -105,9 +107,9 @@ class Pipeline(Generic[AnyNode]):
         self.workers, self._batch = workers, batch or (BATCH if scanned else INDEXED_BATCH)
         self.settles = self.must_settle(spec, order)
         self._stamps = make_stamps(spec, self.settles)
-        self._prompt = self.needs_marks(order)
-        self._bell, self._marks = Bell(), Marks()
-        self.found = self._bell if self._prompt else Bell()  # where marks let results go, they are news too
+        self._marks_are_news = order != "any"  # they let results or promises go
+        self._bell, self._marks = Bell(), Marks(workers)
+        self.found = self._bell if self._marks_are_news else Bell()
         shared = Shared(
             workers, make_window, filters_of(residuals), fetch, self._bell, self.found, self._marks
         )
@@ -118,7 +120,6 @@ class Pipeline(Generic[AnyNode]):
         self._executor, self._started = executor or Threads(), False
         self._numbers = dict.fromkeys(SIDES, 0)  # of the last message sent
         self._told = dict.fromkeys(SIDES, INT64_MIN)  # what was said to be expired, on the way of a side
-        self._owing = dict.fromkeys(SIDES, False)  # the last message was an arrival
         self._unheard = dict.fromkeys(SIDES, 0)  # tuples of the other side since the last message
         self._sent: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # arrivals not marked as done
         self._counts = dict.fromkeys(SIDES, 0)  # tuples held
@@ -127,11 +128,6 @@ class Pipeline(Generic[AnyNode]):
 
     def must_settle(self, spec: JoinSpec, order: str) -> bool:
         return must_settle(spec, order)
-
-    def needs_marks(self, order: str) -> bool:
-        """Whether a message without tuples follows at once when there are none, so that marks reach the last arrival.
-        Without it the next arrival brings them, and each push costs every node a message less."""
-        return order != "any"
 
     def make_nodes(self, shared: Shared) -> list[AnyNode]:
         raise NotImplementedError
@@ -180,12 +176,10 @@ class Pipeline(Generic[AnyNode]):
         """Whether the chain has all that is known, and what has come of it so far is handed out."""
         if self._collector.ready or self._stamps.ready or self._executor.failed:
             return False
-        unheard = self._unheard
-        if self._prompt or self._stamps.ended or unheard["left"] >= UNHEARD or unheard["right"] >= UNHEARD:
-            if any(map(self._owes, SIDES)) or (self._stamps.ended and any(self._sent.values())):
-                return False
-            if self._prompt and any(map(self._has_come_through, SIDES)):
-                return False
+        if any(map(self._owes, SIDES)) or (self._stamps.ended and any(self._sent.values())):
+            return False
+        if self._marks_are_news and any(map(self._has_come_through, SIDES)):
+            return False
         return self._bell.read() == self._heard or not any(node.outbox.rows for node in self.nodes)
 
     def _has_come_through(self, side: str) -> bool:
@@ -217,15 +211,14 @@ class Pipeline(Generic[AnyNode]):
         for side in SIDES:
             self._sent[side].clear()
             self._counts[side] = 0
-            self._told[side], self._owing[side] = INT64_MAX, False
+            self._told[side] = INT64_MAX
         for node in self.nodes:
             node.clear()
 
     # The driver
 
     def _feed(self) -> bool:
-        """Send tuples as far as they are let in, then what has expired, which brings the mark up to the last. Whether
-        anything was sent."""
+        """Send tuples as far as they are let in, then what has expired, if that is due. Whether anything was sent."""
         sent = False
         if not self._started:
             self._executor.start(self.nodes, self._channels, self._bell)
@@ -249,10 +242,9 @@ class Pipeline(Generic[AnyNode]):
         return bool(self._entries[side].has_room)
 
     def _owes(self, side: str) -> bool:
-        """Whether the nodes are to be told now what is known on the way of `side`."""
-        if not (self._prompt or self._unheard[side] >= UNHEARD or self._stamps.ended):
-            return False
-        return self._owing[side] or self._stamps.expired(OTHER[side]) > self._told[side]
+        """Whether the nodes are to be told now, on the way of `side`, what has expired."""
+        due = self.tells_at_once or self._unheard[side] >= UNHEARD or self._stamps.ended
+        return due and self._stamps.expired(OTHER[side]) > self._told[side]
 
     def _send_arrival(self, side: str, tuples: Tuples, time: int) -> None:
         number, expired = self._numbers[side] + 1, self._stamps.expired(OTHER[side])
@@ -265,9 +257,9 @@ class Pipeline(Generic[AnyNode]):
         """Let a message enter the chain."""
         side = message.side
         self._entries[side].put(message)
-        self._numbers[side], self._told[side] = message.number, message.expired
-        self._owing[side] = isinstance(message, Arrival)
-        self._unheard[side] = 0
+        self._numbers[side], self._unheard[side] = message.number, 0
+        if isinstance(message, Progress):
+            self._told[side] = message.expired
 
     # The collector
 
