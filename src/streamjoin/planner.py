@@ -101,10 +101,13 @@ def make_plan(
         )
     rate, latency = _amount("rate", rate), _amount("latency", latency)
     analysis = None if isinstance(spec.predicate, CallablePredicate) else analyse(spec.predicate)
+    adaptive = index == "auto" and not _nodes_hash(topology, analysis)
     indexes, programs, reasons = {}, {}, []
     for side in SIDES:
         path = None if analysis is None else analysis.for_window(side)
         indexes[side], reason = _choose_index(index, path)
+        if index == "auto" and not adaptive:
+            reason = "for the equality, which compiled nodes look up"
         programs[side] = WindowProgram(spec.predicate, path, side, indexed=indexes[side] != "scan")
         reasons.append(f"{side} window: {indexes[side]}, {reason}")
     threads, why = workers or _cores(), "as asked"
@@ -112,7 +115,7 @@ def make_plan(
         topology, threads, why = _choose_topology(spec, indexes, threads, rate, latency)
     used = min(threads, MOST_WORKERS)
     reasons.insert(0, _topology_reason(spec, topology, why, used, order))
-    return Plan(spec, topology, indexes, used, order, index == "auto", analysis, programs, tuple(reasons))
+    return Plan(spec, topology, indexes, used, order, adaptive, analysis, programs, tuple(reasons))
 
 
 def _choose_topology(
@@ -219,6 +222,17 @@ def _choose_index(asked: str, path: AccessPath | None) -> tuple[str, str]:
             "which decides the whole predicate; an index would find half-open intervals and leave the rest",
         )
     return "bisort", "for the half-open interval, once the window is too large to be scanned"
+
+
+def _nodes_hash(topology: str, analysis: Analysis | None) -> bool:
+    """Whether there are compiled nodes for a hash index that is left to us: a single equality decides."""
+    if topology != "low_latency_handshake" or analysis is None:
+        return False
+    paths = [analysis.for_window(side) for side in SIDES]
+    bands = [[band for clause in path.clauses for band in clause.bands] for path in paths]
+    return all(path.residual is None for path in paths) and all(
+        len(each) == 1 and each[0].is_equality for each in bands
+    )
 
 
 def _not_applicable(asked: str, path: AccessPath | None) -> str:

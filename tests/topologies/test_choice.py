@@ -70,6 +70,15 @@ def test_explain_says_what_was_chosen_and_why():
     assert "topology panjoin: as asked" in sj.explain(spec_of(), "panjoin", latency=2)
 
 
+def test_a_single_equality_is_left_to_hash_tables_where_nodes_are_compiled():
+    text = sj.explain(spec_of(EQUALITY), "low_latency_handshake")
+    assert "left window: hash, for the equality, which compiled nodes look up" in text
+    assert "scanned" not in text
+    for on in (f"{EQUALITY} AND left.y < right.y", f"{EQUALITY} OR left.x = right.x + 1", BAND):
+        assert "scanned" in sj.explain(spec_of(on), "low_latency_handshake")
+    assert "scanned" in sj.explain(spec_of(EQUALITY), "handshake")
+
+
 @pytest.mark.parametrize("what", ["rate", "latency"])
 @pytest.mark.parametrize("given", [0, -1, float("nan"), float("inf"), 10**400, "fast", True])
 def test_an_amount_that_makes_no_sense_is_refused(what, given):

@@ -71,7 +71,8 @@ def nodes_are(kind: type[HashingNode]) -> Iterator[None]:
         pytest.param("left.x = right.x AND left.n = right.n", "hash", KeyedNode, marks=pytest.mark.slow),
         pytest.param("left.x = right.x AND left.n < right.n", "hash", KeyedNode, marks=pytest.mark.slow),
         (EQUAL, "bisort", KeyedNode),
-        (EQUAL, "auto", KeyedNode),
+        (EQUAL, "auto", HashingNode),
+        pytest.param("left.x = right.x AND left.n < right.n", "auto", KeyedNode, marks=pytest.mark.slow),
         (BAND, "bisort", LowLatencyNode),
     ],
 )
