@@ -3,7 +3,8 @@
 Three kinds of predicate over R(x int32, y float32) and S(a int32, b float32): an equality, which is hashed; a 2-D
 band, which is indexed or scanned, whichever pays; and a distance that no index serves, so that everything is compared.
 Windows hold `window` tuples a side and are filled as a stream would. A run pushes batches to either side in turns,
-polls after each, and ends when what was pushed has been joined. The clock is wall time, the best of three runs counts.
+polls after each, and ends when what was pushed has been joined. The clock is wall time, the best of four runs counts.
+All topologies with any number of workers stay open side by side and take turns: a slow minute hits all alike.
 
 The ceiling is beside them: the bare scan of the predicate by as many pinned threads, each with its share of both
 windows and probes that are prepared. Topologies that do not compare everything may be above it.
@@ -36,7 +37,7 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.planner import TOPOLOGIES, make_plan
 
 SEED = 20261115
-RUNS = 3
+RUNS = 4
 LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.float32()})
 RIGHT = pa.schema({"ts": pa.int64(), "a": pa.int32(), "b": pa.float32()})
 PREDICATES = {
@@ -160,33 +161,50 @@ def ceiling(
     return rows
 
 
-def cell(
-    topology: str, kind: str, window: int, order: str, workers: int, sizes: tuple[int, ...], seconds: float
+def cells(
+    kind: str, window: int, order: str, counts: list[int], sizes: tuple[int, ...], seconds: float
 ) -> list[dict[str, Any]]:
-    """One row for each size of batches."""
-    filled, rows = Filled(topology, kind, window, order, workers), []
+    """One row for each topology, number of workers and size of batches."""
+    joins = {
+        (topology, workers): Filled(topology, kind, window, order, workers)
+        for workers in counts
+        for topology in TOPOLOGIES
+    }
+    rows = []
     for batch in sizes:
-        count, best, settled = 4, np.inf, 0.0
-        for number in range(RUNS + 1):
-            taken, after = filled.measure(count, batch)
-            if number and taken / count < best:
-                best, settled = taken / count, after
-            if not number:  # warms up
-                count = int(np.clip(seconds / (taken / count), 2, 200))
-        rows.append(
-            {
-                "predicate": kind,
-                "window": window,
-                "order": order,
-                "workers": workers,
-                "batch": batch,
-                "topology": topology,
-                "tuples_per_s": batch / best,
-                "settled_ms": 1e3 * settled,
-            }
-        )
-    filled.join.close()
+        best = in_turns(joins, batch, seconds)
+        for (topology, workers), (taken, settled) in best.items():
+            rows.append(
+                {
+                    "predicate": kind,
+                    "window": window,
+                    "order": order,
+                    "workers": workers,
+                    "batch": batch,
+                    "topology": topology,
+                    "tuples_per_s": batch / taken,
+                    "settled_ms": 1e3 * settled,
+                }
+            )
+    for filled in joins.values():
+        filled.join.close()
     return rows
+
+
+def in_turns(
+    joins: dict[tuple[str, int], Filled], batch: int, seconds: float
+) -> dict[tuple[str, int], tuple[float, float]]:
+    """Seconds for a batch a side, the best of several runs of about `seconds`, and those after the last push of it."""
+    counts = {}
+    for which, filled in joins.items():
+        taken, _ = filled.measure(4, batch)  # warms up
+        counts[which] = int(np.clip(seconds / (taken / 4), 2, 200))
+    best = dict.fromkeys(joins, (np.inf, 0.0))
+    for _ in range(RUNS):
+        for which, filled in joins.items():
+            taken, after = filled.measure(counts[which], batch)
+            best[which] = min(best[which], (taken / counts[which], after))
+    return best
 
 
 def auto(kind: str, window: int, order: str, workers: int, latency: float | None) -> tuple[str, int]:
@@ -224,35 +242,34 @@ def run(quick: bool) -> dict[str, Any]:
     """Rows: one per cell and topology, tuples a second and side. Summary: wins, and how far three_step is behind."""
     cores = len(os.sched_getaffinity(0))
     windows, sizes = ((2_000, 20_000), (64, 1_024)) if quick else ((5_000, 50_000), (16, 256, 4_096))
-    rows = []
+    workers, rows = sorted({1, cores}), []
     for kind in PREDICATES:
         for window in windows:
-            for order, workers in itertools.product(("any", "timestamp"), sorted({1, cores})):
-                for topology in TOPOLOGIES:
-                    rows += cell(topology, kind, window, order, workers, sizes, 0.03 if quick else 0.07)
-            for workers in sorted({1, cores}):
-                rows += ceiling(kind, window, workers, sizes, 0.03 if quick else 0.07)
-    cells: dict[tuple[Any, ...], dict[str, float]] = {}
+            for order in ("any", "timestamp"):
+                rows += cells(kind, window, order, workers, sizes, 0.03 if quick else 0.07)
+            for count in workers:
+                rows += ceiling(kind, window, count, sizes, 0.03 if quick else 0.07)
+    rates_of: dict[tuple[Any, ...], dict[str, float]] = {}
     kernel: dict[tuple[Any, ...], float] = {}
     for row in rows:
         key = tuple(row[name] for name in ("predicate", "window", "order", "workers", "batch"))
         if row["topology"] == KERNEL:
             kernel[key] = row["tuples_per_s"]
         else:
-            cells.setdefault(key, {})[row["topology"]] = row["tuples_per_s"]
+            rates_of.setdefault(key, {})[row["topology"]] = row["tuples_per_s"]
     wins = dict.fromkeys(TOPOLOGIES, 0)
-    for rates in cells.values():
+    for rates in rates_of.values():
         wins[max(rates, key=rates.__getitem__)] += 1
-    behind = [max(rates.values()) / rates["three_step"] for rates in cells.values()]
+    behind = [max(rates.values()) / rates["three_step"] for rates in rates_of.values()]
     summary: dict[str, Any] = {f"{name}_wins": count for name, count in wins.items()}
     # Of the kernel on as many cores, where everything has to be compared and there is most of it to do.
     largest = ("distance", windows[-1], "any", cores, sizes[-1])
-    summary |= {f"{name}_of_kernel": rate / kernel[largest] for name, rate in cells[largest].items()}
+    summary |= {f"{name}_of_kernel": rate / kernel[largest] for name, rate in rates_of[largest].items()}
     return {
         "rows": rows,
         "summary": {
             **summary,
-            "cells": len(cells),
+            "cells": len(rates_of),
             "most_ahead_of_three_step": max(behind),
             **choices(rows, cores),
         },
