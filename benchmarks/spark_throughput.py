@@ -2,8 +2,14 @@
 (Pan & Jacobsen 2018, Figure 15h), for the papers' 2-D band, one match a row.
 
 Files of both sides are read, one a side and micro-batch, packed, shuffled, joined and sent to a sink that does
-nothing. The other pipeline differs in the stateful operator alone. Both windows are full before anything is measured,
-and both pipelines take turns, in either order, because a Java process becomes faster for a while.
+nothing. The other pipeline differs in the stateful operator alone, and gets the same files. Throughput is rows over the
+time of a micro-batch from its trigger to its commit.
+
+Both pipelines are queries of one session that live through the run and are fed in turns, some micro-batches at a time,
+so that only one works and both see the same Java, which becomes faster for a while, and the same machine, which does
+not always do the same. Stretches that follow each other make a pair, each pipeline being the first of every other
+pair; what counts is the median of the pairs' ratios, and where it lies with 95 %. The first micro-batch of a stretch
+finds the processor's caches full of the other pipeline and is not counted. Windows are full before anything is.
 """
 
 from __future__ import annotations
@@ -15,7 +21,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +44,7 @@ DOMAIN = 10_000  # of x, y, a, b in the papers
 MATCHING = 420  # of DOMAIN ** 2 places, those that a row matches
 BAND = "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10"
 MICROSECONDS_A_ROW = 600
+STRETCH = 6  # micro-batches of a pipeline before it is the turn of the other
 SCHEMAS = {
     "left": "ts TIMESTAMP, x INT, y FLOAT",
     "right": "ts TIMESTAMP, a INT, b FLOAT",
@@ -141,7 +149,8 @@ class Drop(StatefulProcessor):
         return iter(())
 
 
-PROCESSORS = {"join": JoinProcessor, "drop": Drop}
+Processor = Callable[[JoinTask], StatefulProcessor]
+PROCESSORS: dict[str, Processor] = {"join": JoinProcessor, "drop": Drop}
 
 
 def measure(frame: DataFrame, warm: int, most_seconds: float = 120) -> list[dict[str, Any]]:
@@ -151,24 +160,31 @@ def measure(frame: DataFrame, warm: int, most_seconds: float = 120) -> list[dict
     query = frame.writeStream.format("noop").option("checkpointLocation", folder).start()
     try:
         wait_for_all(query, most_seconds)
-        progress = [each for each in query.recentProgress if each.numInputRows]
-        return [
-            {
-                "rows": each.numInputRows,
-                "seconds": each.durationMs["triggerExecution"] / 1000,
-                "state_rows": sum(s.numRowsTotal for s in each.stateOperators),
-                "state_bytes": sum(
-                    s.customMetrics.get("rocksdbSstFileSize", s.memoryUsedBytes) for s in each.stateOperators
-                ),
-                "observed": {
-                    name: row[name] or 0 for row in each.observedMetrics.values() for name in row.__fields__
-                },
-            }
-            for each in progress[warm:]
-        ]
+        return told_batches(query)[warm:]
     finally:
         query.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def told_batches(query: StreamingQuery) -> list[dict[str, Any]]:
+    """What Spark told of each micro-batch that had rows."""
+    return [
+        {
+            "batch": each.batchId,
+            "rows": each.numInputRows,
+            "seconds": each.durationMs["triggerExecution"] / 1000,
+            "parts_ms": dict(each.durationMs),
+            "state_rows": sum(s.numRowsTotal for s in each.stateOperators),
+            "state_bytes": sum(
+                s.customMetrics.get("rocksdbSstFileSize", s.memoryUsedBytes) for s in each.stateOperators
+            ),
+            "observed": {
+                name: row[name] or 0 for row in each.observedMetrics.values() for name in row.__fields__
+            },
+        }
+        for each in query.recentProgress
+        if each.numInputRows
+    ]
 
 
 def wait_for_all(query: StreamingQuery, most_seconds: float) -> None:
@@ -188,54 +204,130 @@ def rate(batches: list[dict[str, Any]]) -> float:
     return float(statistics.median(each["rows"] / each["seconds"] for each in batches))
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per pipeline and size of micro-batches. Summary: the ratios."""
-    window, sizes, rounds = (60_000, (20_000,), 1) if quick else (1_000_000, (25_000, 100_000), 2)
-    results = []
-    session = open_session()
-    try:
-        for rows in sizes:
-            found = taking_turns(session, window, rows, rounds)
-            results += [point(name, rows, batches) for name, batches in found.items()]
-    finally:
-        session.stop()
-    speed = {(each["pipeline"], each["rows_a_batch"]): each["rows_per_second"] for each in results}
-    return {
-        "rows": results,
-        "summary": {
-            f"with the join over without, {2 * rows:,} rows a micro-batch": speed["join", 2 * rows]
-            / speed["drop", 2 * rows]
-            for rows in sizes
-        },
-    }
+class Pipeline:
+    """A query that lives through the run and works when it is fed."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        files: Path,
+        window: int,
+        processor: Processor,
+    ):
+        self.files, self._fed, self._told = files, 0, -1
+        self.folder = Path(tempfile.mkdtemp(prefix="pipeline"))
+        for side in NAMES:
+            (self.folder / side).mkdir()
+        frame = assemble(*band_join(session, self.folder, window_of(window)), processor)
+        writer = frame.writeStream.format("noop")
+        self.query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+
+    def feed(self, count: int) -> list[dict[str, Any]]:
+        """Let it read the next so many files of each side; its micro-batches."""
+        for number in range(self._fed, self._fed + count):
+            for side in NAMES:
+                name = f"{number:05}.parquet"
+                os.link(self.files / side / name, self.folder / side / name)
+        self._fed += count
+        self.query.processAllAvailable()
+        told = [each for each in told_batches(self.query) if each["batch"] > self._told]
+        self._told = told[-1]["batch"]
+        return told
+
+    def stop(self) -> None:
+        self.query.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def taking_turns(
-    session: SparkSession, window: int, rows: int, rounds: int
-) -> dict[str, list[dict[str, Any]]]:
-    """The measured micro-batches of both pipelines, of `rows` rows a side each, into windows of `window` rows."""
+    session: SparkSession,
+    window: int,
+    rows: int,
+    pairs: int,
+    processors: Mapping[str, Processor] = PROCESSORS,
+) -> dict[str, list[list[dict[str, Any]]]]:
+    """The counted micro-batches of every pipeline by stretch, of `rows` rows a side each, into windows of `window`."""
     folder = Path(tempfile.mkdtemp(prefix="files"))
-    fill = [min(window, 100_000)] * -(-window // min(window, 100_000))
-    found: dict[str, list[dict[str, Any]]] = {"join": [], "drop": []}
+    filling = min(window, 100_000)
+    fill = [filling] * (window // filling + 1)
+    pipelines: dict[str, Pipeline] = {}
+    found: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in processors}
     try:
-        write_files(folder, [*fill, *[rows] * 10], domain_of(window))
-        for number in range(rounds):
-            for name in found if number % 2 else reversed(found):  # none is always the one that comes later
-                frame = assemble(*band_join(session, folder, window_of(window)), PROCESSORS[name])
-                found[name] += measure(frame, len(fill) + 2)
+        write_files(folder, [*fill, *[rows] * (pairs + 1) * STRETCH], domain_of(window))
+        for name, processor in processors.items():
+            pipelines[name] = Pipeline(session, folder, window, processor)
+            pipelines[name].feed(len(fill))
+        for number in range(pairs + 1):  # the first is not counted
+            for name in list(pipelines)[:: -1 if number % 2 else 1]:
+                told = pipelines[name].feed(STRETCH)
+                # A file may be seen before that of the other side: a micro-batch of half the rows.
+                whole = [each for each in told[1:] if each["rows"] == 2 * rows]
+                found[name] += [whole] if number else []
     finally:
+        for pipeline in pipelines.values():
+            pipeline.stop()
         shutil.rmtree(folder, ignore_errors=True)
     return found
 
 
+def spread(ratios: Sequence[float]) -> dict[str, float]:
+    """The median, and between which ratios the median of all such lies with 95 %, whatever their distribution: as many
+    are below it as coins show heads."""
+    values, count = sorted(ratios), len(ratios)
+    below, chance = 0, 1 / 2**count
+    while chance <= 0.025:
+        below += 1
+        chance += math.comb(count, below) / 2**count
+    return {
+        "median": statistics.median(values),
+        "from": values[max(0, below - 1)],
+        "to": values[min(count - 1, count - below)],
+    }
+
+
+def throughput(batches: Sequence[dict[str, Any]]) -> float:
+    """Rows a second of some micro-batches together."""
+    return float(sum(each["rows"] for each in batches) / sum(each["seconds"] for each in batches))
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: one per pipeline and size of micro-batches. Summary: the ratios."""
+    window, sizes, pairs = (60_000, (20_000,), 2) if quick else (1_000_000, (25_000, 100_000), 10)
+    results, summary = [], {}
+    # A query that waits must not be busy looking for files: it looks four times a second.
+    session = open_session("local[2]", 2, **{"spark.sql.streaming.pollingDelay": "250ms"})
+    try:
+        for rows in sizes:
+            found = taking_turns(session, window, rows, pairs)
+            results += [point(name, rows, list(chain(*stretches))) for name, stretches in found.items()]
+            told = f"with the join over without, {2 * rows:,} rows a micro-batch"
+            for what, ratio in ratios(found["join"], found["drop"]).items():
+                summary[f"{told}: {what}"] = ratio
+    finally:
+        session.stop()
+    return {"rows": results, "summary": summary}
+
+
+def ratios(join: Sequence[list[dict[str, Any]]], drop: Sequence[list[dict[str, Any]]]) -> dict[str, float]:
+    """The throughput of one over that of the other: of pairs of stretches, and of all of them together."""
+    paired = [throughput(one) / throughput(other) for one, other in zip(join, drop, strict=True)]
+    return {**spread(paired), "all together": throughput(list(chain(*join))) / throughput(list(chain(*drop)))}
+
+
 def point(name: str, rows: int, batches: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is stored of a pipeline: its median micro-batch, and what the join told of the last."""
-    observed = batches[-1]["observed"]
+    """What is stored of a pipeline: its median micro-batch and the parts of it that Spark tells, and the means of what
+    the join told of all of them: not all merge runs."""
     told = ("state_rows", "matches", "written_bytes", "kernel_us", "state_us", "conversion_us")
+    parts = ("addBatch", "queryPlanning", "walCommit", "commitOffsets", "latestOffset", "getBatch")
     return {
         "pipeline": name,
         "rows_a_batch": 2 * rows,
-        "rows_per_second": rate(batches),
+        "batches": len(batches),
+        "rows_per_second": throughput(batches),
         "seconds_a_batch": statistics.median(each["seconds"] for each in batches),
-        **{key: observed.get(key, 0) for key in told},
+        **{
+            f"{part}_ms": statistics.median(each["parts_ms"].get(part, 0) for each in batches)
+            for part in parts
+        },
+        **{key: statistics.mean(each["observed"].get(key, 0) for each in batches) for key in told},
     }
