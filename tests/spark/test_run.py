@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -24,13 +26,16 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from rich.console import Console
 
 import streamjoin as sj
-from streamjoin.cli.run import failure, progress_line, progress_table, size_text, stopping
+from streamjoin.cli.run import progress_line, progress_table, size_text, stopping
+from streamjoin.spark import lock
 from streamjoin.spark import session as sessions
 from streamjoin.spark.checkpoint import RECORD, CheckpointError, claim, identity, mend
 from streamjoin.spark.ddl import ATOMIC, parse_ddl
 from streamjoin.spark.explain import explain
+from streamjoin.spark.failure import query_failure
 from streamjoin.spark.job import Job
 from streamjoin.spark.listener import Progress, ProgressListener, rows_behind
+from streamjoin.spark.lock import locked
 from streamjoin.spark.metrics import HELD, NAMES, OBSERVATION
 from streamjoin.spark.session import KAFKA_CONNECTOR, check_master, cores, find_java, packages_of, settings_of
 from streamjoin.spark.sources import GeneratorSource, parse_records
@@ -267,6 +272,75 @@ def test_a_checkpoint_that_can_not_be_written_is_told_with_its_key(spark, tmp_pa
         claim(spark, job)
 
 
+def test_a_record_that_can_not_be_read_is_told(spark, tmp_path):
+    path = write_job(tmp_path, files=1)
+    claim(spark, Job.read(path))
+    (tmp_path / "checkpoint" / "metadata").touch()
+    record = tmp_path / "checkpoint" / RECORD
+    tear(record)
+    with pytest.raises(CheckpointError, match=f"{RECORD} says what job it belongs to, and can not be read"):
+        claim(spark, Job.read(path))
+    record.with_name(f".{RECORD}.crc").unlink()
+    with pytest.raises(CheckpointError, match=r"can not be read \(.*: put it back from a copy"):
+        claim(spark, Job.read(path))
+
+
+def test_a_checkpoint_has_one_run_at_a_time(monkeypatch, tmp_path):
+    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.2)
+    path = write_job(tmp_path, files=1)
+    job = Job.read(path)
+    for _ in range(2):
+        with locked(job):
+            with pytest.raises(CheckpointError) as refused, locked(Job.read(path)):
+                pass
+            assert f"run.checkpoint of {path} is '{tmp_path}/checkpoint', which a run" in str(refused.value)
+            assert f"(process {os.getpid()}): stop it first" in str(refused.value)
+        assert not (tmp_path / "checkpoint").exists(), "nothing was written there"
+
+
+def test_a_lock_lasts_as_long_as_the_last_process_that_has_it(tmp_path):
+    """Spark's JVM goes on for a while when its Python has been killed."""
+    file = lock.attempt(str(tmp_path))
+    assert file is not None
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[file.fileno()]):
+        file.close()
+        assert lock.attempt(str(tmp_path)) is None
+    again = lock.attempt(str(tmp_path))
+    assert again is not None
+    again.close()
+
+
+def test_a_lock_that_was_removed_meanwhile_is_none(monkeypatch, tmp_path):
+    """Who had it removes the file; who has just opened that would lock what nobody else can see."""
+    really = fcntl.flock
+
+    def remove_first(*given: Any) -> None:
+        (tmp_path / lock.LOCK).unlink()
+        really(*given)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    assert lock.attempt(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("checkpoint", ["left/0.parquet/c", "s3a://bucket/c"])
+def test_where_nothing_can_be_locked_spark_has_to_find_out(tmp_path, checkpoint):
+    job = Job.read(write_job(tmp_path, files=1))
+    place = checkpoint if ":" in checkpoint else str(tmp_path / checkpoint)
+    with locked(replace(job, run=replace(job.run, checkpoint=place))) as inherited:
+        assert inherited == ()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["job.toml", "left", "right"]
+
+
+def test_a_sink_that_can_not_be_written_is_told_with_its_key(spark, tmp_path):
+    path = write_job(tmp_path, files=1, change=lambda text: text.replace('"out"', '"/proc/out"'))
+    with pytest.raises(
+        CheckpointError,
+        match=r"sink.path of .*job.toml is '/proc/out', where nothing can be written: .*/proc",
+    ):
+        claim(spark, Job.read(path))
+    assert not (tmp_path / "checkpoint").exists()
+
+
 @pytest.mark.slow
 def test_one_ctrl_c_stops_cleanly_and_the_next_run_goes_on(spark, tmp_path):
     path = write_job(tmp_path, files=3, change=lambda text: text.replace('"available-now"', '"asap"'))
@@ -278,11 +352,14 @@ def test_one_ctrl_c_stops_cleanly_and_the_next_run_goes_on(spark, tmp_path):
     try:
         while running.poll() is None and not list((tmp_path / "out" / "_spark_metadata").glob("[0-9]*")):
             time.sleep(0.2)
+        second = subprocess.run(command, capture_output=True, text=True, timeout=300)
         os.killpg(running.pid, signal.SIGINT)
         told = running.communicate(timeout=300)[0].decode()
     finally:
         running.kill()
     assert running.returncode == 0, told + (tmp_path / "job.spark.log").read_text()[-4000:]
+    assert second.returncode == 2, second.stdout + second.stderr
+    assert f"which a run that has not ended uses (process {running.pid})" in second.stderr
     assert "stopping after this micro-batch" in told
     assert "rows" in told.splitlines()[-1]
     add_files(tmp_path, 3)
@@ -495,7 +572,7 @@ def test_a_malformed_record_stops_the_query_and_is_told(spark, tmp_path):
     query = Job.read(write_job(tmp_path, 1, json_left)).start(spark)
     with pytest.raises(StreamingQueryException) as failed:
         query.awaitTermination()
-    told = failure(str(failed.value))
+    told = query_failure(str(failed.value))
     assert told.startswith("the query failed: [FAILED_READ_FILE")
     assert "0.json" in told
     assert len(told.splitlines()) == 1
@@ -510,7 +587,7 @@ streamjoin.spark.state.StateError: the checkpoint was written by another join:
 
 \tat org.apache.spark.api.python.BasePythonRunner.run(PythonRunner.scala:1)
 """
-    assert failure(text) == (
+    assert query_failure(text) == (
         "the query failed: the checkpoint was written by another join:\n  on was 'a' and is now 'b'"
     )
     missing = """Traceback (most recent call last):
@@ -519,10 +596,12 @@ ModuleNotFoundError: No module named 'numpy'
 === Streaming Query ===
 Identifier: job
 """
-    assert failure(missing) == "the query failed: No module named 'numpy'"
-    assert failure("[PATH_NOT_FOUND] no such path\n\tat a.b.C").endswith("[PATH_NOT_FOUND] no such path")
+    assert query_failure(missing) == "the query failed: No module named 'numpy'"
+    assert query_failure("[PATH_NOT_FOUND] no such path\n\tat a.b.C").endswith(
+        "[PATH_NOT_FOUND] no such path"
+    )
     java = "An error occurred while calling o1.create.\n: java.io.IOException: Mkdirs failed to create /c\n\tat a.B"
-    assert failure(java) == "the query failed: Mkdirs failed to create /c"
+    assert query_failure(java) == "the query failed: Mkdirs failed to create /c"
     stack = """org.apache.spark.SparkException: [CANNOT_COMMIT] Cannot perform commit. SQLSTATE: 58030
 \tat org.apache.spark.sql.A.commit(A.scala:1)
 Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device
@@ -530,16 +609,16 @@ Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on d
 Caused by: java.io.IOException: No space left on device
 \tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
 """
-    assert failure("[CANNOT_COMMIT] Cannot perform commit. SQLSTATE: 58030", stack) == (
+    assert query_failure("[CANNOT_COMMIT] Cannot perform commit. SQLSTATE: 58030", stack) == (
         "the query failed: [CANNOT_COMMIT] Cannot perform commit. (No space left on device)"
     )
-    assert failure(text, f"{stack}Caused by: PythonException: Traceback (most recent call last):\n").endswith(
-        "'b'"
-    )
+    assert query_failure(
+        text, f"{stack}Caused by: PythonException: Traceback (most recent call last):\n"
+    ).endswith("'b'")
     streaming = (
         "[STREAM_FAILED] Query [id] terminated with exception: [X] No. SQLSTATE: 56038 SQLSTATE: X0KST\nplan"
     )
-    assert failure(streaming) == "the query failed: [X] No."
+    assert query_failure(streaming) == "the query failed: [X] No."
 
 
 def event(latest: object, end: object, workers: Sequence[int] = (0, 1)) -> StreamingQueryProgress:

@@ -29,8 +29,8 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from streamjoin.cli.run import failure
 from streamjoin.spark import routing, state
+from streamjoin.spark.failure import query_failure
 from streamjoin.spark.metrics import Counts
 from streamjoin.spark.processor import JoinProcessor
 from streamjoin.spark.state import MemoryStore, State
@@ -126,7 +126,7 @@ def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(
     run(LaterProcessor, 1)
     with pytest.raises(StreamingQueryException) as refused:
         run(JoinProcessor, 2)
-    assert failure(str(refused.value)) == (
+    assert query_failure(str(refused.value)) == (
         f"the query failed: this checkpoint has state of version 99, and this streamjoin reads version "
         f"{state.VERSION}: run the version that wrote it, or start with a new checkpoint"
     )

@@ -8,12 +8,12 @@ from the last micro-batch that was committed.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -50,27 +50,29 @@ class Run:
 
 def run_job(job: Job, master: str | None, console: Console) -> Run:
     """Run the job until it ends, fails or is told to stop."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
+    from streamjoin.spark.failure import why
     from streamjoin.spark.listener import ProgressListener
+    from streamjoin.spark.lock import locked
     from streamjoin.spark.session import open_session
 
     stop, listener = threading.Event(), ProgressListener()
-    with stopping(stop, console, "when Spark has started"):
+    with stopping(stop, console, "when Spark has started"), ExitStack() as held:
         with console.status(f"starting Spark ({master or job.spark.master or 'local'})"):
-            spark = open_session(job, master)
+            spark = open_session(job, master, held.enter_context(locked(job)))
         try:
             with stopping(stop, console, "after this micro-batch"):
                 spark.streams.addListener(listener)
                 if not stop.is_set():
                     query = begin(spark, job, console)
                     watch(query, listener, stop, console, live=job.sink.kind != "console")
-        except (PySparkException, Py4JJavaError) as error:
-            told = failure(str(error), getattr(error, "_stackTrace", ""))  # PySpark's, of all causes
-            raise RunFailed(f"{told}\nSpark's log: {job.run.log}") from None
+        except (PySparkException, Py4JError) as error:
+            raise RunFailed(f"{why(error)}\nSpark's log: {job.run.log}") from None
         finally:
-            spark.stop()  # which delivers the last progress
+            with suppress(Py4JError), warnings.catch_warnings(action="ignore"):  # of a JVM that is gone
+                spark.stop()  # which delivers the last progress
     return Run(listener.progress, stop.is_set())
 
 
@@ -142,29 +144,6 @@ def end_batch(query: StreamingQuery) -> None:
     before = committed()
     while query.isActive and query.status["isTriggerActive"] and committed() == before:
         time.sleep(0.02)
-
-
-def failure(text: str, stack: str = "") -> str:
-    """Why a query failed: of Spark's pages of stack traces the sentence that says it. The first cause of all, if the
-    `stack` has one (a disk that is full, say), follows in parentheses."""
-    # A worker's error is what follows its traceback, up to an empty line or the frames of Java.
-    causes = re.findall(
-        r"^:? ?(?:\w+\.)*\w+(?:Error|Exception): (?!Traceback)(.+?)(?=\n\s*\n|\n\s*at |\n\s*SQLSTATE|\n===|\Z)",
-        text,
-        re.M | re.S,
-    )
-    told = re.match(
-        r"\[STREAM_FAILED\].*? terminated with exception: (.+)", text
-    )  # what follows is Spark's plan
-    if causes or told:
-        sentence = causes[-1] if causes else told[1] if told else ""
-    else:
-        lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-        sentence = "\n".join(lines[:4])
-    sentence = re.sub(r"(?: SQLSTATE: [0-9A-Z]{5})+$", "", sentence.strip())
-    first = re.findall(r"^Caused by: [\w.$]+: (.+?)(?: SQLSTATE: \w{5})*$", stack, re.M)[-1:]
-    more = [f" ({cause})" for cause in first if cause not in sentence and not cause.startswith("Traceback")]
-    return f"the query failed: {sentence}{''.join(more)}"
 
 
 def progress_table(progress: Progress, seconds: float) -> Table:

@@ -30,6 +30,7 @@ from streamjoin.spark.tables import flattened
 
 RECORD = "streamjoin-job.json"
 SPARK_METADATA = "metadata"  # which Spark writes when a query has started
+TRIAL = "_streamjoin_trial"  # readers of the sink skip names with an underscore
 SINK_LOG = "_spark_metadata"  # in which a files sink notes the files of every micro-batch
 # How much is read at once, from which servers and with which options may change; these must not.
 SOURCE_KEYS = (
@@ -51,7 +52,12 @@ SPREAD = {
 
 
 class CheckpointError(StreamJoinError, RuntimeError):
-    """A checkpoint that belongs to another job, or can not be written."""
+    """A checkpoint of another job, or of a run that has not ended; or it, or the sink, can not be written."""
+
+
+def refused(job: Job, why: str) -> CheckpointError:
+    """An error that names the file and the key; `why` is the rest of the sentence."""
+    return CheckpointError(f"run.checkpoint of {job.path} is {job.run.checkpoint!r}, {why}")
 
 
 def identity(job: Job) -> dict[str, str]:
@@ -96,16 +102,15 @@ def claim(spark: SparkSession, job: Job) -> tuple[Job, bool]:
     if not started:
         refuse_used_sink(spark, job)
         job = job.settled(spark)
+        try_sink(spark, job)
         record(checkpoint, job)
     elif checkpoint.has(RECORD):
-        before = json.loads(checkpoint.read(RECORD))
+        before = recorded(checkpoint, job)
         job = continued(job, before)
         refuse_changes(job, before, identity(job))
     else:
-        raise CheckpointError(
-            f"run.checkpoint of {job.path} is {job.run.checkpoint!r}, which holds the state of a query that "
-            "`streamjoin run` did not start: give another folder"
-        )
+        told = "which holds the state of a query that `streamjoin run` did not start: give another folder"
+        raise refused(job, told)
     return job, started
 
 
@@ -114,10 +119,22 @@ def record(checkpoint: Folder, job: Job) -> None:
     try:
         checkpoint.write(RECORD, json.dumps(identity(job), indent=1))
     except Py4JJavaError as error:
-        raise CheckpointError(
-            f"run.checkpoint of {job.path} is {job.run.checkpoint!r}, where nothing can be written: "
-            f"{error.java_exception.getMessage()}"
+        told = f"where nothing can be written: {error.java_exception.getMessage()}"
+        raise refused(job, told) from None
+
+
+def recorded(checkpoint: Folder, job: Job) -> dict[str, str]:
+    """What `record` wrote."""
+    try:
+        found: dict[str, str] = json.loads(checkpoint.read(RECORD))
+    except (ValueError, Py4JJavaError) as error:
+        why = str(getattr(error, "java_exception", error)).strip()
+        raise refused(
+            job,
+            f"whose {RECORD} says what job it belongs to, and can not be read ({why}): put it back from a copy, or "
+            "give another run.checkpoint, and another place for the results",
         ) from None
+    return found
 
 
 def continued(job: Job, before: dict[str, str]) -> Job:
@@ -138,6 +155,20 @@ def refuse_used_sink(spark: SparkSession, job: Job) -> None:
         )
 
 
+def try_sink(spark: SparkSession, job: Job) -> None:
+    """Raise unless files can be written where the results go; otherwise the first micro-batch would find out."""
+    if isinstance(job.sink, FilesSink):
+        folder = Folder(spark, job.sink.path)
+        try:
+            folder.write(TRIAL, "")
+            folder.remove(TRIAL)
+        except Py4JJavaError as error:
+            raise CheckpointError(
+                f"sink.path of {job.path} is {job.sink.path!r}, where nothing can be written: "
+                f"{error.java_exception.getMessage()}"
+            ) from None
+
+
 def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> None:
     """Raise if the job is not the one that wrote the checkpoint, naming what differs. A choice that was not noted is
     left to the state, which knows it."""
@@ -150,15 +181,11 @@ def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> Non
     if not changed:
         return
     lines = [f"  {key}: was {before.get(key, 'missing')}, is {now.get(key, 'missing')}" for key in changed]
-    raise CheckpointError(
-        "\n".join(
-            [
-                f"{job.path} has changed since its checkpoint was written, which holds the windows of the old job:",
-                *lines,
-                f"Change it back to go on. To start anew give another run.checkpoint than {job.run.checkpoint}, "
-                "and another place for the results.",
-            ]
-        )
+    raise refused(
+        job,
+        "which holds the windows of another job, or of this one before it was changed:\n"
+        + "\n".join(lines)
+        + "\nChange it back to go on. To start anew give another run.checkpoint, and another place for the results.",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from streamjoin.semantics.errors import SpecError, StreamJoinError
+from streamjoin.spark.failure import first_cause
 
 if TYPE_CHECKING:
     from streamjoin.spark.job import Job
@@ -109,10 +111,10 @@ def cores(master: str) -> int | None:
     return (os.cpu_count() or 1) if threads == "*" else int(threads or 1)
 
 
-def open_session(job: Job, master: str | None) -> SparkSession:
+def open_session(job: Job, master: str | None, inherited: Sequence[int] = ()) -> SparkSession:
     """A session of its own for the job; `master` (of the command line) wins over the file's.
 
-    Spark's log and that of its workers go to the job's log file.
+    Spark's log and that of its workers go to the job's log file. Its JVM gets the descriptors `inherited`.
     """
     chosen = master or job.spark.master or DEFAULT_MASTER
     check_master(chosen)
@@ -130,9 +132,11 @@ def open_session(job: Job, master: str | None) -> SparkSession:
         PySparkLogger.getLogger(name).setLevel("CRITICAL")
     log = Path(job.run.log)
     told = begin_log(log)
+    logging.basicConfig(filename=log)  # what py4j would tell the terminal, with a stack trace
     try:
         with log.open("ab") as errors:
-            gateway = launch_gateway(conf, {"stderr": errors})  # type: ignore[no-untyped-call]
+            streams = {"stderr": errors, "pass_fds": inherited}
+            gateway = launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
         with same_interrupts():
             context = SparkContext(gateway=gateway, conf=conf)
         spark = SparkSession(context)
@@ -176,8 +180,7 @@ def start_failure(error: Exception, log: Path, told: int, packages: tuple[str, .
             f'network, or name others in spark.packages, or give their files in spark.settings "spark.jars" ({log})'
         )
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    causes = re.findall(r"^Caused by: [\w.$]+: (.+?)(?: SQLSTATE: \w+)?$", str(error), re.M)
-    return f"Spark did not start: {causes[-1] if causes else lines[0]}\nits log: {log}"
+    return f"Spark did not start: {first_cause(str(error)) or lines[0]}\nits log: {log}"
 
 
 def find_java() -> Path:
