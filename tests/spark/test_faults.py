@@ -269,23 +269,29 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def commits(folder: Path) -> int:
-    found = folder / "checkpoint" / "commits"
-    return len(list(found.glob("[0-9]*"))) if found.exists() else 0
+LOGS = ("checkpoint/offsets", "out/_spark_metadata", "checkpoint/commits")  # as a micro-batch writes them
+
+
+def entries(folder: Path) -> int:
+    """What the logs hold together: three entries a micro-batch."""
+    return sum(len(list((folder / log).glob("[0-9]*"))) for log in LOGS)
 
 
 def kill_somewhere(folder: Path, settings: dict[str, str], rng: random.Random) -> None:
-    """Start the driver and kill it at some moment of one of its next micro-batches."""
+    """Start the driver and kill it at some moment: while it starts, if there is something to lose, or after any entry
+    of its first three micro-batches, before the next one or a little later."""
     process = drive(folder, settings)
-    count = commits(folder)
-    target, seen = count + 1 + rng.randrange(3), [time.monotonic()]
+    count = entries(folder)
+    target, seen = count + rng.randrange(0 if count else 1, 3 * len(LOGS) + 1), list[float]()
+    pace = 15.0 if target == count else 2.0  # until the first entry; from one to the next
     try:
         while process.poll() is None and count < target:
             time.sleep(0.02)
-            if count < commits(folder):
-                count = commits(folder)
+            if count < entries(folder):
+                count = entries(folder)
                 seen.append(time.monotonic())
-        pace = seen[-1] - seen[-2] if len(seen) > 2 else 1.0  # of a micro-batch, on this machine, now
+        if len(seen) > len(LOGS):
+            pace = seen[-1] - seen[-1 - len(LOGS)]  # of a micro-batch, on this machine, now
         time.sleep(rng.random() * pace)
     finally:
         end(process)
