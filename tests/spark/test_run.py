@@ -11,16 +11,20 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkValueError, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from rich.console import Console
@@ -32,7 +36,7 @@ from streamjoin.spark import session as sessions
 from streamjoin.spark.checkpoint import RECORD, CheckpointError, claim, identity, mend
 from streamjoin.spark.ddl import ATOMIC, parse_ddl
 from streamjoin.spark.explain import explain
-from streamjoin.spark.failure import query_failure
+from streamjoin.spark.failure import FAILURES, query_failure, why
 from streamjoin.spark.job import Job
 from streamjoin.spark.listener import Progress, ProgressListener, rows_behind
 from streamjoin.spark.lock import locked
@@ -341,31 +345,75 @@ def test_a_sink_that_can_not_be_written_is_told_with_its_key(spark, tmp_path):
     assert not (tmp_path / "checkpoint").exists()
 
 
-@pytest.mark.slow
-def test_one_ctrl_c_stops_cleanly_and_the_next_run_goes_on(spark, tmp_path):
-    path = write_job(tmp_path, files=3, change=lambda text: text.replace('"available-now"', '"asap"'))
-    command = [sys.executable, "-m", "streamjoin.cli", "run", str(path)]
-    # A group of its own, as a terminal's foreground job has, so that the signal reaches Spark's processes too.
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+@contextmanager
+def running(folder: Path, path: Path) -> Iterator[subprocess.Popen[str]]:
+    """The command, from its first results on."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "streamjoin.cli", "run", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A group of its own, as a terminal's foreground job has, so that a signal can reach Spark's processes too.
+        start_new_session=True,
     )
     try:
-        while running.poll() is None and not list((tmp_path / "out" / "_spark_metadata").glob("[0-9]*")):
+        while process.poll() is None and not list((folder / "out" / "_spark_metadata").glob("[0-9]*")):
             time.sleep(0.2)
-        second = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        os.killpg(running.pid, signal.SIGINT)
-        told = running.communicate(timeout=300)[0].decode()
+        yield process
     finally:
-        running.kill()
-    assert running.returncode == 0, told + (tmp_path / "job.spark.log").read_text()[-4000:]
-    assert second.returncode == 2, second.stdout + second.stderr
-    assert f"which a run that has not ended uses (process {running.pid})" in second.stderr
+        process.kill()
+
+
+def without_end(text: str) -> str:
+    return text.replace('"available-now"', '"asap"')
+
+
+@pytest.mark.slow
+def test_one_ctrl_c_stops_cleanly_and_the_next_run_goes_on(spark, tmp_path):
+    path = write_job(tmp_path, files=3, change=without_end)
+    with running(tmp_path, path) as first:
+        os.killpg(first.pid, signal.SIGINT)
+        told = first.communicate(timeout=300)[0]
+    assert first.returncode == 0, told + (tmp_path / "job.spark.log").read_text()[-4000:]
     assert "stopping after this micro-batch" in told
     assert "rows" in told.splitlines()[-1]
     add_files(tmp_path, 3)
     path.write_text(JOB)
     assert run_to_the_end(spark, path)[0]
     assert written(spark, tmp_path) == truth(files=4)
+
+
+@pytest.mark.slow
+def test_a_second_run_is_refused_and_a_jvm_that_is_killed_is_told(spark, tmp_path):
+    path = write_job(tmp_path, files=3, change=without_end)
+    with running(tmp_path, path) as first:
+        command = [sys.executable, "-m", "streamjoin.cli", "run", str(path)]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        next(
+            each for each in psutil.Process(first.pid).children(recursive=True) if each.name() == "java"
+        ).kill()
+        told = first.communicate(timeout=300)[0].splitlines()
+    assert second.returncode == 2, second.stdout + second.stderr
+    assert f"which a run that has not ended uses (process {first.pid})" in second.stderr
+    assert first.returncode == 1, told
+    assert told[-2].startswith(
+        "streamjoin: Spark's JVM has ended, killed or out of memory; the next run goes on"
+    )
+    assert not any("Traceback" in line for line in told)
+    add_files(tmp_path, 3)
+    path.write_text(JOB)
+    assert run_to_the_end(spark, path)[0]
+    assert written(spark, tmp_path) == truth(files=4)
+
+
+def test_a_jvm_that_does_not_answer_is_told():
+    for error in (
+        ConnectionRefusedError(111, "Connection refused"),
+        Py4JError("An error occurred while calling o1.a"),
+    ):
+        assert isinstance(error, FAILURES)
+        assert why(error).startswith("Spark's JVM has ended")
+    assert why(PySparkValueError("[X] No. SQLSTATE: 56038")) == "the query failed: [X] No."
 
 
 def test_several_sources_are_united_and_the_slowest_decides(spark, tmp_path):
@@ -495,7 +543,7 @@ def test_spark_does_not_take_ctrl_c_for_itself(monkeypatch, tmp_path):
     found = []
 
     class Context:
-        defaultParallelism = 2
+        defaultParallelism, _accumulatorServer = 2, SimpleNamespace()
 
         def __init__(self, **_given: object):
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -50,10 +50,7 @@ class Run:
 
 def run_job(job: Job, master: str | None, console: Console) -> Run:
     """Run the job until it ends, fails or is told to stop."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
-    from streamjoin.spark.failure import why
+    from streamjoin.spark.failure import FAILURES, why
     from streamjoin.spark.listener import ProgressListener
     from streamjoin.spark.lock import locked
     from streamjoin.spark.session import open_session
@@ -68,10 +65,10 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
                 if not stop.is_set():
                     query = begin(spark, job, console)
                     watch(query, listener, stop, console, live=job.sink.kind != "console")
-        except (PySparkException, Py4JError) as error:
+        except FAILURES as error:
             raise RunFailed(f"{why(error)}\nSpark's log: {job.run.log}") from None
         finally:
-            with suppress(Py4JError), warnings.catch_warnings(action="ignore"):  # of a JVM that is gone
+            with suppress(*FAILURES), warnings.catch_warnings(action="ignore"):  # of a JVM that is gone
                 spark.stop()  # which delivers the last progress
     return Run(listener.progress, stop.is_set())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 
 # A worker's error is what follows its traceback, up to an empty line or the frames of Java.
 _ERROR = (
@@ -14,9 +15,13 @@ _STREAM = r"\[STREAM_FAILED\].*? terminated with exception: (.+)"  # what follow
 _CAUSE = r"^Caused by: [\w.$]+: (.+?)(?: SQLSTATE: \w{5})*$"
 
 
+# What PySpark raises for a query that failed, and py4j for a JVM that does not answer.
+FAILURES = (PySparkException, Py4JError, ConnectionError)
+
+
 def why(error: Exception) -> str:
-    """Why a query failed, by what PySpark or py4j raised."""
-    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+    """Why a query failed, by one of the `FAILURES`."""
+    if not isinstance(error, (PySparkException, Py4JJavaError)):
         return "Spark's JVM has ended, killed or out of memory; the next run goes on from what was committed"
     return query_failure(str(error), getattr(error, "_stackTrace", ""))  # PySpark's, of all causes
 
