@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,17 @@ def test_equalities_are_hashed_unless_few_batches_fill_a_subwindow(on, few):
     assert (large.structure, large.make) == ("bisort", BISortSubwindow)
     assert small.access is large.access
     assert "batches of 64 are small" in small.reason and "batches of 64 are soon sorted" in large.reason
+
+
+def test_equalities_of_very_many_tuples_are_sorted(monkeypatch):
+    """However small the batches are: sorted subwindows are merged, hash tables are not."""
+    monkeypatch.setattr(chooser, "HASHED_UP_TO", 100)
+    choose = equality()
+    workload = asked(choose.program, 1, a=[1])
+    few, many = (choose(4096, stored(choose.program, x=range(held)), workload) for held in (100, 101))
+    assert (few.structure, few.make) == ("hash", HashSubwindow)
+    assert (many.structure, many.make) == ("bisort", BISortSubwindow)
+    assert few.access is many.access and "101 tuples would be many hash tables" in many.reason
 
 
 def test_all_equalities_are_one_condition():
@@ -273,7 +285,9 @@ def test_explain_says_when_a_window_is_indexed_and_how():
     for side in ("left", "right"):
         assert f"{side} window: scanned up to about" in text
     assert "300,000 at 1, 12,000 at 64, 3,000 at 1,024" in text
-    assert "then hash on left.x, or bisort if 16 batches or fewer fill a subwindow" in text
+    assert (
+        "then hash on left.x, or bisort if 16 batches or fewer fill a subwindow or the window holds" in text
+    )
     text = sj.explain(spec_of(PLANE))
     assert "then bisort on left.x or left.y, whichever leaves fewer candidates, or both from 24" in text
     assert "raptable and wibtree only if asked for" in text
@@ -316,6 +330,27 @@ def test_stats_tell_what_windows_are_made_of_and_how_that_changed():
             push(join, at, 1)
         assert [part.structure for part in join.stats().left_index.subwindows] == ["scan"]
         assert join.stats().left_index.changes[-1].startswith("scanned from")
+
+
+def test_a_window_that_grows_and_shrinks_is_hashed_then_sorted_then_hashed_again(monkeypatch):
+    """Every 5,000th row has the same key, and is found in whatever subwindow it lies."""
+    monkeypatch.setattr(chooser, "HASHED_UP_TO", 10_000)
+    ts = np.cumsum(np.repeat([8, 1, 8], [4_000, 60_000, 16_000]))
+    keys = np.arange(len(ts), dtype=np.int32) % 5_000
+    made, found = [], 0
+    with sj.open_join(spec_of("x = a"), max_results=10**6) as join:
+        for at in range(0, len(ts), 200):
+            rows = [array[at : at + 200] for array in (ts, keys, keys, keys)]
+            join.push("left", pa.table(rows[:3], schema=LEFT))
+            join.push("right", pa.table(rows, schema=RIGHT))
+            found += sum(out.num_rows for out in join.poll())
+            made.append({part.structure for part in join.stats().left_index.subwindows})
+        found += join.finish().num_rows
+    later = sum(np.count_nonzero(ts[lag:] - ts[:-lag] <= 20_000) for lag in range(5_000, len(ts), 5_000))
+    assert found == len(ts) + 2 * later
+    assert [kinds for kinds, after in pairwise([*made, None]) if kinds != after] == [
+        {"scan"}, {"hash"}, {"hash", "bisort"}, {"bisort"}, {"hash", "bisort"}, {"hash"},
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("index", ["scan", "hash", "bisort"])

@@ -127,12 +127,13 @@ SERVED = {name: case for name, case in CASES.items() if case.indexes}
 @contextmanager
 def subwindows(smallest: int, largest: int) -> Iterator[None]:
     """New subwindows take between so many tuples; a window left to the planner is indexed from `largest` on, in
-    strips where there are two bands."""
+    strips where there are two bands, and sorted from twice as many on."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chain, "SMALLEST", smallest)
         patch.setattr(chain, "LARGEST", largest)
         patch.setattr(adaptive, "COMPARISONS_WORTH_AN_INDEX", 0)
         patch.setattr(adaptive, "FEWEST_TUPLES", largest)
+        patch.setattr(chooser, "HASHED_UP_TO", 2 * largest)
         patch.setattr(chooser, "MANY_CANDIDATES", 0)
         patch.setattr(chooser, "MANY_OF_A_BATCH", 0)
         patch.setattr(chooser.Workload, "known", True)

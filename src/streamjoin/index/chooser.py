@@ -30,6 +30,8 @@ RARE = 1e-3  # of the tuples are so few pairs that it does not count whether the
 CHANGES_KEPT = 16
 # Batches that fill a subwindow, by bytes of the key: fewer are sorted at less cost than they are hashed.
 BATCHES_WORTH_HASHING = {4: 16, 8: 4}
+# Tuples of a window: with more, a probe asks so many hash tables that sorted arrays, which are merged, take less time.
+HASHED_UP_TO = 1 << 23
 FAR = 0.3  # of all that keys span, is what moves on within a window
 WORTH_NARROW = (
     1 << 20
@@ -172,7 +174,8 @@ class FixedChoice:
 
 
 class EqualityChoice(FixedChoice):
-    """A hash table, or a sorted array where batches are so large that sorting them costs less than hashing them."""
+    """A hash table, or a sorted array: where batches are so large that sorting them costs less than hashing them, and
+    where so many tuples are held that it counts that sorted subwindows are merged."""
 
     def __init__(
         self,
@@ -188,15 +191,20 @@ class EqualityChoice(FixedChoice):
 
     def __call__(self, capacity: int, held: Table, workload: Workload) -> Choice:
         chosen = super().__call__(capacity, held, workload)
-        if workload.batch * self._few < capacity:
-            return replace(chosen, reason=f"batches of {workload.batch:,.0f} are small; {chosen.reason}")
+        batches, tuples = f"batches of {workload.batch:,.0f}", len(held["key_ok"])
+        if workload.batch * self._few >= capacity:
+            why = f"{batches} are soon sorted into {capacity:,} tuples"
+        elif tuples > HASHED_UP_TO:
+            why = f"{tuples:,} tuples would be many hash tables, and sorted subwindows are merged"
+        else:
+            return replace(chosen, reason=f"{batches} are small; {chosen.reason}")
         name, structure = self.sorted
-        reason = f"batches of {workload.batch:,.0f} are soon sorted into {capacity:,} tuples; {chosen.reason}"
-        return Choice(name, structure, chosen.access, reason)
+        return Choice(name, structure, chosen.access, f"{why}; {chosen.reason}")
 
     @property
     def text(self) -> str:
-        return f"{super().text}, or {self.sorted[0]} if {self._few} batches or fewer fill a subwindow"
+        few = f"{self._few} batches or fewer fill a subwindow"
+        return f"{super().text}, or {self.sorted[0]} if {few} or the window holds more than {HASHED_UP_TO:,} tuples"
 
     def alternatives(self) -> list[tuple[Structure, Access]]:
         return [*super().alternatives(), *((self.sorted[1], access) for access in self.accesses)]
