@@ -2,31 +2,33 @@
 
 A cell is one window in its steady state: full, and a push brings `batch` probes of the other side and `batch` new
 tuples, and lets as many expire. The clock runs over probe, insert and expire of the window alone; what is the same for
-every index (Arrow in and out, residual conditions, result rows) is left out, so that no difference can hide behind it.
-All rivals of a cell meet the same data, in turns of a few milliseconds, after pushes that warm them up. All of this is
-done several times, with new windows; of each push the best time counts, and the pushes are added up: what disturbs the
-machine is left out, what a rival does now and then, as merging and growing, is not. Where pushes are slow and so few,
-there are more repetitions: enough for ENOUGH_PUSHES in all, from the first of REPEATS to the second. A rival that took
-HOPELESS times as long as the best is not measured further; a scan, or whatever took ten times as long again, not even
-with larger batches.
+every index (Arrow in and out, the buffer of pairs, residual conditions, result rows) is left out or shared, so that no
+difference can hide behind it.
+
+A round makes a new window for each rival, in random order, warms them up, and lets them meet the same pushes, in turns
+of a few milliseconds and random order. It gives one ratio: auto's time to that of the fixed index which is best in the
+median of all rounds. A cell's ratio is the median of its rounds', and has a 95 % interval by order statistics, which
+assumes nothing of how they are distributed. There are ROUNDS rounds, and ROUNDS more as long as the interval contains
+TARGET, whichever side the ratio is on, up to MOST_ROUNDS: what is still not told apart then is called undecided. The
+best of several indexes that are measured by the same rounds is in part the one that was lucky in them, so a ratio errs
+to auto's disadvantage; nothing makes up for that.
+
+A fixed index that took HOPELESS times as long as the best one while warming up is not measured further, nor one that
+took SLOWER times as long in both of the first rounds; a scan, or whatever took ten times as long again, not even with
+larger batches.
 
 Keys: `uniform`; `increasing`, where each stored key is greater than all before and probes ask for any of the window;
 `skewed`, 99 % of the keys in 1 % of the range (rank-size). Equalities, narrow and 2-D bands find about two tuples a
 probe; the wide band and the inequality a 64th of the window, as long as a push finds no more than a million pairs.
-
-The whole grid takes some fourteen minutes: a run measures, for RUN_SECONDS, the classes of predicates whose stored rows
-are oldest or missing, and keeps the others.
 """
 
 from __future__ import annotations
 
-import datetime
-import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,14 +48,13 @@ WINDOWS = (1 << 10, 1 << 14, 1 << 18, 1 << 21)
 BATCHES = (1, 64, 1024, 16_384)
 PATTERNS = ("uniform", "increasing", "skewed")
 FIXED = ("scan", "hash", "bisort", "raptable", "wibtree")
-CELL_SECONDS, TURN_SECONDS, RUN_SECONDS = 0.03, 0.003, 1200
-REPEATS, FEWEST_PUSHES, ENOUGH_PUSHES = (3, 6), 6, 200
-HOPELESS = 3.0
+ROUND_SECONDS, TURN_SECONDS, FEWEST_PUSHES = 0.02, 0.003, 6
+ROUNDS, MOST_ROUNDS = 6, 36
+HOPELESS, SLOWER = 3.0, 1.5
 LONGEST_STREAM = 4 << 20  # tuples that a cell takes after its window is full; increasing keys last so long
 WARM_UP = 50_000  # tuples, a push counting as 256 more
 MOST_PAIRS = 1_000_000
 TARGET = 1.10
-STORED = Path(__file__).parent / "results" / "chooser.json"
 
 LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.int32()})
 RIGHT = pa.schema({"ts": pa.int64(), "a": pa.int32(), "b": pa.int32(), "w": pa.int32(), "v": pa.int32()})
@@ -193,12 +194,12 @@ def some_pushes(data: Data, program: WindowProgram, count: int, batch: int) -> l
 
 
 class Rival:
-    """One way to keep the left window."""
+    """One way to keep the left window; `pairs` are the caller's."""
 
-    def __init__(self, plan: Plan, fill: Tuples):
+    def __init__(self, plan: Plan, fill: Tuples, pairs: PairBuffer):
         self.window: WindowIndex = make_window(plan, "left")
         self.window.insert(fill, RANK)
-        self.pairs = PairBuffer(65_536)
+        self.pairs = pairs
 
     def measure(self, pushes: list[Push]) -> list[float]:
         """The seconds of each push."""
@@ -215,7 +216,9 @@ class Rival:
 
 
 class Cell:
-    """Rivals on the same streams: a window that is filled, pushes that warm it up, and pushes that count."""
+    """Rivals on the same streams: a window that is filled, pushes that warm it up, and pushes that count.
+
+    `taken`: seconds a push of each rival by round, but for those `left_out`, of which it is one number."""
 
     def __init__(self, kind: Class, pattern: str, window: int, batch: int, names: list[str]):
         self.plans = {name: plan_of(kind.on, name) for name in (*names, "auto")}
@@ -226,49 +229,75 @@ class Cell:
         # The first pushes bring code and memory into the caches, the others let auto look at its costs.
         self.warm_up = [self._pushes(count) for count in (2, max(4, WARM_UP // (256 + batch)))]
         self.pushes: list[Push] = []
+        self.pairs, self.random = PairBuffer(65_536), np.random.default_rng(SEED)
+        self.taken: dict[str, list[float]] = {name: [] for name in self.plans}
+        self.left_out: dict[str, float] = {}
+        self.chosen = ""
 
     def _pushes(self, count: int) -> list[Push]:
         return some_pushes(self.data, self.program, count, self.batch)
 
-    def measured(self) -> tuple[dict[str, float], str]:
-        """Microseconds a push for each rival, and what auto had chosen at the end."""
-        hopeless: dict[str, float] = {}
-        best: dict[str, Array] = {}
-        order = np.random.default_rng(SEED)
-        repeat = 0
-        while repeat < self._repeats():
-            repeat += 1
-            rivals = {
-                name: Rival(plan, self.fill) for name, plan in self.plans.items() if name not in hopeless
-            }
-            for pushes, limit in zip(self.warm_up, (10 * HOPELESS, HOPELESS), strict=True):
-                means = {name: float(np.mean(rival.measure(pushes))) for name, rival in rivals.items()}
-                least = min(means.values())
-                hopeless |= {n: t for n, t in means.items() if t >= limit * least and n != "auto"}
-                rivals = {name: rival for name, rival in rivals.items() if name not in hopeless}
-            if not self.pushes:
-                self.pushes = self._pushes(int(np.clip(CELL_SECONDS / least, FEWEST_PUSHES, 1000)))
-            for name, taken in self._in_turns(rivals, least, order).items():
-                best[name] = np.minimum(best.get(name, np.inf), taken)
-            chosen = chosen_by(rivals["auto"].window)
-        seconds = {name: float(taken.mean()) for name, taken in best.items()} | hopeless
-        return {name: 1e6 * seconds[name] for name in self.plans}, chosen
+    def measured(self) -> dict[str, Any]:
+        """Microseconds a push for each rival, the best fixed one, and auto's ratio to it; all columns of a row."""
+        while True:
+            for _ in range(ROUNDS):
+                self._round()
+            medians = {name: float(np.median(times)) for name, times in self.taken.items()}
+            best = min((name for name in medians if name != "auto"), key=medians.__getitem__)
+            ratios = np.array(self.taken["auto"]) / np.array(self.taken[best])
+            low, high = interval_of_median(ratios)
+            if not low <= TARGET <= high or len(ratios) >= MOST_ROUNDS:
+                break
+        times = medians | self.left_out
+        row = {name: 1e6 * times[name] if name in times else None for name in (*FIXED, "auto")}
+        outcome = {"best": best, "ratio": float(np.median(ratios)), "low": low, "high": high}
+        return row | outcome | {"rounds": len(ratios), "chosen": self.chosen}
 
-    def _repeats(self) -> int:
-        """How often new windows are measured: the number of pushes alone decides."""
-        return int(np.clip(np.ceil(ENOUGH_PUSHES / max(1, len(self.pushes))), *REPEATS))
+    def _round(self) -> None:
+        """Measure new windows of all rivals that are not left out."""
+        rivals = {
+            name: Rival(self.plans[name], self.fill, self.pairs)
+            for name in self.random.permutation([*self.taken])
+        }
+        for pushes, limit in zip(self.warm_up, (10 * HOPELESS, HOPELESS), strict=True):
+            means = {name: float(np.mean(rival.measure(pushes))) for name, rival in rivals.items()}
+            least = min(mean for name, mean in means.items() if name != "auto")
+            if not self.taken["auto"]:
+                self._leave_out({name: mean for name, mean in means.items() if mean >= limit * least})
+            rivals = {name: rival for name, rival in rivals.items() if name in self.taken}
+        if not self.pushes:
+            self.pushes = self._pushes(int(np.clip(ROUND_SECONDS / least, FEWEST_PUSHES, 1000)))
+        for name, seconds in self._in_turns(rivals, least).items():
+            self.taken[name].append(seconds)
+        self.chosen = chosen_by(rivals["auto"].window)
+        if len(self.taken["auto"]) == 2:
+            best = np.minimum.reduce([times for name, times in self.taken.items() if name != "auto"])
+            slower = {name: times for name, times in self.taken.items() if (times >= SLOWER * best).all()}
+            self._leave_out({name: float(np.median(times)) for name, times in slower.items()})
 
-    def _in_turns(
-        self, rivals: dict[str, Rival], seconds: float, order: np.random.Generator
-    ) -> dict[str, Array]:
-        """The seconds of each push, which takes about `seconds`. The order is another one each time: who comes after a
+    def _leave_out(self, seconds: dict[str, float]) -> None:
+        for name in seconds.keys() - {"auto"}:
+            self.left_out[name] = seconds[name]
+            del self.taken[name]
+
+    def _in_turns(self, rivals: dict[str, Rival], seconds: float) -> dict[str, float]:
+        """The seconds of a push, which takes about `seconds`. The order is another one each time: who comes after a
         rival of its kind finds what both need in the caches."""
-        names, times = list(rivals), {name: list[float]() for name in rivals}
+        total = dict.fromkeys(rivals, 0.0)
         turn = max(1, int(TURN_SECONDS / seconds))
         for begin in range(0, len(self.pushes), turn):
-            for name in order.permutation(names):
-                times[name] += rivals[name].measure(self.pushes[begin : begin + turn])
-        return {name: np.array(taken) for name, taken in times.items()}
+            for name in self.random.permutation([*rivals]):
+                total[name] += sum(rivals[name].measure(self.pushes[begin : begin + turn]))
+        return {name: taken / len(self.pushes) for name, taken in total.items()}
+
+
+def interval_of_median(values: Array) -> tuple[float, float]:
+    """What contains the median of the distribution that the values come from, in 95 % of all cases or more: the
+    outermost of them, but for as many at each end as would be beyond it in less than 2.5 %."""
+    count, ranked = len(values), np.sort(values)
+    beyond = np.cumsum([math.comb(count, below) for below in range(count)]) / 2.0**count
+    skipped = int(np.count_nonzero(beyond <= 0.025)) - 1
+    return float(ranked[skipped]), float(ranked[-1 - skipped])
 
 
 def chosen_by(window: WindowIndex) -> str:
@@ -287,43 +316,29 @@ def rows_of(name: str, quick: bool) -> Iterator[dict[str, Any]]:
         for window in WINDOWS[:3] if quick else WINDOWS:
             names = [index for index in FIXED if kind.offers(index)]
             for batch in BATCHES:
-                times, chosen = Cell(kind, pattern, window, batch, names).measured()
-                fixed = {n: t for n, t in times.items() if n != "auto"}
-                best = min(fixed, key=fixed.__getitem__)
-                now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-                row = {"class": name, "pattern": pattern, "window": window, "batch": batch, "measured": now}
-                row |= {n: times.get(n) for n in (*FIXED, "auto")}
-                row |= {"best": best, "ratio": times["auto"] / fixed[best], "chosen": chosen}
-                names = [
-                    n for n in names if fixed[n] < (HOPELESS if n == "scan" else 10 * HOPELESS) * fixed[best]
-                ]
-                yield row
+                row = Cell(kind, pattern, window, batch, names).measured()
+                yield {"class": name, "pattern": pattern, "window": window, "batch": batch, **row}
+                times = {n: row[n] / row[row["best"]] for n in names}
+                names = [n for n in names if times[n] < (HOPELESS if n == "scan" else 10 * HOPELESS)]
 
 
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per cell, in microseconds a push. Summary: how far auto is behind the best fixed index."""
-    stored = json.loads(STORED.read_text())["rows"] if STORED.exists() and not quick else []
-    rows = {name: [row for row in stored if row["class"] == name] for name in CLASSES}
-    started, slowest = time.perf_counter(), 0.0
-    for name in sorted(CLASSES, key=lambda name: rows[name][0]["measured"] if rows[name] else ""):
-        begun = time.perf_counter()
-        if begun - started + slowest > RUN_SECONDS:
-            break
-        rows[name] = list(rows_of(name, quick))
-        slowest = max(slowest, time.perf_counter() - begun)
-    return {"rows": [row for part in rows.values() for row in part], "summary": summary(rows)}
-
-
-def summary(rows: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    cells = [row for part in rows.values() for row in part]
-    worst = max(cells, key=lambda row: row["ratio"])
+    rows = [row for name in CLASSES for row in rows_of(name, quick)]
+    worst = max(rows, key=lambda row: row["ratio"])
     return {
-        "cells": len(cells),
-        "classes": [name for name, part in rows.items() if part],
-        "target": TARGET,
-        "within_target": sum(row["ratio"] <= TARGET for row in cells),
-        "worst_ratio": worst["ratio"],
-        "worst_cell": {name: worst[name] for name in ("class", "pattern", "window", "batch", "chosen")},
-        "median_ratio": float(np.median([row["ratio"] for row in cells])),
-        "best_fixed": {name: sum(row["best"] == name for row in cells) for name in FIXED},
+        "rows": rows,
+        "summary": {
+            "cells": len(rows),
+            "target": TARGET,
+            "within_target": sum(row["ratio"] <= TARGET for row in rows),
+            "within_target_for_sure": sum(row["high"] < TARGET for row in rows),
+            "beyond_target_for_sure": sum(row["low"] > TARGET for row in rows),
+            "undecided": sum(row["low"] <= TARGET <= row["high"] for row in rows),
+            "worst_ratio": worst["ratio"],
+            "worst_cell": {name: worst[name] for name in ("class", "pattern", "window", "batch", "chosen")},
+            "median_ratio": float(np.median([row["ratio"] for row in rows])),
+            "rounds": sum(row["rounds"] for row in rows),
+            "best_fixed": {name: sum(row["best"] == name for row in rows) for name in FIXED},
+        },
     }
