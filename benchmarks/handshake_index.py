@@ -85,7 +85,7 @@ class Keyed(Chain):
 
     def rate_of(self, count: int, batch: int) -> float:
         """Tuples a second of a side, of `count` in batches."""
-        return count // batch * batch / self.timed(count // batch, batch)[0]
+        return count // batch * batch / self.timed(count // batch, batch).seconds
 
 
 def run(quick: bool) -> dict[str, Any]:

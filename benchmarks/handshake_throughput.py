@@ -7,7 +7,8 @@ the kernel with them, on one core and times the cores that the workers can use: 
 
 What punctuations cost is less than what separate runs differ by. So both joins stay open side by side, with full
 windows, and take turns over many short stretches: with, without, without, with. Each two neighbours give a ratio of
-rates; the median of these counts. Rows have their quartiles too, and where the true median lies with 95 %.
+rates; the median of these counts. Rows have their quartiles too, and where the true median lies with 95 %. The ratio of
+comparisons to processor time of all threads is beside it: what else the machine does counts less there.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ SEED = 20140905
 WORKERS = (1, 2)
 BATCHES = (64, 256)
 RUNS = 5
-PAIRS = 64
-QUIET = 0.1  # seconds without a comparison, after which there will be none; much more than a batch takes
+PAIRS = 200
+QUIET = 0.05  # seconds without a comparison, after which there will be none; ten times what a batch takes
 TARGET = 0.85
 PUNCTUATION_TARGET = 0.97
 
@@ -43,6 +44,14 @@ VARIANTS = (
     Variant("low_latency_handshake"),
     Variant("low_latency_handshake", "punctuated"),
 )
+
+
+class Taken(NamedTuple):
+    """What joining some batches took, of the clock and of all threads, and the comparisons that were made."""
+
+    seconds: float
+    processor_seconds: float
+    comparisons: int
 
 
 class Chain(Engine):
@@ -77,29 +86,48 @@ class Chain(Engine):
 
     def measure(self, count: int, batch: int) -> float:
         """Comparisons a second until `count` batches a side are joined."""
-        before, (seconds, after) = self.join.stats().comparisons, self.timed(count, batch)
-        return (after - before) / seconds
+        taken = self.timed(count, batch)
+        return taken.comparisons / taken.seconds
 
-    def timed(self, count: int, batch: int) -> tuple[float, int]:
-        """Seconds until `count` batches a side are joined; the comparisons made since the windows were empty."""
-        made = self.batches(count, batch)
-        started = time.perf_counter()
+    def timed(self, count: int, batch: int) -> Taken:
+        """Take the time until `count` batches a side are joined."""
+        made, before = self.batches(count, batch), self.join.stats().comparisons
+        started, processor_started = time.perf_counter(), time.process_time()
         for left, right in made:
             self.step(left, right)
         after, ended = self.drain()
-        return ended - started, after
+        return Taken(ended - started, time.process_time() - processor_started, after - before)
 
 
-def paired_ratios(chain: Chain, peer: Chain, pairs: int, count: int, batch: int) -> list[float]:
-    """The rate of `chain` over that of `peer` in neighbouring stretches of `count` batches, each first in turns."""
+class Ratio(NamedTuple):
+    """Comparisons a second of one join over those of another, by the clock and by processor time."""
+
+    wall: float
+    processor: float
+
+
+def paired_ratios(chain: Chain, peer: Chain, pairs: int, count: int, batch: int) -> list[Ratio]:
+    """`chain` over `peer` in neighbouring stretches of `count` batches, each first in turns."""
     ratios = []
     for number in range(pairs):
         if number % 2:
-            without, rate = peer.measure(count, batch), chain.measure(count, batch)
+            without, given = peer.timed(count, batch), chain.timed(count, batch)
         else:
-            rate, without = chain.measure(count, batch), peer.measure(count, batch)
-        ratios.append(rate / without)
+            given, without = chain.timed(count, batch), peer.timed(count, batch)
+        more = given.comparisons / without.comparisons
+        ratios.append(
+            Ratio(
+                more * without.seconds / given.seconds,
+                more * without.processor_seconds / given.processor_seconds,
+            )
+        )
     return ratios
+
+
+def spreads(ratios: list[Ratio]) -> dict[str, float]:
+    """What rows tell of both."""
+    wall, processor = (spread([ratio[which] for ratio in ratios]) for which in range(2))
+    return wall | {f"processor_{name}": value for name, value in processor.items()}
 
 
 def spread(ratios: list[float]) -> dict[str, float]:
@@ -145,10 +173,10 @@ def run(quick: bool) -> dict[str, Any]:
         for batch in BATCHES:
             count = max(20, round((1e9 if quick else 8e9) / (2 * batch * window)))
             rates, bare = best_in_turns(chains, kernel, count, batch)
-            short = max(10, count // 4)
+            short = max(10, count // 3)
             ratios = paired_ratios(punctuated, plain, 8 if quick else PAIRS, short, batch)
             for variant in VARIANTS:
-                of_pairs: dict[str, float | None] = dict(spread(ratios))
+                of_pairs: dict[str, float | None] = dict(spreads(ratios))
                 if chains[variant] is not punctuated:
                     of_pairs = dict.fromkeys(of_pairs)
                 ceiling = bare * min(workers, cores)
@@ -188,8 +216,9 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "low_latency_ratio_2_workers": best(ours),
         "target": TARGET,
         **{
-            f"punctuated_over_plain_{row['workers']}_workers_batch_{row['batch']}": row["over_plain"]
+            f"punctuated_{what}_plain_{row['workers']}_workers_batch_{row['batch']}": row[f"{what}_plain"]
             for row in rows
+            for what in ("over", "processor_over")
             if row["over_plain"] is not None
         },
         "punctuation_target": PUNCTUATION_TARGET,

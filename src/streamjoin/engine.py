@@ -183,7 +183,7 @@ class Join:
                         raise ClosedError(f"the {side} side has ended: nothing can be pushed to it")
                     raise ClosedError(f"source {into.name!r} of {side} is closed")
                 late = self._sources.late(into, ts, self._topology.settles)
-                if self._run() and self._results.room > 0:
+                if self._run(promises=False) and self._results.room > 0:
                     try:
                         self._take(into, batch, ts, late, arrived)
                     except BaseException as error:
@@ -285,8 +285,9 @@ class Join:
 
     # Work
 
-    def _run(self) -> bool:
-        """Let the topology work while results fit; whether nothing is left to do. Needs `_work`."""
+    def _run(self, promises: bool = True) -> bool:
+        """Let the topology work while results fit; whether nothing is left to do. Needs `_work`. What can be promised
+        costs a look, which who goes on at once can do without."""
         self._check_failure()
         try:
             while not self._topology.idle and self._state != "closed":
@@ -300,7 +301,7 @@ class Join:
             if self._state == "closed":
                 return True
             self._release()
-            if self.plan.order == "punctuated":
+            if promises and self.plan.order == "punctuated":
                 self._results.punctuation = max(self._results.punctuation, self._topology.least_result_time)
             return True
         except BaseException as error:

@@ -64,6 +64,9 @@ class Marks:
         """The last one that all nodes are done with. Acquires: what they found by then is in their outboxes."""
         return int(expedition.least_mark(self.words, SIDES.index(side)))
 
+    def by_side(self) -> dict[str, int]:
+        return {side: self[side] for side in SIDES}
+
     def set(self, node: int, side: str, number: int) -> bool:
         """Whether all nodes are done with it. Releases."""
         return bool(expedition.mark(self.words, node, SIDES.index(side), number))

@@ -33,6 +33,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -255,7 +256,7 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode])
     def earliest(self, what: str) -> float:
         """Pairs are found by tuples on expedition. Where sources are not in step, these may be earlier than what was
         sent before them."""
-        return min((getattr(sent, what) for way in self._sent.values() for sent in way), default=math.inf)
+        return min(map(attrgetter(what), chain(*self._sent.values())), default=math.inf)
 
     def send(self, message: Message) -> None:
         super().send(message)

@@ -107,9 +107,8 @@ class Pipeline(Generic[AnyNode]):
         self.workers, self._batch = workers, batch or (BATCH if scanned else INDEXED_BATCH)
         self.settles = self.must_settle(spec, order)
         self._stamps = make_stamps(spec, self.settles)
-        self._marks_are_news = order != "any"  # they let results or promises go
         self._bell, self._marks = Bell(), Marks(workers)
-        self.found = self._bell if self._marks_are_news else Bell()
+        self.found = Bell() if order == "any" else self._bell  # marks let promises and sorted results go
         shared = Shared(
             workers, make_window, filters_of(residuals), fetch, self._bell, self.found, self._marks
         )
@@ -178,17 +177,27 @@ class Pipeline(Generic[AnyNode]):
             return False
         if any(map(self._owes, SIDES)) or (self._stamps.ended and any(self._sent.values())):
             return False
-        if self._marks_are_news and any(map(self._has_come_through, SIDES)):
+        if self._bell.read() == self._heard:
+            return True
+        if not self._collector.empty and any(map(self._has_come_through, SIDES)):
             return False
-        return self._bell.read() == self._heard or not any(node.outbox.rows for node in self.nodes)
+        return self._nothing_waits()
 
     def _has_come_through(self, side: str) -> bool:
         """Whether the oldest message of a side that is held for being in the chain no longer is."""
         sent = self._sent[side]
         return bool(sent) and sent[0].number <= self._marks[side]
 
+    def _nothing_waits(self) -> bool:
+        """Whether the collector has all that was found so far."""
+        return not any(node.outbox.rows for node in self.nodes)
+
     @property
     def least_result_time(self) -> float:
+        """Looks at the marks: nothing else may have happened since results were collected."""
+        marks = self._marks.by_side()
+        if self._nothing_waits():  # looked at after the marks
+            self.settle(marks)
         return min(self._stamps.low, self.earliest("first_time"))
 
     def step(self, most: float) -> Matches:
@@ -196,7 +205,7 @@ class Pipeline(Generic[AnyNode]):
         self._executor.check()
         if not self._collector.ready and (seen != self._heard or not self._collector.empty):
             # Else there are enough that wait to be handed out, or no node has rung, so that none has more.
-            marks = {side: self._marks[side] for side in SIDES}
+            marks = self._marks.by_side()
             self._collect()
             self.settle(marks)
             self._heard = seen
