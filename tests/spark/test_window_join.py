@@ -88,7 +88,7 @@ def run(
     return collected(streams.spark.table(name)), query
 
 
-def oracle_rows(left: Rows, right: Rows, on: str, window: Any, how: str = "inner") -> list[tuple[Any, ...]]:
+def oracle_rows(left: Rows, right: Rows, on: Any, window: Any, how: str = "inner") -> list[tuple[Any, ...]]:
     schema = pa.schema({"ts": pa.timestamp("us"), "x": pa.int32(), "name": pa.string()})
     tables = [
         pa.table(
@@ -203,6 +203,40 @@ def test_every_how_spread_and_window_gives_the_rows_of_the_oracle(streams, oracl
     tables = streams.spark.createDataFrame(left, SCHEMA), streams.spark.createDataFrame(right, SCHEMA)
     backfill = window_join(*tables, on, how=how, partitioning=partitioning, workers=3, **options)
     assert collected(backfill) == oracle_rows(left, right, on, window, how)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lateness", [None, "40 seconds"])
+def test_inputs_may_have_watermarks_of_their_own(streams, oracle, lateness):
+    """Both, each with its delay; or one, beside a lateness that adds the other's and is shorter than the first's."""
+    left, right, batches = history(seed=8)
+    second = streams.frame("right")
+    frames = (
+        streams.frame("left").withWatermark("ts", "100 seconds"),
+        second.withWatermark("ts", "50 seconds") if lateness is None else second,
+    )
+    options: dict[str, Any] = {"window": WIDE, "left_time": "ts", "right_time": "ts", "how": "full"}
+    result = window_join(*frames, "left.x = right.x", lateness=lateness, workers=2, **options)
+    found, query = run(streams, result, batches, f"own_watermarks_{lateness is None}")
+    task = make_task(spec_of(*frames, "left.x = right.x", WIDE, "ts", "ts"), "full", "any", "auto", "auto", 2)
+    assert [row for row in found if at(10_000) not in row] == oracle(task, left, right)
+    assert sum(m["late"] for p in query.recentProgress for m in join_metrics(p.observedMetrics).values()) == 0
+
+
+@pytest.mark.slow
+def test_a_python_function_decides(streams):
+    def near(left: Any, right: Any) -> bool:
+        return bool(abs(left.x - right.x) <= 1 and left.x + right.x > 3)
+
+    left, right, batches = history(seed=9)
+    frames = streams.frame("left"), streams.frame("right")
+    options: dict[str, Any] = {"window": WIDE, "left_time": "ts", "right_time": "ts", "how": "left"}
+    result = window_join(*frames, near, lateness="60 seconds", workers=2, **options)
+    found, _ = run(streams, result, batches, "function")
+    expected = oracle_rows(left, right, near, WIDE, "left")
+    assert [row for row in found if at(10_000) not in row] == expected
+    tables = streams.spark.createDataFrame(left, SCHEMA), streams.spark.createDataFrame(right, SCHEMA)
+    assert collected(window_join(*tables, near, workers=2, **options)) == expected
 
 
 def test_functions_outside_the_join_keep_their_environment(streams):
