@@ -25,10 +25,9 @@ from benchmarks.three_step import LEFT, PREDICATE, RIGHT, WINDOW_SECONDS, Engine
 import streamjoin as sj
 
 SEED = 20140905
-WORKERS = (1, 2)
 BATCHES = (64, 256)
 RUNS = 5
-PAIRS = 200
+PAIRS = {1: 64, 2: 200}  # by workers: two and the driver share two cores
 QUIET = 0.05  # seconds without a comparison, after which there will be none; ten times what a batch takes
 TARGET = 0.85
 PUNCTUATION_TARGET = 0.97
@@ -167,14 +166,14 @@ def run(quick: bool) -> dict[str, Any]:
     window = rate * WINDOW_SECONDS
     rows: list[dict[str, Any]] = []
     kernel = Kernel(window)
-    for workers in WORKERS:
+    for workers in PAIRS:
         chains = {variant: Chain(variant, workers, rate) for variant in VARIANTS}
         plain, punctuated = (chains[variant] for variant in VARIANTS[1:])
         for batch in BATCHES:
             count = max(20, round((1e9 if quick else 8e9) / (2 * batch * window)))
             rates, bare = best_in_turns(chains, kernel, count, batch)
             short = max(10, count // 3)
-            ratios = paired_ratios(punctuated, plain, 8 if quick else PAIRS, short, batch)
+            ratios = paired_ratios(punctuated, plain, 8 if quick else PAIRS[workers], short, batch)
             for variant in VARIANTS:
                 of_pairs: dict[str, float | None] = dict(spreads(ratios))
                 if chains[variant] is not punctuated:
