@@ -8,14 +8,15 @@ difference can hide behind it.
 A round makes a new window for each rival, in random order, warms them up, and lets them meet the same pushes, in turns
 of a few milliseconds and random order. It gives one ratio: auto's time to that of the fixed index which is best in the
 median of all rounds. A cell's ratio is the median of its rounds', and has a 95 % interval by order statistics, which
-assumes nothing of how they are distributed. There are ROUNDS rounds, and ROUNDS more as long as the interval contains
-TARGET, whichever side the ratio is on, up to MOST_ROUNDS: what is still not told apart then is called undecided. The
-best of several indexes that are measured by the same rounds is in part the one that was lucky in them, so a ratio errs
-to auto's disadvantage; nothing makes up for that.
+assumes nothing of how they are distributed. Every cell has ROUNDS rounds. Those whose interval contains TARGET,
+whichever side the ratio is on, get ROUNDS more, all of them in turn, and again, up to MOST_ROUNDS or until
+RUN_SECONDS are over: what is still not told apart then is called undecided. The best of several indexes that are
+measured by the same rounds is in part the one that was lucky in them, so a ratio errs to auto's disadvantage; nothing
+makes up for that.
 
 A fixed index that took HOPELESS times as long as the best one while warming up is not measured further, nor one that
-took SLOWER times as long in both of the first rounds; a scan, or whatever took ten times as long again, not even with
-larger batches.
+took SLOWER times as long in both of the first rounds, nor, where all took twice as long as auto in both, any but the
+best; a scan, or whatever took ten times as long again, not even with larger batches.
 
 Keys: `uniform`; `increasing`, where each stored key is greater than all before and probes ask for any of the window;
 `skewed`, 99 % of the keys in 1 % of the range (rank-size). Equalities, narrow and 2-D bands find about two tuples a
@@ -48,9 +49,9 @@ WINDOWS = (1 << 10, 1 << 14, 1 << 18, 1 << 21)
 BATCHES = (1, 64, 1024, 16_384)
 PATTERNS = ("uniform", "increasing", "skewed")
 FIXED = ("scan", "hash", "bisort", "raptable", "wibtree")
-ROUND_SECONDS, TURN_SECONDS, FEWEST_PUSHES = 0.02, 0.003, 6
+ROUND_SECONDS, TURN_SECONDS, RUN_SECONDS, FEWEST_PUSHES = 0.03, 0.003, 900, 6
 ROUNDS, MOST_ROUNDS = 6, 36
-HOPELESS, SLOWER = 3.0, 1.5
+HOPELESS, SLOWER = 3.0, 1.25
 LONGEST_STREAM = 4 << 20  # tuples that a cell takes after its window is full; increasing keys last so long
 WARM_UP = 50_000  # tuples, a push counting as 256 more
 MOST_PAIRS = 1_000_000
@@ -232,22 +233,20 @@ class Cell:
         self.pairs, self.random = PairBuffer(65_536), np.random.default_rng(SEED)
         self.taken: dict[str, list[float]] = {name: [] for name in self.plans}
         self.left_out: dict[str, float] = {}
-        self.chosen = ""
+        self.chosen, self.undecided = "", True
 
     def _pushes(self, count: int) -> list[Push]:
         return some_pushes(self.data, self.program, count, self.batch)
 
-    def measured(self) -> dict[str, Any]:
-        """Microseconds a push for each rival, the best fixed one, and auto's ratio to it; all columns of a row."""
-        while True:
-            for _ in range(ROUNDS):
-                self._round()
-            medians = {name: float(np.median(times)) for name, times in self.taken.items()}
-            best = min((name for name in medians if name != "auto"), key=medians.__getitem__)
-            ratios = np.array(self.taken["auto"]) / np.array(self.taken[best])
-            low, high = interval_of_median(ratios)
-            if not low <= TARGET <= high or len(ratios) >= MOST_ROUNDS:
-                break
+    def measure(self) -> dict[str, Any]:
+        """After ROUNDS more rounds: microseconds a push for each rival, and auto's ratio to the best fixed one."""
+        for _ in range(ROUNDS):
+            self._round()
+        medians = {name: float(np.median(times)) for name, times in self.taken.items()}
+        best = min((name for name in medians if name != "auto"), key=medians.__getitem__)
+        ratios = np.array(self.taken["auto"]) / np.array(self.taken[best])
+        low, high = interval_of_median(ratios)
+        self.undecided = low <= TARGET <= high
         times = medians | self.left_out
         row = {name: 1e6 * times[name] if name in times else None for name in (*FIXED, "auto")}
         outcome = {"best": best, "ratio": float(np.median(ratios)), "low": low, "high": high}
@@ -271,9 +270,15 @@ class Cell:
             self.taken[name].append(seconds)
         self.chosen = chosen_by(rivals["auto"].window)
         if len(self.taken["auto"]) == 2:
-            best = np.minimum.reduce([times for name, times in self.taken.items() if name != "auto"])
-            slower = {name: times for name, times in self.taken.items() if (times >= SLOWER * best).all()}
-            self._leave_out({name: float(np.median(times)) for name, times in slower.items()})
+            self._leave_out_slower()
+
+    def _leave_out_slower(self) -> None:
+        fixed = {name: np.array(times) for name, times in self.taken.items() if name != "auto"}
+        best = np.minimum.reduce([*fixed.values()])
+        slower = {name for name, times in fixed.items() if (times >= SLOWER * best).all()}
+        if (best >= 2 * np.array(self.taken["auto"])).all():
+            slower = fixed.keys() - {min(fixed, key=lambda name: float(fixed[name].sum()))}
+        self._leave_out({name: float(np.median(fixed[name])) for name in slower})
 
     def _leave_out(self, seconds: dict[str, float]) -> None:
         for name in seconds.keys() - {"auto"}:
@@ -292,8 +297,8 @@ class Cell:
 
 
 def interval_of_median(values: Array) -> tuple[float, float]:
-    """What contains the median of the distribution that the values come from, in 95 % of all cases or more: the
-    outermost of them, but for as many at each end as would be beyond it in less than 2.5 %."""
+    """A 95 % interval of the median of what the values are drawn from, however that is distributed: from the k-th least
+    to the k-th greatest, for the largest k beyond which it lies in 2.5 % of all cases or fewer on either side."""
     count, ranked = len(values), np.sort(values)
     beyond = np.cumsum([math.comb(count, below) for below in range(count)]) / 2.0**count
     skipped = int(np.count_nonzero(beyond <= 0.025)) - 1
@@ -310,35 +315,55 @@ def chosen_by(window: WindowIndex) -> str:
     return f"{len(kinds)} x {kinds[-1]}"
 
 
-def rows_of(name: str, quick: bool) -> Iterator[dict[str, Any]]:
+Measured = tuple[dict[str, Any], Cell]
+
+
+def first_rounds(name: str, quick: bool) -> Iterator[Measured]:
+    """The cells of a class, with their rows."""
     kind = CLASSES[name]
     for pattern in PATTERNS[:1] if quick else PATTERNS:
         for window in WINDOWS[:3] if quick else WINDOWS:
             names = [index for index in FIXED if kind.offers(index)]
             for batch in BATCHES:
-                row = Cell(kind, pattern, window, batch, names).measured()
-                yield {"class": name, "pattern": pattern, "window": window, "batch": batch, **row}
+                cell = Cell(kind, pattern, window, batch, names)
+                row = cell.measure()
+                yield {"class": name, "pattern": pattern, "window": window, "batch": batch, **row}, cell
                 times = {n: row[n] / row[row["best"]] for n in names}
                 names = [n for n in names if times[n] < (HOPELESS if n == "scan" else 10 * HOPELESS)]
 
 
+def further_rounds(undecided: list[Measured], until: float) -> None:
+    """Measure in turn what is not told apart yet, and change its rows."""
+    while undecided:
+        for row, cell in undecided:
+            if time.perf_counter() >= until:
+                return
+            row |= cell.measure()
+        undecided = [(row, cell) for row, cell in undecided if cell.undecided and row["rounds"] < MOST_ROUNDS]
+
+
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per cell, in microseconds a push. Summary: how far auto is behind the best fixed index."""
-    rows = [row for name in CLASSES for row in rows_of(name, quick)]
+    until = time.perf_counter() + RUN_SECONDS
+    rows, undecided = [], []
+    for name in CLASSES:
+        for row, cell in first_rounds(name, quick):
+            rows.append(row)
+            if cell.undecided:
+                undecided.append((row, cell))
+    further_rounds(undecided, until)
     worst = max(rows, key=lambda row: row["ratio"])
-    return {
-        "rows": rows,
-        "summary": {
-            "cells": len(rows),
-            "target": TARGET,
-            "within_target": sum(row["ratio"] <= TARGET for row in rows),
-            "within_target_for_sure": sum(row["high"] < TARGET for row in rows),
-            "beyond_target_for_sure": sum(row["low"] > TARGET for row in rows),
-            "undecided": sum(row["low"] <= TARGET <= row["high"] for row in rows),
-            "worst_ratio": worst["ratio"],
-            "worst_cell": {name: worst[name] for name in ("class", "pattern", "window", "batch", "chosen")},
-            "median_ratio": float(np.median([row["ratio"] for row in rows])),
-            "rounds": sum(row["rounds"] for row in rows),
-            "best_fixed": {name: sum(row["best"] == name for row in rows) for name in FIXED},
-        },
+    summary = {
+        "cells": len(rows),
+        "target": TARGET,
+        "within_target": sum(row["ratio"] <= TARGET for row in rows),
+        "within_target_for_sure": sum(row["high"] < TARGET for row in rows),
+        "beyond_target_for_sure": sum(row["low"] > TARGET for row in rows),
+        "undecided": sum(row["low"] <= TARGET <= row["high"] for row in rows),
+        "worst_ratio": worst["ratio"],
+        "worst_cell": {name: worst[name] for name in ("class", "pattern", "window", "batch", "chosen")},
+        "median_ratio": float(np.median([row["ratio"] for row in rows])),
+        "rounds": sum(row["rounds"] for row in rows),
+        "best_fixed": {name: sum(row["best"] == name for row in rows) for name in FIXED},
     }
+    return {"rows": rows, "summary": summary}
