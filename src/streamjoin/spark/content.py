@@ -156,6 +156,13 @@ class Stored(NamedTuple):
         return self.ids[places] if isinstance(self.ids, np.ndarray) else self.ids + places
 
 
+def expect(stored: Sequence[Stored], probes: Tuples) -> None:
+    """Make the indexes that are missing for probes like these, all alike: they share what probes ask."""
+    choice = None
+    for each in sorted(stored, key=lambda each: len(each.indexed), reverse=True):
+        choice = each.indexed.expect(probes, choice) or choice
+
+
 class Prober:
     """Finds the pairs of probes of one side with rows of the other. Counts the pairs it compared."""
 
@@ -175,9 +182,7 @@ class Prober:
             return
         everything = self._reach(OTHER[probing], probes.ts)
         met = [each for each in stored if len(each.indexed) and not everything.misses(*each.indexed.span)]
-        choice = None
-        for each in sorted(met, key=lambda each: len(each.indexed), reverse=True):
-            choice = each.indexed.expect(probes, choice) or choice
+        expect(met, probes)
         at, size = 0, PROBES
         while at < len(probes) and met:
             some = probes.pick(slice(at, at + size))

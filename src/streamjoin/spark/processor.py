@@ -13,10 +13,11 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.metrics import NAMES, Counts
+from streamjoin.spark.process import AHEAD, GARBAGE
 from streamjoin.spark.routing import worker_ids
 from streamjoin.spark.state import MemoryStore, State
 from streamjoin.spark.task import END, JoinTask
-from streamjoin.spark.wire import decode, encode
+from streamjoin.spark.wire import decode, encode, in_parts
 from streamjoin.spark.worker import Worker
 
 DATA = StructType([StructField("data", BinaryType())])
@@ -25,6 +26,8 @@ NUMBER = StructType([StructField("number", LongType())])
 OUTPUT = StructType(
     [StructField("rows", BinaryType()), *(StructField(name, LongType()) for name in ("worker", *NAMES))]
 )
+
+VALUE_BYTES = 1 << 18  # of result rows, about: Java copies a value several times, and keeps large ones apart
 
 
 class SparkStore:
@@ -62,6 +65,7 @@ class JoinProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle, self._store = handle, SparkStore(handle)
         self._acted: dict[int, int] = {}  # by worker, the watermark of its last step
+        self._stepped: list[Worker] = []
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         batches: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
@@ -78,6 +82,10 @@ class JoinProcessor(StatefulProcessor):
         if self._acted.get(int(key[0])) != spark_ms:
             yield from self._run(key[0], {}, spark_ms, fired, Counts())
 
+    def close(self) -> None:
+        GARBAGE.end_task()
+        AHEAD.begin([worker.prepare for worker in self._stepped])
+
     def _run(
         self,
         worker_id: int,
@@ -87,22 +95,27 @@ class JoinProcessor(StatefulProcessor):
         counts: Counts,
     ) -> Iterator[pd.DataFrame]:
         self._acted[int(worker_id)] = spark_ms
+        AHEAD.finish()
         counts.turn("state")
         state = State(self.task, self._store, counts)
         number = worker_ids(self.task.routing.workers).index(int(worker_id))
         worker = Worker(self.task, number, state, counts)
-        rows: bytes | None = None  # of a result that is not out yet: the last goes with the counts
+        values: list[bytes | None] = []  # of a result that is not out yet: the last goes with the counts
         for result in worker.step(batches, self.task.watermark(spark_ms)):
             counts.turn("conversion")
-            ready, rows = rows, encode(result)
+            ready, values = values, [encode(part) for part in in_parts(result, VALUE_BYTES)]
             counts.turn(None)
-            if ready is not None:
-                yield pd.DataFrame({"rows": [ready], "worker": None, **dict.fromkeys(NAMES)})
+            if ready:
+                yield pd.DataFrame({"rows": ready, "worker": None, **dict.fromkeys(NAMES)})
         counts.turn("state")
         self._set_timer(state, worker.wake_at(), spark_ms, fired)
         state.save()
         counts.turn(None)
-        yield pd.DataFrame([{"rows": rows, "worker": int(worker_id), **asdict(counts)}])
+        self._stepped.append(worker)
+        told, others = {"worker": int(worker_id), **asdict(counts)}, [None] * (len(values) - 1)
+        columns = {name: [told[name], *others] for name in told}
+        # Of whole numbers beside None pandas would make floats.
+        yield pd.DataFrame({"rows": values or [None], **columns}, dtype=object)
 
     def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:
         """Ask to be called when the watermark reaches `ticks`, and not at the moment asked for before. If that is due

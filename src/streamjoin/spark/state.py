@@ -21,10 +21,11 @@ from typing import Protocol
 
 import numpy as np
 
+from streamjoin.index.protocol import Tuples
 from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark import cache
-from streamjoin.spark.content import Content, Contents, Stored, in_order
+from streamjoin.spark.content import Content, Contents, Stored, expect, in_order
 from streamjoin.spark.layers import Layers
 from streamjoin.spark.metrics import Counts
 from streamjoin.spark.task import BEGIN, JoinTask, differences
@@ -164,6 +165,14 @@ class State:
             cache.MEMORY.put(self._key(side), layers, self._owner)
         sealed = [place for place, run in enumerate(runs) if run.level == SEALED]
         return layers.over(runs, contents, sealed[-1] + 1 if sealed else 0)
+
+    def prepare(self, side: str, probes: Tuples) -> None:
+        """Merge and index the runs of a side in memory, as the next micro-batch wants them for probes like these. Reads
+        nothing: if a run is not in memory, all is left to that micro-batch."""
+        found = [cache.MEMORY.get(self._key(run.token)) for run in self.runs[side]]
+        contents = [content for content in found if isinstance(content, Content)]
+        if len(contents) == len(found):
+            expect(self.layered(side, Contents(contents)), probes)
 
     def _key(self, name: str) -> Hashable:
         """By which this process knows the layers of a side, or what it made of a run with this token."""

@@ -51,6 +51,7 @@ DELAY = "spark.watermarkDelayMs"  # the key of a column's metadata by which Spar
 CASE = "spark.sql.caseSensitive"  # by which Spark tells names apart that differ in their case alone
 POOL = "STREAMJOIN_SPARK_POOL"  # the environment variable by which processes for the join differ from others
 RESULT = "streamjoin.result"  # marks a column whose watermark comes from a join, which has no rows to spare
+MARKED = {DELAY: 0, RESULT: True}  # the metadata of such a column
 EVENT_TIME = "streamjoin time"  # a time column as a TIMESTAMP, the only type of which Spark keeps a watermark
 
 
@@ -93,8 +94,7 @@ def assemble(
     packed = [_packed(frames[side], task, side) for side in SIDES]
     parcels = packed[0].unionByName(packed[1])
     joined = _streamed(parcels, task, processor(task)) if streaming else _grouped(parcels, task)
-    rows = joined.mapInArrow(unpack, _result_schema(frames, task))
-    return _with_event_time(rows, task) if streaming else rows
+    return joined.mapInArrow(unpack, _result_schema(frames, task))
 
 
 # Checks
@@ -360,38 +360,31 @@ def _grouped(parcels: DataFrame, task: JoinTask) -> DataFrame:
 
 
 def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:
-    """The result's columns in Spark's types; those of a side that can be missing may be NULL."""
+    """The result's columns in Spark's types; those of a side that can be missing may be NULL. Its event times are
+    marked as such here: a projection that does so would copy every row."""
     missing = {"left": ("right", "full"), "right": ("left", "full")}
     sides = ("left",) if task.how in ("semi", "anti") else SIDES
+    timed = frames["left"].isStreaming and _in_time(frames, task)
     fields = [
-        (frames[side].schema[name], task.how in missing[side])
+        (frames[side].schema[name], task.how in missing[side], timed and name == task.spec.side_time(side))
         for side in sides
         for name in task.spec.side_schema(side).names
     ]
     return StructType(
         [
-            StructField(name, field.dataType, field.nullable or absent)
-            for name, (field, absent) in zip(task.schema.names, fields, strict=True)
+            StructField(name, field.dataType, field.nullable or absent, MARKED if marked else None)
+            for name, (field, absent, marked) in zip(task.schema.names, fields, strict=True)
         ]
     )
 
 
-def _with_event_time(rows: DataFrame, task: JoinTask) -> DataFrame:
-    """The result with its time columns marked as event times, if no row can be behind the watermark."""
+def _in_time(frames: dict[str, DataFrame], task: JoinTask) -> bool:
+    """Whether the result's times are instants of which none can be behind the watermark."""
     windows = [task.spec.side_window(side) for side in SIDES]
-    instants = isinstance(rows.schema[task.spec.left_time].dataType, TimestampType)
+    instants = isinstance(frames["left"].schema[task.spec.left_time].dataType, TimestampType)
     if not instants or any(w.rows for w in windows):
-        return rows
-    if task.slack_ms < _ceil_ms(max(w.size for w in windows), task.spec):
-        return rows
-    left_columns = len(task.spec.left)
-    places = [task.spec.left.names.index(task.spec.left_time)]
-    if task.how not in ("semi", "anti"):
-        places.append(left_columns + task.spec.right.names.index(task.spec.right_time))
-    columns = [F.col(quoted(name)) for name in rows.columns]
-    for place in places:
-        columns[place] = columns[place].alias(rows.columns[place], metadata={DELAY: 0, RESULT: True})
-    return rows.select(*columns)
+        return False
+    return task.slack_ms >= _ceil_ms(max(w.size for w in windows), task.spec)
 
 
 def in_time_order(

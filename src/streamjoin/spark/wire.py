@@ -15,6 +15,7 @@ import pyarrow as pa
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import combined
 from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.process import GARBAGE
 from streamjoin.spark.routing import worker_ids
 from streamjoin.spark.task import TIE, JoinTask
 
@@ -56,6 +57,7 @@ def packer(task: JoinTask, side: str) -> PackBatches:
                 },
                 PARCEL,
             )
+        GARBAGE.end_task()
 
     return pack
 
@@ -147,9 +149,16 @@ def gathered(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int) -> Itera
         yield pa.concat_batches(waiting)
 
 
+def in_parts(batch: pa.RecordBatch, nbytes: int) -> list[pa.RecordBatch]:
+    """The same rows in batches of about so many bytes."""
+    rows = max(1, nbytes * batch.num_rows // max(1, batch.nbytes))
+    return [batch.slice(begin, rows) for begin in range(0, batch.num_rows, rows)]
+
+
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Result rows from the binary values of the workers; a row of counts alone has none."""
     for batch in batches:
         for value in batch.column("rows"):
             if value.is_valid:
                 yield decode(value.as_buffer())
+    GARBAGE.end_task()

@@ -46,6 +46,7 @@ class Worker:
 
     def __init__(self, task: JoinTask, number: int, state: State, counts: Counts):
         self.task, self.number, self.state, self.counts = task, number, state, counts
+        self._probed: dict[str, Tuples] = {}  # by side, what it was probed with
 
     def step(self, batches: Batches, watermark: int) -> Iterator[pa.RecordBatch]:
         """Join the new rows, then everything the watermark makes final; gives result rows. The state is changed
@@ -64,6 +65,12 @@ class Worker:
         yield from gathered(self._joined(watermark), RESULT_ROWS, RESULT_BYTES)
         self.counts.turn("state")
         self._keep(watermark)
+
+    def prepare(self) -> None:
+        """Make what the next step needs to probe the state as it is now, if it brings rows like those of the last. Only
+        memory is touched, and nothing depends on it."""
+        for side, probes in self._probed.items():
+            self.state.prepare(side, probes)
 
     def _fresh(self, side: str, batches: Sequence[pa.RecordBatch], watermark: int) -> list[Content]:
         """The new rows of a side, without those that come too late, as one content; none if there are none."""
@@ -125,6 +132,7 @@ class Worker:
             return iter(())
         new = self.fresh[probing][0].tuples
         probes = with_ids(new, new.id + mine.starts[-1])
+        self._probed[OTHER[probing]] = probes
         met = self._stored(OTHER[probing])
         if probing == "right" and self.fresh["left"]:
             met.pop()  # the new left rows have probed the new right ones
