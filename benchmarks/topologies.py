@@ -9,9 +9,9 @@ All topologies with any number of workers stay open side by side and take turns:
 The ceiling is beside them: the bare scan of the predicate by as many pinned threads, each with its share of both
 windows and probes that are prepared. Topologies that do not compare everything may be above it.
 
-`settled_ms` is how long after the last push of a run its last tuple is joined: what a tuple waits under full load. A
-chain of nodes does not tell that without being pushed to, so its runs end when nothing is compared any more; in
-handshake join, tuples that have come may be far from having met all their partners then.
+`settled_ms` is how long after the last push of a run its last tuple is joined: what a tuple waits under full load. In
+handshake join, tuples that have come may be far from having met all their partners, so its runs end when nothing is
+compared any more.
 
 What `topology="auto"` takes is held against the grid: on all cores, where results have to be there when push returns,
 against those that have them there; where they may wait, against every topology with any number of workers.
@@ -50,7 +50,7 @@ KERNEL = "bare kernel"
 PROMPT = ("three_step", "celljoin")  # results are there when push returns
 PATIENT = 1.0  # seconds that results may wait
 NEAR = 0.9  # of the best
-QUIET_SECONDS = 0.02  # without a comparison, after which a chain has compared what it can
+QUIET_SECONDS = 0.02  # without a comparison, after which handshake join has compared what it can
 
 
 class Filled:
@@ -58,7 +58,7 @@ class Filled:
 
     def __init__(self, topology: str, kind: str, window: int, order: str, workers: int, index: str = "auto"):
         self.random, self.at, self.kind = np.random.default_rng(SEED), 0, kind
-        self.quiet = QUIET_SECONDS if "handshake" in topology else 0.0
+        self.quiet = QUIET_SECONDS if topology == "handshake" else 0.0
         spec = sj.JoinSpec(LEFT, RIGHT, PREDICATES[kind], sj.TimeWindow(window), "ts", "ts")
         self.join = sj.open_join(spec, topology, index, workers, order)
         for _ in range(window // 1_000):
