@@ -1,0 +1,145 @@
+"""What a Python process does between two tasks: it must save time and change nothing."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streamjoin as sj
+
+pytest.importorskip("pyspark")
+
+from streamjoin.spark import process, routing
+from streamjoin.spark.metrics import Counts
+from streamjoin.spark.process import Ahead, Garbage
+from streamjoin.spark.run_index import RunIndexer
+from streamjoin.spark.state import MemoryStore, State
+from streamjoin.spark.task import JoinTask
+from streamjoin.spark.worker import Worker
+
+SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
+EQUAL = "left.x = right.x"
+NEAR = "abs(left.x - right.x) <= 3"
+ROWS = 500  # of a side in a micro-batch, of which eight are a window
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """Whatever a test takes out of the collector's sight comes back."""
+    yield
+    gc.unfreeze()
+
+
+def test_what_stays_after_a_task_is_looked_at_no_more(thawed):
+    garbage, frozen = Garbage(), []
+    for _ in range(5):
+        garbage.end_task()
+        frozen.append(gc.get_freeze_count())
+    assert frozen[0] > 10_000  # the modules
+    assert frozen[2] == frozen[1] <= frozen[3] == frozen[4]  # after 1, 2 and 4 tasks, and not after 3 and 5
+
+
+def test_garbage_of_a_task_is_not_kept(thawed):
+    class Circle:
+        pass
+
+    gone = threading.Event()
+    circle = Circle()
+    circle.itself = circle  # type: ignore[attr-defined]
+    Circle.__del__ = lambda _self: gone.set()  # type: ignore[attr-defined]
+    del circle
+    Garbage().end_task()
+    assert gone.is_set()
+
+
+def test_work_is_done_ahead_in_order_and_a_failure_stops_nothing(monkeypatch):
+    monkeypatch.setattr(process, "MOMENT", 0)
+    done, all_done = [], threading.Event()
+    ahead = Ahead()
+    ahead.begin([lambda: done.append("first"), lambda: 1 // 0, lambda: done.append("last"), all_done.set])  # type: ignore[list-item]
+    assert all_done.wait(60)
+    ahead.finish()
+    assert done == ["first", "last"]
+
+
+def test_whoever_finishes_waits_for_what_is_being_done_and_for_nothing_else(monkeypatch):
+    monkeypatch.setattr(process, "MOMENT", 0)
+    ahead, begun, going_on, done = Ahead(), threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        begun.set()
+        going_on.wait(60)
+        done.append("begun")
+
+    ahead.begin([work, lambda: done.append("not begun")])
+    assert begun.wait(60)
+    finisher = threading.Thread(target=ahead.finish)
+    finisher.start()
+    while not ahead._wanted.is_set():
+        pass
+    going_on.set()
+    finisher.join()
+    assert done == ["begun"]
+    ahead.finish()  # of nothing
+
+
+def make_task(on: str, how: str = "inner", order: str = "any") -> JoinTask:
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(4_000), "ts", "ts")
+    return JoinTask(spec, how, order, "auto", routing.Routing("matrix", 1))
+
+
+def rows(begin: int, count: int, seed: int) -> pa.RecordBatch:
+    """As many rows as ticks; each has a match or two in a window."""
+    random = np.random.default_rng([begin, seed])
+    ts = np.sort(random.integers(begin, begin + count, count))
+    return pa.record_batch([ts, random.integers(0, 5_000, count, np.int32)], schema=SCHEMA)
+
+
+def step(task: JoinTask, store: MemoryStore, begin: int, prepare: bool) -> pa.Table:
+    """A micro-batch of some rows a side; its results. Then what is done ahead, if it is."""
+    counts = Counts()
+    held = State(task, store, counts)
+    worker = Worker(task, 0, held, counts)
+    batches = {side: [rows(begin, ROWS, seed)] for seed, side in enumerate(("left", "right"))}
+    found = pa.Table.from_batches(list(worker.step(batches, begin - 1)), task.schema)
+    held.save()
+    if prepare:
+        worker.prepare()
+    return found.sort_by([(name, "ascending") for name in found.schema.names])
+
+
+@pytest.mark.parametrize(
+    ("on", "how", "order"),
+    [(EQUAL, "inner", "any"), (NEAR, "inner", "any"), (NEAR, "full", "any"), (NEAR, "inner", "timestamp")],
+)
+def test_results_are_the_same_whether_indexes_were_made_ahead(own_cache, on, how, order):
+    task, stores = make_task(on, how, order), (MemoryStore(), MemoryStore())
+    for begin in range(0, 12 * ROWS, ROWS):
+        ahead, not_ahead = (step(task, store, begin, store is stores[0]) for store in stores)
+        assert ahead.equals(not_ahead)
+
+
+def test_a_micro_batch_that_was_not_committed_leaves_nothing_behind_for_the_next_try(own_cache):
+    """Its runs were merged ahead with others; those of the next try have other names."""
+    task, store, plain = make_task(NEAR), MemoryStore(), MemoryStore()
+    for begin in range(0, 12 * ROWS, ROWS):
+        before = dict(store.values), store.manifest
+        step(task, store, begin, True)
+        store.values, store.manifest = before
+        assert step(task, store, begin, True).equals(step(task, plain, begin, False))
+
+
+def test_runs_of_the_state_are_indexed_ahead_and_not_by_the_next_micro_batch(own_cache, monkeypatch):
+    task, store = make_task(NEAR), MemoryStore()
+    for begin in range(0, 9 * ROWS, ROWS):
+        step(task, store, begin, True)
+    made = []
+    index = RunIndexer.index
+    monkeypatch.setattr(RunIndexer, "index", lambda *given: made.append(len(given[1])) or index(*given))  # type: ignore[func-returns-value]
+    step(task, store, 9 * ROWS, False)
+    assert made == [ROWS]  # the new right rows, which the new left ones probe
