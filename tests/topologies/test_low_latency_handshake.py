@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +22,12 @@ from handshake_runs import (
     open_with,
     spec_of,
 )
+from streamjoin import engine
 from streamjoin.kernels import expedition as kernel
 from streamjoin.kernels import queue
 from streamjoin.runtime.simulator import Simulator, from_seed
 from streamjoin.semantics.spec import SIDES
+from streamjoin.topologies import pipeline
 from streamjoin.topologies.low_latency_handshake import (
     Acknowledgement,
     Expedition,
@@ -462,6 +465,28 @@ def test_tuples_rest_on_their_home_nodes_in_equal_numbers(kind):
             assert {side: len(window) for side, window in node.windows.items()} == {"left": 15, "right": 15}
             assert not hidden(node)
             assert copies(node) == 0
+
+
+@pytest.mark.parametrize("order", ["any", "punctuated"])
+@pytest.mark.parametrize("ended", [True, False], ids=["right has ended", "right is far ahead"])
+def test_tuples_that_can_meet_nothing_any_more_do_not_stay(ended, order):
+    """All of left had expired before it came."""
+    simulator, spec = Simulator(from_seed(3)), spec_of(sj.TimeWindow(10))
+    few = patch.object(pipeline, "UNHEARD", 8), patch.object(engine, "SLACK_ROWS", 1)
+    with few[0], few[1], open_with(TOPOLOGY, spec, executor=simulator, order=order) as join:
+        sources = {side: join.source(side, "") for side in SIDES}
+        if ended:
+            join.end("right")
+        else:
+            sources["right"].advance(10**6)
+        for ts in range(0, 400, 4):
+            times = range(ts, ts + 4)
+            sources["left"].push(pa.table({"ts": times, "x": [0] * 4, "n": times}, schema=SCHEMA))
+            while simulator.run(1):
+                join.poll()
+        stats = join.stats()
+        assert stats.left_window <= 16
+        assert stats.payload_rows <= 32
 
 
 def test_resting_tuples_keep_no_probing_columns():

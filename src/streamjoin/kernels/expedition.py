@@ -350,7 +350,7 @@ def hand_over(words, stage, rows, probes, positions, outbox, bells):
 @inner
 def rest(words, stage, stores, columns, rings, bells):
     """Keep the rows of the arrival at hand that are at home here, and copies of right ones that have not been at home
-    (figures 13 and 14), and let the other side's rows expire."""
+    (figures 13 and 14)."""
     side, number = words[SIDE], words[NUMBER]
     for row in range(words[FIRST], words[FIRST] + words[COUNT]):
         if stage[HOME, row] == words[NODE]:

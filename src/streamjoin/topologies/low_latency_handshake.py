@@ -260,8 +260,11 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode])
 
     def send(self, message: Message) -> None:
         super().send(message)
-        self._told[message.side] = message.expired  # by arrivals, too
-        self._bounds[message.side].append((message.number, message.expired))
+        side, other = message.side, OTHER[message.side]
+        self._told[side] = message.expired  # by arrivals, too
+        if isinstance(message, Arrival):  # what has expired before it came has to be said again
+            self._told[other] = min(self._told[other], int(message.tuples.ts[0]))
+        self._bounds[side].append((message.number, message.expired))
 
     def forget(self, side: str, sent: Sent) -> None:
         """The tuples rest on their home nodes until they expire."""
