@@ -206,6 +206,14 @@ def check_changes_are_refused(spark: SparkSession, path: Path, job: Job) -> None
     assert claim(spark, Job.read(path)) == (Job.read(path).settled(spark), True)
     check_what_was_chosen_is_kept(spark, path, unchanged)
     path.write_text(unchanged)
+    results = path.parent / "out"
+    results.rename(path.parent / "moved")
+    with pytest.raises(
+        CheckpointError, match=r"sink.path of .*/out', which lacks the results \(_spark_metadata\)"
+    ):
+        claim(spark, job)
+    (path.parent / "moved").rename(results)
+    assert claim(spark, job)[1]
     (Path(str(job.run.checkpoint)) / RECORD).unlink()
     with pytest.raises(CheckpointError, match="did not start"):
         claim(spark, job)

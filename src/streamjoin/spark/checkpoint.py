@@ -108,6 +108,7 @@ def claim(spark: SparkSession, job: Job) -> tuple[Job, bool]:
         before = recorded(checkpoint, job)
         job = continued(job, before)
         refuse_changes(job, before, identity(job))
+        refuse_lost_sink(spark, job)
     else:
         told = "which holds the state of a query that `streamjoin run` did not start: give another folder"
         raise refused(job, told)
@@ -152,6 +153,20 @@ def refuse_used_sink(spark: SparkSession, job: Job) -> None:
         raise CheckpointError(
             f"sink.path of {job.path} is {job.sink.path!r}, which holds the results of another run, and "
             f"{job.run.checkpoint!r} is a new checkpoint: give another sink.path, or remove the old results"
+        )
+
+
+def refuse_lost_sink(spark: SparkSession, job: Job) -> None:
+    """Raise if the results of micro-batches that are done are gone: Spark would begin a log without them, which no
+    reader can use."""
+    if not isinstance(job.sink, FilesSink):
+        return
+    done, written = f"{job.run.checkpoint}/commits", f"{job.sink.path}/{SINK_LOG}"
+    if log_entries(Folder(spark, done)) and not log_entries(Folder(spark, written)):
+        raise CheckpointError(
+            f"sink.path of {job.path} is {job.sink.path!r}, which lacks the results ({SINK_LOG}) that were written "
+            f"there according to {job.run.checkpoint!r}: put them back to go on, or give another run.checkpoint to start "
+            "anew"
         )
 
 
