@@ -165,8 +165,8 @@ def refuse_lost_sink(spark: SparkSession, job: Job) -> None:
     if log_entries(Folder(spark, done)) and not log_entries(Folder(spark, written)):
         raise CheckpointError(
             f"sink.path of {job.path} is {job.sink.path!r}, which lacks the results ({SINK_LOG}) that were written "
-            f"there according to {job.run.checkpoint!r}: put them back to go on, or give another run.checkpoint to start "
-            "anew"
+            f"there according to {job.run.checkpoint!r}: put them back to go on, or start anew with another "
+            "run.checkpoint"
         )
 
 
