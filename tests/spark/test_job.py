@@ -245,7 +245,7 @@ def test_a_mistake_is_told_with_its_key(tmp_path, changed, into, key, says):
         ("kind = 'files'\npath = '.'\nschema = 'ts TIMESTAMP'\nmalformed = 'drop'", "malformed", "of json and csv"),
         ("kind = 'files'\npath = '.'\nformat = 'json'\nschema = 'ts TIMESTAMP'\nheader = true", "header", "of csv"),
         ("kind = 'kafka'\nservers = 'a:1'\nschema = 'ts TIMESTAMP'", "topics", "one of the two"),
-        ("kind = 'kafka'\nservers = 'a:1'\ntopics = 't'\npattern = 't'\nschema = 'x INT'", "topics", "one of the two"),
+        ("kind = 'kafka'\nservers = 'a:1'\ntopics = 't'\npattern = 't'\nschema = 'x INT'", "pattern", "and topics as"),
         ("kind = 'kafka'\ntopics = ['t', 4]\nservers = 'a:1'\nschema = 'ts TIMESTAMP'", "topics", "is ['t', 4]"),
         ("kind = 'socket'\nport = 70000\nschema = 'ts TIMESTAMP'", "port", "allowed: 1 to 65535"),
         ("kind = 'rate'\nschema = 'ts TIMESTAMP'", "schema", "is no key here"),
@@ -350,6 +350,8 @@ def test_every_mistake_is_told_at_once(tmp_path):
         "sink.format",
         "run.checkpoint",
     }
+    text = MINIMAL.replace("right.a", "right.zz").replace("[left]", 'how = "inne"\nindex = "tree"\n[left]')
+    assert set(mistakes(tmp_path, text)) == {"join.on", "join.how", "join.index"}
 
 
 def test_an_empty_file_lacks_its_tables_and_nothing_else_is_said(tmp_path):

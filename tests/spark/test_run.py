@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +25,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkValueError, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -299,27 +301,46 @@ def test_a_record_that_can_not_be_read_is_told(spark, tmp_path):
 
 def test_a_checkpoint_has_one_run_at_a_time(monkeypatch, tmp_path):
     monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.2)
-    path = write_job(tmp_path, files=1)
+    path = write_job(tmp_path, files=1, change=lambda text: text.replace('"checkpoint"', '"a/b/checkpoint"'))
     job = Job.read(path)
     for _ in range(2):
-        with locked(job):
-            with pytest.raises(CheckpointError) as refused, locked(Job.read(path)):
+        said: list[str] = []
+        with locked(job, said.append):
+            with pytest.raises(CheckpointError) as refused, locked(Job.read(path), said.append):
                 pass
-            assert f"run.checkpoint of {path} is '{tmp_path}/checkpoint', which a run" in str(refused.value)
-            assert f"(process {os.getpid()}): stop it first" in str(refused.value)
-        assert not (tmp_path / "checkpoint").exists(), "nothing was written there"
+            assert f"run.checkpoint of {path} is '{tmp_path}/a/b/checkpoint', which a run" in str(
+                refused.value
+            )
+            assert f"(process {os.getpid()} on {socket.gethostname()}): stop it first" in str(refused.value)
+        assert len(said) == 1 and "waiting for another run" in said[0]
+        assert not (tmp_path / "a").exists(), "nothing was written there"
 
 
-def test_a_lock_lasts_as_long_as_the_last_process_that_has_it(tmp_path):
-    """Spark's JVM goes on for a while when its Python has been killed."""
-    file = lock.attempt(str(tmp_path))
-    assert file is not None
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[file.fileno()]):
-        file.close()
-        assert lock.attempt(str(tmp_path)) is None
-    again = lock.attempt(str(tmp_path))
-    assert again is not None
-    again.close()
+def test_a_lock_lasts_as_long_as_the_last_process_that_has_it(monkeypatch, tmp_path):
+    """Spark's JVM goes on for a while when its Python has been killed, or could not stop it."""
+    monkeypatch.setattr(lock, "ENDING_SECONDS", 0.2)
+    job = Job.read(write_job(tmp_path, files=1))
+    left = tmp_path / "checkpoint" / lock.LOCK
+    with locked(job, print) as ours:
+        jvm = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=ours.inherited)
+    with jvm:
+        gone = subprocess.run(
+            [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
+        )
+        left.write_text(f"{gone.stdout.strip()} {socket.gethostname()}")
+        with (
+            pytest.raises(
+                CheckpointError, match=r"Spark still uses though its run \(process \d+\) has ended"
+            ),
+            locked(job, print),
+        ):
+            pass
+    with locked(job, print) as ours:
+        jvm = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=ours.inherited)
+        ours.release()
+    with jvm, locked(job, print) as again:
+        assert again.inherited, "what Spark has stopped is released for its JVM too"
+    assert not left.exists()
 
 
 def test_a_lock_that_was_removed_meanwhile_is_none(monkeypatch, tmp_path):
@@ -331,16 +352,43 @@ def test_a_lock_that_was_removed_meanwhile_is_none(monkeypatch, tmp_path):
         really(*given)
 
     monkeypatch.setattr(fcntl, "flock", remove_first)
-    assert lock.attempt(str(tmp_path)) is None
+    assert lock.attempt(tmp_path) is None
 
 
-@pytest.mark.parametrize("checkpoint", ["left/0.parquet/c", "s3a://bucket/c"])
+@pytest.mark.parametrize("checkpoint", ["left/0.parquet/c", "s3a://bucket/c", "file://elsewhere/c"])
 def test_where_nothing_can_be_locked_spark_has_to_find_out(tmp_path, checkpoint):
     job = Job.read(write_job(tmp_path, files=1))
     place = checkpoint if ":" in checkpoint else str(tmp_path / checkpoint)
-    with locked(replace(job, run=replace(job.run, checkpoint=place))) as inherited:
-        assert inherited == ()
+    with locked(replace(job, run=replace(job.run, checkpoint=place)), pytest.fail) as none:
+        assert none.inherited == ()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["job.toml", "left", "right"]
+
+
+def test_storage_without_locks_is_told(monkeypatch, tmp_path):
+    def no_locks(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    said: list[str] = []
+    with locked(Job.read(write_job(tmp_path, files=1)), said.append) as none:
+        assert none.inherited == ()
+    assert said == [
+        f"{tmp_path}/checkpoint can not be locked (No locks available): see to it that no second run uses it"
+    ]
+    assert not (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://", "FILE://localhost"])
+def test_one_folder_has_one_lock_however_it_is_written(scheme):
+    assert lock.local_folder(f"{scheme}/data/c") == Path("/data/c")
+
+
+def test_only_a_jvm_that_does_not_answer_has_ended():
+    refused = Py4JError(
+        "An error occurred while calling o1.foo. Trace:\npy4j.Py4JException: Method foo([]) does not exist\n\tat x"
+    )
+    assert why(refused) == "Spark refused a call: Method foo([]) does not exist"
+    assert "JVM has ended" in why(Py4JNetworkError("Answer from Java side is empty"))
 
 
 def test_a_sink_that_can_not_be_written_is_told_with_its_key(spark, tmp_path):

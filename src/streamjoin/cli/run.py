@@ -7,14 +7,16 @@ from the last micro-batch that was committed.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -56,9 +58,10 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
     from streamjoin.spark.session import open_session
 
     stop, listener = threading.Event(), ProgressListener()
-    with stopping(stop, console, "when Spark has started"), ExitStack() as held:
+    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    with stopping(stop, console, "when Spark has started"), locked(job, say) as lock:
         with console.status(f"starting Spark ({master or job.spark.master or 'local'})"):
-            spark = open_session(job, master, held.enter_context(locked(job)))
+            spark = open_session(job, master, lock.inherited)
         try:
             with stopping(stop, console, "after this micro-batch"):
                 spark.streams.addListener(listener)
@@ -66,10 +69,12 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
                     query = begin(spark, job, console)
                     watch(query, listener, stop, console, live=job.sink.kind != "console")
         except FAILURES as error:
+            logging.getLogger(__name__).exception("the run failed")
             raise RunFailed(f"{why(error)}\nSpark's log: {job.run.log}") from None
         finally:
             with suppress(*FAILURES), warnings.catch_warnings(action="ignore"):  # of a JVM that is gone
                 spark.stop()  # which delivers the last progress
+                lock.release()
     return Run(listener.progress, stop.is_set())
 
 

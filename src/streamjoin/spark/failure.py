@@ -21,9 +21,11 @@ FAILURES = (PySparkException, Py4JError, ConnectionError)
 
 def why(error: Exception) -> str:
     """Why a query failed, by one of the `FAILURES`."""
-    if not isinstance(error, (PySparkException, Py4JJavaError)):
-        return "Spark's JVM has ended, killed or out of memory; the next run goes on from what was committed"
-    return query_failure(str(error), getattr(error, "_stackTrace", ""))  # PySpark's, of all causes
+    if isinstance(error, (PySparkException, Py4JJavaError)):
+        return query_failure(str(error), getattr(error, "_stackTrace", ""))  # PySpark's, of all causes
+    if (trace := re.search(r"Trace:\s*(?:[\w.]+: )?(.+)", str(error))) is not None:  # the JVM has answered
+        return f"Spark refused a call: {trace[1]}"
+    return "Spark's JVM has ended, killed or out of memory; the next run goes on from what was committed"
 
 
 def query_failure(text: str, stack: str = "") -> str:

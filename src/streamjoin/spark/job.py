@@ -41,6 +41,8 @@ from streamjoin.spark.window_join import (
 
 TABLES = ("join", *SIDES, "sink", "run", "spark")
 OPTIONAL = ("run", "spark")
+# Whether a join fits its columns can not be told while one of these is wrong; the others have defaults that fit.
+SHAPING = ("join", "join.on", "join.window", "join.lateness", "join.suffix")
 # One way to say a thing: these settings of Spark have a key in the file.
 ELSEWHERE = {
     "spark.master": "spark.master",
@@ -182,7 +184,7 @@ class Job:
         job = cls(path, join, left, right, sink, run, SparkTable.read(sections["spark"]))
         for table in (*sections.values(), top):
             table.close()
-        if not any(key.split(".")[0] in ("join", *SIDES) for key, _ in problems):
+        if not any(key.split(".")[0] in SIDES or key in SHAPING for key, _ in problems):
             job.check_task(sections["join"], sections["sink"])
         job.check_places(sections["sink"], sections["run"])
         if problems:

@@ -140,7 +140,7 @@ def open_session(job: Job, master: str | None, inherited: Sequence[int] = ()) ->
         with same_interrupts():
             context = SparkContext(gateway=gateway, conf=conf)
         # A JVM that has ended is told by the query, in a sentence.
-        context._accumulatorServer.handle_error = lambda *_: logging.exception("the JVM has ended")  # type: ignore[method-assign]
+        context._accumulatorServer.handle_error = lambda *_: logging.exception("accumulators")  # type: ignore[method-assign]
         spark = SparkSession(context)
         # Each costs a state store's commit in every micro-batch, so there should be as many as workers, not 200.
         workers = job.join.workers or spark.sparkContext.defaultParallelism

@@ -128,8 +128,10 @@ class KafkaSource:
         form = table.choice("format", RECORD_FORMATS, "json")
         topics = table.texts("topics", "the topic's name, or a list of names", ())
         pattern = table.text("pattern", "a regular expression of topic names", None)
-        if ("topics" in table.values) == ("pattern" in table.values):
+        if "topics" not in table.values and "pattern" not in table.values:
             table.complain("topics", "is needed, or else pattern (a regular expression): give one of the two")
+        elif "topics" in table.values and "pattern" in table.values:
+            table.complain("pattern", "is given, and topics as well: leave one of the two out")
         return cls(
             read_servers(table),
             topics,
