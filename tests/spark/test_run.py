@@ -450,7 +450,7 @@ def test_a_second_run_is_refused_and_a_jvm_that_is_killed_is_told(spark, tmp_pat
         ).kill()
         told = first.communicate(timeout=300)[0].splitlines()
     assert second.returncode == 2, second.stdout + second.stderr
-    assert f"which a run that has not ended uses (process {first.pid})" in second.stderr
+    assert f"which a run that has not ended uses (process {first.pid} on " in second.stderr
     assert first.returncode == 1, told
     assert told[-2].startswith(
         "streamjoin: Spark's JVM has ended, killed or out of memory; the next run goes on"
