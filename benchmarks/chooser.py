@@ -25,7 +25,6 @@ probe; the wide band and the inequality a 64th of the window, as long as a push 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from benchmarks.medians import interval_of_median
 
 import streamjoin as sj
 from streamjoin.codegen.columns import to_column_data
@@ -294,15 +294,6 @@ class Cell:
             for name in self.random.permutation([*rivals]):
                 total[name] += sum(rivals[name].measure(self.pushes[begin : begin + turn]))
         return {name: taken / len(self.pushes) for name, taken in total.items()}
-
-
-def interval_of_median(values: Array) -> tuple[float, float]:
-    """A 95 % interval of the median of what the values are drawn from, however that is distributed: from the k-th least
-    to the k-th greatest, for the largest k beyond which it lies in 2.5 % of all cases or fewer on either side."""
-    count, ranked = len(values), np.sort(values)
-    beyond = np.cumsum([math.comb(count, below) for below in range(count)]) / 2.0**count
-    skipped = int(np.count_nonzero(beyond <= 0.025)) - 1
-    return float(ranked[skipped]), float(ranked[-1 - skipped])
 
 
 def chosen_by(window: WindowIndex) -> str:

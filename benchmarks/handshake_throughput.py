@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from benchmarks.medians import interval_of_median
 from benchmarks.three_step import LEFT, PREDICATE, RIGHT, WINDOW_SECONDS, Engine, Kernel
 
 import streamjoin as sj
@@ -130,18 +131,13 @@ def spreads(ratios: list[Ratio]) -> dict[str, float]:
 
 
 def spread(ratios: list[float]) -> dict[str, float]:
-    """Median and quartiles, and the interval in which the median of all such ratios lies with 95 %, whatever their
-    distribution: as many lie below the median as coins show heads."""
-    values, count = sorted(ratios), len(ratios)
-    below, chance = 0, 1 / 2**count
-    while chance <= 0.025:
-        below += 1
-        chance += math.comb(count, below) / 2**count
-    quartiles = np.percentile(values, [25, 50, 75])
+    """Median and quartiles, and the interval in which the median of all such ratios lies with 95 %."""
+    low, high = interval_of_median(ratios)
+    quartiles = np.percentile(ratios, [25, 50, 75])
     return {
         "over_plain": float(quartiles[1]),
-        "over_plain_from": values[max(0, below - 1)],
-        "over_plain_to": values[min(count - 1, count - below)],
+        "over_plain_from": low,
+        "over_plain_to": high,
         "over_plain_quartile_1": float(quartiles[0]),
         "over_plain_quartile_3": float(quartiles[2]),
     }

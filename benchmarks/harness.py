@@ -26,7 +26,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-NOT_BENCHMARKS = {"harness", "plot", "subwindows", "full_windows", "together"}
+NOT_BENCHMARKS = {"harness", "plot", "subwindows", "full_windows", "together", "medians"}
 
 
 def names() -> list[str]:

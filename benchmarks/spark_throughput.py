@@ -30,6 +30,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from benchmarks.medians import interval_of_median
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -45,7 +46,7 @@ DOMAIN = 10_000  # of x, y, a, b in the papers
 MATCHING = 420  # of DOMAIN ** 2 places, those that a row matches
 BAND = "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10"
 MICROSECONDS_A_ROW = 600
-STRETCH = 5  # micro-batches of a pipeline before it is the turn of the other
+STRETCH = 5  # micro-batches of a pipeline before the other's turn; odd, as runs are merged every second or sixth time
 SCHEMAS = {
     "left": "ts TIMESTAMP, x INT, y FLOAT",
     "right": "ts TIMESTAMP, a INT, b FLOAT",
@@ -274,21 +275,6 @@ def taking_turns(
     return found
 
 
-def spread(ratios: Sequence[float]) -> dict[str, float]:
-    """The median, and between which ratios the median of all such lies with 95 %, whatever their distribution: as many
-    are below it as coins show heads."""
-    values, count = sorted(ratios), len(ratios)
-    below, chance = 0, 1 / 2**count
-    while chance <= 0.025:
-        below += 1
-        chance += math.comb(count, below) / 2**count
-    return {
-        "median": statistics.median(values),
-        "from": values[max(0, below - 1)],
-        "to": values[min(count - 1, count - below)],
-    }
-
-
 def throughput(batches: Sequence[dict[str, Any]]) -> float:
     """Rows a second of some micro-batches together."""
     return float(sum(each["rows"] for each in batches) / sum(each["seconds"] for each in batches))
@@ -315,7 +301,9 @@ def run(quick: bool) -> dict[str, Any]:
 def ratios(join: Sequence[list[dict[str, Any]]], drop: Sequence[list[dict[str, Any]]]) -> dict[str, float]:
     """The throughput of one over that of the other: of pairs of stretches, and of all of them together."""
     paired = [throughput(one) / throughput(other) for one, other in zip(join, drop, strict=True)]
-    return {**spread(paired), "all together": throughput(list(chain(*join))) / throughput(list(chain(*drop)))}
+    low, high = interval_of_median(paired)
+    told = {"median": statistics.median(paired), "from": low, "to": high}
+    return {**told, "all together": throughput(list(chain(*join))) / throughput(list(chain(*drop)))}
 
 
 def point(name: str, rows: int, batches: list[dict[str, Any]]) -> dict[str, Any]:
