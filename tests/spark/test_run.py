@@ -35,6 +35,7 @@ import streamjoin as sj
 from streamjoin.cli.run import progress_line, progress_table, size_text, stopping
 from streamjoin.spark import lock
 from streamjoin.spark import session as sessions
+from streamjoin.spark.cache import FileCache, cache_folder
 from streamjoin.spark.checkpoint import RECORD, CheckpointError, claim, identity, mend
 from streamjoin.spark.ddl import ATOMIC, parse_ddl
 from streamjoin.spark.explain import explain
@@ -44,7 +45,7 @@ from streamjoin.spark.listener import Progress, ProgressListener, rows_behind
 from streamjoin.spark.lock import locked
 from streamjoin.spark.metrics import HELD, NAMES, OBSERVATION
 from streamjoin.spark.session import KAFKA_CONNECTOR, check_master, cores, find_java, packages_of, settings_of
-from streamjoin.spark.sources import GeneratorSource, parse_records
+from streamjoin.spark.sources import GeneratorSource, check_pattern, parse_records
 from streamjoin.spark.tables import JobError
 
 TIME = pa.timestamp("us", "UTC")
@@ -130,6 +131,9 @@ def test_a_job_writes_the_oracles_rows_and_goes_on_from_its_checkpoint(spark, tm
         going_on, _ = run_to_the_end(spark, path)
         assert not going_on
         assert written(spark, tmp_path) == truth(files=2)
+        assert cached(tmp_path)
+        FileCache(cache_folder(), 1 << 30).remove_all_of(query_id(tmp_path))
+        assert not cached(tmp_path), "and it goes on without"
         torn = last_entry(tmp_path / "checkpoint" / "commits")
         tear(torn)
         assert mend(spark, Job.read(path)) == int(torn.name)
@@ -147,6 +151,15 @@ def test_a_job_writes_the_oracles_rows_and_goes_on_from_its_checkpoint(spark, tm
     assert progress.watermark is not None
     assert f"{progress.rows:,} rows" in progress_line(progress)
     check_changes_are_refused(spark, path, job)
+
+
+def query_id(folder: Path) -> str:
+    return str(json.loads((folder / "checkpoint" / "metadata").read_text())["id"])
+
+
+def cached(folder: Path) -> list[Path]:
+    """The files that the job's query has in the cache."""
+    return [path for path in cache_folder().iterdir() if path.name.startswith(query_id(folder))]
 
 
 def last_entry(log: Path) -> Path:
@@ -428,8 +441,10 @@ def without_end(text: str) -> str:
 def test_one_ctrl_c_stops_cleanly_and_the_next_run_goes_on(spark, tmp_path):
     path = write_job(tmp_path, files=3, change=without_end)
     with running(tmp_path, path) as first:
+        assert cached(tmp_path)
         os.killpg(first.pid, signal.SIGINT)
         told = first.communicate(timeout=300)[0]
+    assert not cached(tmp_path)
     assert first.returncode == 0, told + (tmp_path / "job.spark.log").read_text()[-4000:]
     assert "stopping after this micro-batch" in told
     assert "rows" in told.splitlines()[-1]
@@ -511,6 +526,30 @@ def test_what_only_spark_knows_is_told_with_its_side(spark, tmp_path):
         Job.read(select("ts", "name")).results(spark)
     results = Job.read(select("ts", "2 * x AS x")).results(spark)
     assert results.columns == ["ts", "x", "ts_right", "a"]
+
+
+def test_a_pattern_that_java_can_not_read_leaves_no_checkpoint(spark, tmp_path):
+    """Java takes others than Python does; and the checkpoint of a query that has begun would keep the mistake."""
+
+    def job(pattern: str) -> Job:
+        source = f'kind = "kafka", servers = "localhost:1", format = "text", pattern = \'{pattern}\''
+        selected = 'select = ["kafka.timestamp AS ts", "int(value) AS x"]'
+        return Job.read(
+            write_job(
+                tmp_path,
+                1,
+                lambda text: text.replace(
+                    'kind = "files", path = "left", max_files = 1', f"{source}, {selected}"
+                ),
+            )
+        )
+
+    with pytest.raises(
+        JobError, match=r"left.source.pattern: is 'trades-\[a', which is no .* Unclosed character class"
+    ):
+        claim(spark, job("trades-[a"))
+    assert not (tmp_path / "checkpoint").exists()
+    check_pattern(spark, r"\p{Lower}+\Q.\E(?<day>\d++)")
 
 
 @pytest.mark.parametrize(

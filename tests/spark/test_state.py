@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -157,6 +158,24 @@ def test_the_least_recently_used_files_go_first(own_cache):
         cache.FILES.put(f"run{number}", b"x" * 400)
     cache.FILES.clean()
     assert len(list(own_cache.iterdir())) == 2
+
+
+def test_a_query_that_has_ended_leaves_no_files_and_those_of_others(own_cache, monkeypatch):
+    def run_tasks_of(query: str) -> None:
+        running = SimpleNamespace(getLocalProperty={cache.QUERY: query}.get)
+        monkeypatch.setattr("streamjoin.spark.cache.TaskContext.get", lambda: running)
+        cache.MEMORY._held.clear()
+
+    task, stores = make_task(), {"first": MemoryStore(), "second": MemoryStore()}
+    for query, store in stores.items():
+        run_tasks_of(query)
+        step(task, store, 0, 10, -1)
+    cache.FILES.remove_all_of("first")
+    run_tasks_of("second")
+    assert (hits(task, stores["second"]), len(list(own_cache.iterdir()))) == (2, 2)
+    run_tasks_of("first")
+    assert misses(task, stores["first"]) == 2
+    cache.FileCache(own_cache / "nowhere", 1 << 30).remove_all_of("first")
 
 
 def test_the_least_recently_used_contents_go_first(own_cache):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import hashlib
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,11 +20,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import VariantVal
 
 from streamjoin.spark import in_time_order, window_join
 from streamjoin.spark.metrics import join_metrics
 from streamjoin.spark.task import HOW
-from streamjoin.spark.window_join import POOL, make_task, spec_of
+from streamjoin.spark.window_join import MARKED, POOL, make_task, spec_of
 
 SCHEMA = "ts TIMESTAMP, x INT, name STRING"
 MINUTE = sj.TimeWindow("60 seconds")
@@ -261,26 +263,36 @@ def test_a_table_gives_the_rows_of_the_oracle(spark):
 TYPES = """ts TIMESTAMP_NTZ NOT NULL, k BIGINT, tiny TINYINT, short SMALLINT, real FLOAT, double DOUBLE,
     yes BOOLEAN, day DATE, exact DECIMAL(30, 4), bytes BINARY, text STRING,
     list ARRAY<STRUCT<a: INT, b: ARRAY<STRING>>>, map MAP<STRING, MAP<INT, DECIMAL(5, 1)>>,
-    pair STRUCT<a: TIMESTAMP, b: STRUCT<c: DATE>>,
-    span INTERVAL DAY TO SECOND"""
+    pair STRUCT<a: TIMESTAMP, b: STRUCT<c: DATE>, d: TIMESTAMP_NTZ>,
+    span INTERVAL DAY TO SECOND, any VARIANT, anys ARRAY<VARIANT>"""
 OF_EVERY_TYPE = (
     BEGIN, 2**62, -128, 2**15 - 1, 0.5, 1e300, True,
     datetime.date(1, 1, 1), decimal.Decimal("12345678901234567890123456.7891"), b"\x00\xff", "ä𝄞",
     [(1, ["x", None]), None], {"a": {1: decimal.Decimal("2.5")}, "b": None},
-    (datetime.datetime(9999, 12, 31, 23, 59, 59, 999999), (datetime.date(9999, 12, 31),)),
-    datetime.timedelta(days=3, microseconds=1),
+    (datetime.datetime(9999, 12, 31, 23, 59, 59, 999999), (datetime.date(9999, 12, 31),), BEGIN),
+    datetime.timedelta(days=3, microseconds=1), VariantVal.parseJson('{"a": [1, "x"]}'),
+    [VariantVal.parseJson("1.5"), None],
 )  # fmt: skip
-OF_NOTHING = (BEGIN, 2**62, *([None] * 13))
+OF_NOTHING = (BEGIN, 2**62, *([None] * 15))
+# One that finds no partner, of either side.
+ALONE = (BEGIN, 1, *([None] * 15))
+
+
+def of_any_type(frame: DataFrame) -> list[str]:
+    """What a full join on `k` of the first two rows with themselves, and of the third with nothing, must give."""
+    first, second, alone = (tuple(row) for row in frame.collect())
+    nothing = (None,) * len(alone)
+    pairs = [l + r for l in (first, second) for r in (first, second)]
+    return sorted(map(repr, [*pairs, alone + nothing, nothing + alone]))
 
 
 def test_any_type_travels_untouched(spark):
-    frame = spark.createDataFrame([OF_EVERY_TYPE, OF_NOTHING], TYPES)
-    joined = window_join(frame, frame, "left.k = right.k", window="1 second", left_time="ts", right_time="ts")
-    found = joined.collect()
-    originals = [tuple(row) for row in frame.collect()]
-    assert sorted(map(repr, (tuple(row) for row in found))) == sorted(
-        repr(l + r) for l in originals for r in originals
-    )
+    frame = spark.createDataFrame([OF_EVERY_TYPE, OF_NOTHING, ALONE], TYPES)
+    joined = window_join(
+        frame, frame, "left.k = right.k AND left.k > 1", window="1 second", left_time="ts", right_time="ts",
+        how="full",
+    )  # fmt: skip
+    assert sorted(repr(tuple(row)) for row in joined.collect()) == of_any_type(frame)
     assert [f.dataType for f in joined.schema] == [f.dataType for f in frame.schema] * 2
 
 
@@ -289,23 +301,56 @@ def test_any_type_travels_through_the_state_of_a_stream(spark, tmp_path):
     """Left rows come a micro-batch before right ones, so that they are read back from the state."""
     streams = Streams(spark, tmp_path, TYPES)
     result = window_join(
-        streams.frame("left"), streams.frame("right"), "left.k = right.k", window="1 second", left_time="ts",
-        right_time="ts", lateness="1 second", workers=2,
+        streams.frame("left"), streams.frame("right"), "left.k = right.k AND left.k > 1", window="1 second",
+        left_time="ts", right_time="ts", lateness="1 second", how="full", workers=2,
     )  # fmt: skip
-    some = [OF_EVERY_TYPE, OF_NOTHING]
-    found, _ = run(streams, result, [(some, []), ([], some)], "types")
-    originals = [tuple(row) for row in spark.createDataFrame(some, TYPES).collect()]
-    assert sorted(map(repr, found)) == sorted(repr(l + r) for l in originals for r in originals)
+    some = [OF_EVERY_TYPE, OF_NOTHING, ALONE]
+    last = [(at(10_000), *ALONE[1:])]
+    found, _ = run(streams, result, [(some, []), ([], some), (last, last)], "types")
+    others = [row for row in found if at(10_000) not in row]
+    assert sorted(map(repr, others)) == of_any_type(spark.createDataFrame(some, TYPES))
+    kinds = [f.dataType for f in spark.createDataFrame([], TYPES).schema]
+    assert [f.dataType for f in result.schema] == kinds * 2
 
 
-def test_names_types_and_nullability_of_the_result(spark):
-    left = spark.createDataFrame([], "ts TIMESTAMP NOT NULL, `a b` INT NOT NULL, same STRING")
-    right = spark.createDataFrame([], "ts TIMESTAMP NOT NULL, c DOUBLE NOT NULL, same STRING NOT NULL")
+@pytest.mark.slow
+def test_rows_of_megabytes_come_out_whole(streams):
+    """More than a batch of results, or a value of the state store, usually has."""
+    left, right = (
+        streams.frame(side).withColumn("name", F.expr("repeat(name, 1 << 20)")) for side in ("left", "right")
+    )
+    result = window_join(
+        left, right, "left.x = right.x", window=MINUTE, left_time="ts", right_time="ts", lateness="1 s", workers=2
+    )  # fmt: skip
+    batches = [
+        (rows(*((second, second % 2, f"l{second}") for second in range(12))), []),
+        ([], rows(*((second, second % 2, f"r{second}") for second in range(6)))),
+    ]
+    found, query = run(streams, result.selectExpr("md5(name)", "md5(name_right)"), batches, "megabytes")
+
+    def digest(name: str) -> str:
+        return hashlib.md5((name * (1 << 20)).encode()).hexdigest()
+
+    pairs = [(l, r) for l in range(12) for r in range(6) if l % 2 == r % 2]
+    assert found == sorted(((digest(f"l{l}"), digest(f"r{r}")) for l, r in pairs), key=repr)
+    metrics = [m for p in query.recentProgress for m in join_metrics(p.observedMetrics).values()]
+    assert (sum(m["rows_in"] for m in metrics), sum(m["matches"] for m in metrics)) == (18, len(pairs))
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["tables", "streams"])
+def test_names_types_and_nullability_of_the_result(spark, streaming):
+    source = spark.readStream.format("rate").load() if streaming else spark.range(1)
+    moment = "TIMESTAMP '2024-01-01' AS ts"
+    left = source.selectExpr(moment, "1 AS `a b`", "string(null) AS same")
+    right = source.selectExpr(moment, "1D AS c", "'' AS same")
 
     def schema_of(**options: Any) -> list[tuple[str, str, bool]]:
         joined = window_join(
-            left, right, 'left."a b" = right.c', window="1 s", left_time="ts", right_time="ts", **options
-        )
+            left, right, 'left."a b" = right.c', window="1 s", left_time="ts", right_time="ts", lateness="1 s",
+            **options,
+        )  # fmt: skip
+        marked = [f.name for f in joined.schema if f.metadata == MARKED]
+        assert marked == ([name for name in joined.columns if name.startswith("ts")] if streaming else [])
         return [(f.name, f.dataType.simpleString(), f.nullable) for f in joined.schema]
 
     assert schema_of() == [

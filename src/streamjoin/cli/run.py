@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -52,6 +52,7 @@ class Run:
 
 def run_job(job: Job, master: str | None, console: Console) -> Run:
     """Run the job until it ends, fails or is told to stop."""
+    from streamjoin.spark.cache import FILES
     from streamjoin.spark.failure import FAILURES, why
     from streamjoin.spark.listener import ProgressListener
     from streamjoin.spark.lock import locked
@@ -59,7 +60,11 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
 
     stop, listener = threading.Event(), ProgressListener()
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    with stopping(stop, console, "when Spark has started"), locked(job, say) as lock:
+    with (
+        stopping(stop, console, "when Spark has started"),
+        locked(job, say) as lock,
+        ExitStack() as when_stopped,
+    ):
         with console.status(f"starting Spark ({master or job.spark.master or 'local'})"):
             spark = open_session(job, master, lock.inherited)
         try:
@@ -67,6 +72,7 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
                 spark.streams.addListener(listener)
                 if not stop.is_set():
                     query = begin(spark, job, console)
+                    when_stopped.callback(FILES.remove_all_of, query.id)
                     watch(query, listener, stop, console, live=job.sink.kind != "console")
         except FAILURES as error:
             logging.getLogger(__name__).exception("the run failed")

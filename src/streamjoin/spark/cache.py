@@ -3,7 +3,8 @@
 Spark hands a partition to any Python process of the host, so there are two levels: what this process decoded and
 indexed, and files that all processes of the host map into memory. Both are bounded. A run is known by a token that
 is drawn anew whenever one is written, and only a committed manifest names it: what a failed or repeated task
-left behind is never asked for.
+left behind is never asked for. A file is named after its query as well, so that those of one that has ended can be
+removed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 MEMORY_BYTES = int(
     os.environ.get("STREAMJOIN_SPARK_MEMORY", 2 << 30)
@@ -26,6 +28,7 @@ MEMORY_BYTES = int(
 FILE_BYTES = int(os.environ.get("STREAMJOIN_SPARK_FILES", 8 << 30))  # of files, on each host
 UNUSED_SECONDS = 6 * 3600  # after which a file belongs to no running query
 LOOK_AFTER_BYTES = 256 << 20  # written by this process before it looks at the size of the folder again
+QUERY = "sql.streaming.queryId"  # the property of a task that says for which query it is
 
 
 class Kept(Protocol):
@@ -86,7 +89,7 @@ class FileCache:
     def get(self, token: str, nbytes: int, crc: int) -> pa.Buffer | None:
         """The bytes of a run, mapped into memory, if the file is whole."""
         with contextlib.suppress(OSError):
-            path = self.folder / token
+            path = self._path(token)
             buffer = pa.memory_map(str(path)).read_buffer()
             if buffer.size == nbytes and zlib.crc32(buffer) == crc:
                 os.utime(path)
@@ -96,9 +99,10 @@ class FileCache:
     def put(self, token: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            unfinished = self.folder / f"{token}.{os.getpid()}"
+            path = self._path(token)
+            unfinished = path.with_name(f"{path.name}.{os.getpid()}")
             unfinished.write_bytes(data)
-            unfinished.rename(self.folder / token)
+            unfinished.rename(path)
         self._written += len(data)
         if self._written > LOOK_AFTER_BYTES:
             self._written = 0
@@ -106,7 +110,7 @@ class FileCache:
 
     def remove(self, token: str) -> None:
         with contextlib.suppress(OSError):
-            (self.folder / token).unlink()
+            self._path(token).unlink()
 
     def clean(self) -> None:
         """Remove files that nobody used for hours, then the least recently used beyond the bound."""
@@ -120,8 +124,20 @@ class FileCache:
             for used, size, path in sorted(files):
                 if total <= self.most and used > time.time() - UNUSED_SECONDS:
                     return
-                self.remove(path.name)
+                with contextlib.suppress(OSError):
+                    path.unlink()
                 total -= size
+
+    def remove_all_of(self, query: str) -> None:
+        """Remove the files of a query that has ended; should it go on, it reads its runs from the state store."""
+        with contextlib.suppress(OSError):
+            for path in self.folder.glob(f"{query}.*"):
+                path.unlink(missing_ok=True)
+
+    def _path(self, token: str) -> Path:
+        task = TaskContext.get()
+        query = None if task is None else task.getLocalProperty(QUERY)
+        return self.folder / (token if query is None else f"{query}.{token}")
 
 
 def cache_folder() -> Path:

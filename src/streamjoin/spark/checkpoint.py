@@ -60,6 +60,11 @@ def refused(job: Job, why: str) -> CheckpointError:
     return CheckpointError(f"run.checkpoint of {job.path} is {job.run.checkpoint!r}, {why}")
 
 
+def sink_refused(job: Job, sink: FilesSink, why: str) -> CheckpointError:
+    """The same for the folder of the results."""
+    return CheckpointError(f"sink.path of {job.path} is {sink.path!r}, {why}")
+
+
 def identity(job: Job) -> dict[str, str]:
     """What must stay the same while a checkpoint is used, by dotted key."""
     join: dict[str, Any] = {field.name: getattr(job.join, field.name) for field in fields(job.join)}
@@ -150,9 +155,11 @@ def refuse_used_sink(spark: SparkSession, job: Job) -> None:
     """Raise if a new query would write where another has written: Spark takes the sink's log for that of the query,
     and skips as many micro-batches as stand there."""
     if isinstance(job.sink, FilesSink) and Folder(spark, job.sink.path).has(SINK_LOG):
-        raise CheckpointError(
-            f"sink.path of {job.path} is {job.sink.path!r}, which holds the results of another run, and "
-            f"{job.run.checkpoint!r} is a new checkpoint: give another sink.path, or remove the old results"
+        raise sink_refused(
+            job,
+            job.sink,
+            f"which holds the results of another run, and {job.run.checkpoint!r} is a new checkpoint: give another "
+            "sink.path, or remove the old results",
         )
 
 
@@ -163,10 +170,11 @@ def refuse_lost_sink(spark: SparkSession, job: Job) -> None:
         return
     done, written = f"{job.run.checkpoint}/commits", f"{job.sink.path}/{SINK_LOG}"
     if log_entries(Folder(spark, done)) and not log_entries(Folder(spark, written)):
-        raise CheckpointError(
-            f"sink.path of {job.path} is {job.sink.path!r}, which lacks the results ({SINK_LOG}) that were written "
-            f"there according to {job.run.checkpoint!r}: put them back to go on, or start anew with another "
-            "run.checkpoint"
+        raise sink_refused(
+            job,
+            job.sink,
+            f"which lacks the results ({SINK_LOG}) that were written there according to {job.run.checkpoint!r}: put "
+            "them back to go on, or start anew with another run.checkpoint",
         )
 
 
@@ -178,10 +186,8 @@ def try_sink(spark: SparkSession, job: Job) -> None:
             folder.write(TRIAL, "")
             folder.remove(TRIAL)
         except Py4JJavaError as error:
-            raise CheckpointError(
-                f"sink.path of {job.path} is {job.sink.path!r}, where nothing can be written: "
-                f"{error.java_exception.getMessage()}"
-            ) from None
+            told = f"where nothing can be written: {error.java_exception.getMessage()}"
+            raise sink_refused(job, job.sink, told) from None
 
 
 def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> None:

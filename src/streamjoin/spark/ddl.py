@@ -31,6 +31,7 @@ ATOMIC: dict[str, types.DataType] = {
     "timestamp": types.TimestampType(),
     "timestamp_ltz": types.TimestampType(),
     "timestamp_ntz": types.TimestampNTZType(),
+    "variant": types.VariantType(),
 }
 DECIMALS = ("decimal", "dec", "numeric")
 NESTED = ("array", "map", "struct")

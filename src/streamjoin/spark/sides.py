@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, types
 
 from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.windows import nanoseconds
-from streamjoin.spark.sources import Input
+from streamjoin.spark.sources import Input, PatternError
 from streamjoin.spark.tables import TomlTable, shown
 from streamjoin.spark.window_join import quoted
 
@@ -80,6 +80,8 @@ class Side:
         key = "source" if len(self.inputs) == 1 else f"source[{at}]"
         try:
             return self.inputs[at].load(spark)
+        except PatternError as error:
+            raise SideError(f"{key}.pattern", str(error)) from None
         except (AnalysisException, ParseException) as error:
             told = str(error).strip().splitlines()[0].partition(" SQLSTATE: ")[0]
             if select := self.inputs[at].select:

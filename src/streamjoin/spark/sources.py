@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.errors import PySparkException
+from pyspark.errors import IllegalArgumentException, PySparkException
 from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -30,6 +30,10 @@ RECORD_FORMATS = ("json", "csv", "text")
 MALFORMED = ("fail", "drop")
 CORRUPT = "_streamjoin_corrupt"
 _SCHEMA = "the columns as Spark writes them, such as 'ts TIMESTAMP, x INT'"
+
+
+class PatternError(SpecError):
+    """What Kafka can not take for a regular expression."""
 
 
 class Source(Protocol):
@@ -149,6 +153,8 @@ class KafkaSource:
         return f"{self.pattern or ', '.join(self.topics)} at {self.servers} ({self.format})"
 
     def load(self, spark: SparkSession) -> DataFrame:
+        if self.pattern is not None:
+            check_pattern(spark, self.pattern)
         topics = ("subscribePattern", self.pattern) if self.pattern else ("subscribe", ",".join(self.topics))
         reader = (
             spark.readStream.format("kafka")
@@ -328,6 +334,16 @@ def read_servers(table: TomlTable) -> str:
         if not re.fullmatch(r"\S+:\d{1,5}", server.strip()):
             table.complain("servers", f"has {server!r}; allowed: host:port, such as 'localhost:9092'")
     return ",".join(server.strip() for server in given)
+
+
+def check_pattern(spark: SparkSession, pattern: str) -> None:
+    """Raise unless this is a regular expression: one of Java's, which are others than Python's, so that only Java can
+    tell. The first micro-batch would find out, when the checkpoint belongs to the mistake."""
+    try:
+        cast(Any, spark._jvm).java.util.regex.Pattern.compile(pattern)
+    except IllegalArgumentException as error:
+        told = str(error).splitlines()[0]
+        raise PatternError(f"is {pattern!r}, which is no regular expression of Java: {told}") from None
 
 
 def read_columns(table: TomlTable, text: str | None, form: str) -> types.StructType:
