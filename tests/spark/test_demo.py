@@ -64,11 +64,13 @@ def test_the_command_leaves_a_folder_that_can_be_run_again(tmp_path):
 
     first = demo("--rate", "40", "--minutes", "2", "--window", "1 minute")
     assert first.returncode == 0, first.stdout + first.stderr
+    assert "windows of 1 minute\n" in first.stdout
     assert "checked against the oracle: all" in first.stdout
     again = demo()
     assert again.returncode == 0, again.stdout + again.stderr
     assert "goes on where it ended" in again.stdout
-    assert "0 rows" in again.stdout
+    assert "windows of" not in again.stdout, "they are the job's, whatever the options say"
+    assert "no micro-batch was run: nothing new has come" in again.stdout
     assert "checked against the oracle: all" in again.stdout
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").touch()

@@ -209,9 +209,14 @@ def test_instants_are_labelled_utc_inside_nested_types_too():
             "m": pa.array([[(4, 5)]], pa.map_(kind, kind)),
             "local": pa.array([6], pa.timestamp("us")),
         }
+        for name, of in {"missing": kind, "variant": pa.binary()}.items():  # NULL, as Spark writes it
+            field = pa.field("t", of, nullable=False, metadata={"a": "b"})
+            columns[name] = pa.StructArray.from_arrays(
+                [pa.array([None], of)], fields=[field], mask=pa.array([True])
+            )
         return pa.record_batch(columns)
 
-    assert in_utc(batch(kolkata)).equals(batch(utc))
+    assert in_utc(batch(kolkata)).equals(batch(utc), check_metadata=True)
     plain = batch(utc)
     assert in_utc(plain) is plain
 

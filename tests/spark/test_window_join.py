@@ -298,8 +298,11 @@ def test_any_type_travels_untouched(spark):
 
 @pytest.mark.slow
 def test_any_type_travels_through_the_state_of_a_stream(spark, tmp_path):
-    """Left rows come a micro-batch before right ones, so that they are read back from the state."""
-    streams = Streams(spark, tmp_path, TYPES)
+    """Left rows come a micro-batch before right ones, so that they are read back from the state, and the session has a
+    zone that instants are labelled with."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    streams = Streams(session, tmp_path, TYPES)
     result = window_join(
         streams.frame("left"), streams.frame("right"), "left.k = right.k AND left.k > 1", window="1 second",
         left_time="ts", right_time="ts", lateness="1 second", how="full", workers=2,

@@ -78,10 +78,13 @@ def demo(
         say(f"{folder} is there already: its job goes on where it ended; remove the folder to begin anew")
     else:
         check_empty(folder)
-        say(f"writing two streams of {rows:,} rows ({minutes:g} minutes at {rate:,}/s) and a job to {folder}")
+        say(
+            f"writing two streams of {rows:,} rows ({minutes:g} minutes at {rate:,}/s) and a job to {folder}\n"
+            f"{PREDICATE}\nwindows of {window}"
+        )
         write_job(folder, *generate(rows, rate, seed), spec)
     read = jobs.Job.read(job)
-    say(f"{PREDICATE}\nwindows of {window}; `streamjoin run {job} --explain` tells how it is run")
+    say(f"`streamjoin run {job} --explain` tells how it is run")
     ended = run_job(read, master, console)
     say(progress_line(ended.progress))
     if ended.stopped:
