@@ -75,12 +75,16 @@ def collected(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def run(
-    streams: Streams, result: DataFrame, batches: Sequence[tuple[Rows, Rows]], name: str
+    streams: Streams,
+    result: DataFrame,
+    batches: Sequence[tuple[Rows, Rows]],
+    name: str,
+    mode: str = "append",
 ) -> tuple[list[tuple[Any, ...]], Any]:
     """All result rows of a query that gets these batches, and the query."""
     checkpoint = str(streams.folder / f"checkpoint-{name}")
     writer = result.writeStream.format("memory").queryName(name).option("checkpointLocation", checkpoint)
-    query = writer.start()
+    query = writer.outputMode(mode).start()
     try:
         for left, right in batches:
             streams.put(left, right)
@@ -382,6 +386,28 @@ def test_an_aggregation_and_another_join_follow_the_result(streams):
         minute = row[0].replace(second=0)
         expected[minute] = expected.get(minute, 0) + 1
     assert {row[0].start: row[1] for row in found if row[0].start < at(9_000)} == expected
+
+
+@pytest.mark.slow
+def test_what_follows_gets_results_alone(streams):
+    """Workers also tell their counts: no expression sees those, not even one that would fail for a zero."""
+    left = streams.frame("left").withColumn("x", F.expr("coalesce(x, 9)"))
+    assert not left.schema["x"].nullable
+    result = window_join(
+        left, streams.frame("right"), "left.x = right.x", window=MINUTE, left_time="ts", right_time="ts",
+        lateness="60 seconds", workers=2,
+    )  # fmt: skip
+    counted = result.where("10 / x > 1").groupBy("x", F.expr("10 % x")).count()
+    batches = [(LEFT[:3], RIGHT[:4]), (LEFT[3:], RIGHT[4:]), ([], []), (LAST, LAST)]
+    found, query = run(streams, counted, batches, "alone", mode="complete")
+    expected: dict[int, int] = {}
+    for row in oracle_rows(LEFT, RIGHT, "left.x = right.x", MINUTE):
+        expected[row[1]] = expected.get(row[1], 0) + 1
+    assert found == [(x, 10 % x, count) for x, count in sorted(expected.items())]
+    metrics = [m for p in query.recentProgress for m in join_metrics(p.observedMetrics).values()]
+    assert sum(m["matches"] for m in metrics) == sum(expected.values()) + 1, (
+        "the last rows too, which x leaves out"
+    )
 
 
 @pytest.mark.slow
