@@ -39,6 +39,7 @@ from handshake_runs import (
 )
 from strategies import arrivals, numbered, pairs_of, push_all, specs
 from streamjoin.runtime.simulator import Simulator, from_bytes, from_seed
+from streamjoin.topologies import chain_node, record_node
 from streamjoin.topologies.chain_node import Marks
 from streamjoin.topologies.protocol import Spread
 
@@ -199,7 +200,7 @@ def test_a_promise_needs_no_message_of_its_own():
 
 
 def test_marks_are_those_of_the_last_node_and_it_tells():
-    marks = Marks(3)
+    marks = Marks(3, 2)
     assert [marks.set(node, "right", 5) for node in (2, 0)] == [False, False]
     assert (marks["left"], marks["right"]) == (0, 0)
     assert marks.set(1, "right", 4)
@@ -207,6 +208,13 @@ def test_marks_are_those_of_the_last_node_and_it_tells():
     assert marks["right"] == 4
     assert marks.set(1, "right", 5)
     assert (marks["left"], marks["right"]) == (0, 5)
+
+
+def test_the_driver_is_told_once_few_messages_are_on_their_way():
+    marks = Marks(1, 2)
+    marks.send("right", 5)
+    assert [marks.is_due("right", number) for number in range(2, 6)] == [False, True, True, True]
+    assert marks.is_due("left", 0)
 
 
 @both
@@ -328,6 +336,32 @@ def test_windows_and_payload_stay_bounded_and_end_empty(topology):
     assert max(running.left_window, running.right_window) < 3000
     assert running.payload_rows < 12_000
     assert (last.left_window, last.right_window, last.buffered_results) == (0, 0, 0)
+
+
+@both
+@pytest.mark.parametrize("order", ORDERS)
+def test_payload_of_tuples_that_have_left_an_idle_chain_is_let_go_by_a_poll(topology, order):
+    simulator, spec = Simulator(from_seed(5)), spec_of(sj.TimeWindow(3))
+    with open_with(topology, spec, executor=simulator, order=order, batch=2) as join:
+        sources = [join.source(side, "") for side in ("left", "right")]
+        for source in sources:
+            source.push(table(np.random.default_rng(1), 20, 30, 3))
+        for source in sources:
+            source.advance(1000)
+        while simulator.run(1) or join.poll():
+            pass
+        stats = join.stats()
+        assert stats.payload_rows == 0
+        assert stats.matches > 0
+
+
+@both
+@pytest.mark.parametrize(("index", "on"), [("scan", BAND), ("hash", EQUAL), ("bisort", EQUAL)])
+def test_a_node_without_room_for_its_pairs_tells_the_driver(topology, index, on, monkeypatch):
+    for module in (chain_node, record_node):
+        monkeypatch.setattr(module, "WAITING_PAIRS", 2)
+    for seed in range(25):
+        check_interleaving(topology, seed, on=on, index=index)
 
 
 @both

@@ -9,7 +9,8 @@ is NULL). All of a node's state is in arrays which only this node writes, but fo
     rings    lock-free queues of messages (`kernels/queue.py`), one producer and one consumer each
     bells    counters that wake a waiting thread; any thread adds to them
     marks    the number of the last message of the driver's that a node is done with, by node and side; each node writes
-             its own
+             its own. Behind them, the driver's: the number of its last message of either side, and how few of a
+             side's must be on their way for it to be told
     stages   rows of the arrivals that are on their way; written by the driver before it sends the message, and not
              again before the marks have passed it
 
@@ -67,9 +68,12 @@ NOTHING, ENTER, MEET_STORED, MEET_FORWARDED, REST = range(5)
 # Why `advance` returned: it had nothing to do, or took as many messages as it might; or who must act first.
 IDLE, SPENT, SCAN, RESIZE, FULL = range(5)
 
-# Bells of the neighbours, by the way that leads from them, the driver's, and that of who waits for pairs. Of a bell,
-# the word that says stop.
-DRIVER, FOUND = 2, 3
+FEW = 2  # the word behind the numbers of the driver's last messages
+
+# Bells of the neighbours, by the way that leads from them; the driver's, who waits for marks, or until pairs are taken
+# that have no room; that of who waits for pairs, and of who waits for what marks let go. Of a bell, the word that says
+# stop.
+DRIVER, FOUND, LET_GO = 2, 3, 4
 STOP = 1
 
 # Of a further column of a store: bytes of a value, address on the stage, address in the store.
@@ -272,16 +276,32 @@ def least_mark(marks, way):
     """The number of the last message of a side that all nodes are done with: its high-water mark; O(nodes). Acquires:
     what they have found before is in their outboxes."""
     least = load(marks, way * LINE)
-    for at in range((2 + way) * LINE, len(marks), 2 * LINE):
+    for at in range((2 + way) * LINE, len(marks) - LINE, 2 * LINE):
         least = min(least, load(marks, at))
     return least
 
 
+@jit(nogil=False)
+def is_due(marks, way, number):
+    """Whether so few of a side's messages are on their way, now that all nodes are done with this one, that the driver
+    is to be told. It has counted a message before it sends it: who is done with the last one tells in any case."""
+    sent = len(marks) - LINE
+    return load(marks, sent + way) - number <= load(marks, sent + FEW)
+
+
+@jit(nogil=False)
+def least_marks(marks):
+    """Those of both sides."""
+    return least_mark(marks, LEFT), least_mark(marks, RIGHT)
+
+
 @inner
 def end_message(words, marks, bells):
-    """The node is done with the message at hand, one of the driver's. The last node that is tells the driver."""
+    """The node is done with the message at hand, one of the driver's. The last node that is tells."""
     if mark(marks, words[NODE], words[SIDE], words[NUMBER]):
-        ring(bells[DRIVER])
+        ring(bells[LET_GO])
+        if is_due(marks, words[SIDE], words[NUMBER]):
+            ring(bells[DRIVER])
 
 
 @inner
@@ -342,8 +362,9 @@ def hand_over(words, stage, rows, probes, positions, outbox, bells):
                 break
         words[HANDED] += 1
     if words[HANDED] > before:
-        ring(bells[DRIVER])
         ring(bells[FOUND])
+    if words[HANDED] < words[PAIRS]:
+        ring(bells[DRIVER])
     return words[HANDED] == words[PAIRS]
 
 

@@ -54,18 +54,33 @@ class Progress(Message):
 
 class Marks:
     """The number of the last message of each side that each node is done with. Every node writes its own, in
-    words that no other writes."""
+    words that no other writes. The driver, who is told once `few` of a side's messages are on their way, writes
+    which one it has sent."""
 
-    def __init__(self, nodes: int) -> None:
-        self.words = np.zeros(nodes * len(SIDES) * atomics.LINE, np.int64)
-        self.set(0, "left", self["left"])  # compiled now, not when tuples come
+    def __init__(self, nodes: int, few: int) -> None:
+        self.words = np.zeros((nodes * len(SIDES) + 1) * atomics.LINE, np.int64)
+        self._sent = self.words[-atomics.LINE :]
+        self._sent[expedition.FEW] = few
+        for side, number in self.by_side().items():  # compiled now, not when tuples come
+            self.send(side, number)
+            if self.set(0, side, self[side]):
+                self.is_due(side, number)
 
     def __getitem__(self, side: str) -> int:
         """The last one that all nodes are done with. Acquires: what they found by then is in their outboxes."""
         return int(expedition.least_mark(self.words, SIDES.index(side)))
 
     def by_side(self) -> dict[str, int]:
-        return {side: self[side] for side in SIDES}
+        left, right = expedition.least_marks(self.words)
+        return {"left": left, "right": right}
+
+    def send(self, side: str, number: int) -> None:
+        """Count a message; before it is sent."""
+        atomics.write(self._sent, SIDES.index(side), number)
+
+    def is_due(self, side: str, number: int) -> bool:
+        """Whether the driver is to be told, now that all nodes are done with a message."""
+        return bool(expedition.is_due(self.words, SIDES.index(side), number))
 
     def set(self, node: int, side: str, number: int) -> bool:
         """Whether all nodes are done with it. Releases."""
@@ -81,8 +96,9 @@ class Shared:
     make_window: MakeWindow
     residuals: Mapping[str, Filter | None]
     fetch: Fetch
-    bell: Bell  # the driver's
-    found: Bell  # rung for pairs alone
+    bell: Bell  # the driver's, rung for marks, and by a node without room for pairs
+    found: Bell  # rung for pairs
+    let_go: Bell  # rung for marks
     marks: Marks
 
 
@@ -96,7 +112,7 @@ class ChainNode:
         self.name, self.number = f"node {number}", number
         self.is_end = {"left": number == shared.count - 1, "right": number == 0}  # of the way of a side
         self.bell = Bell()
-        self.outbox: Outbox[Found] = Outbox(WAITING_PAIRS, self.bell, shared.bell, shared.found)
+        self.outbox: Outbox[Found] = Outbox(WAITING_PAIRS, self.bell, shared.found)
         self.windows: dict[str, WindowIndex] = {side: shared.make_window(side) for side in SIDES}
         self.inlets: dict[str, Channel[Any]] = {}
         self.outlets: dict[str, Channel[Any]] = {}
@@ -137,7 +153,10 @@ class ChainNode:
             if self._work is None:
                 busy |= self.forward()
                 self._work = self._next_message()
-            if self._work is None or self.outbox.room <= 0 or self.bell.stopped:
+            if self._work is None or self.bell.stopped:
+                break
+            if self.outbox.room <= 0:
+                self._shared.bell.ring()
                 break
             busy = True
             if next(self._work, self) is self:
@@ -168,10 +187,12 @@ class ChainNode:
         return sent
 
     def mark(self, side: str, number: int) -> None:
-        """Say that this node is done with the messages of `side` up to this one. The last node that is tells the
-        driver."""
-        if self._shared.marks.set(self.number, side, number):
-            self._shared.bell.ring()
+        """Say that this node is done with the messages of `side` up to this one. The last node that is tells."""
+        shared = self._shared
+        if shared.marks.set(self.number, side, number):
+            shared.let_go.ring()
+            if shared.marks.is_due(side, number):
+                shared.bell.ring()
 
     def clear(self) -> None:
         """Let go of all tuples; nobody steps any more."""

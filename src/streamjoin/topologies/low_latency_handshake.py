@@ -205,7 +205,8 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode])
     """The topology. Home nodes come in turns, so that all nodes hold and compare the same, or by an index's key."""
 
     def __init__(self, *given: Any, credit: int = CREDIT, **options: Any):
-        self._credit = credit
+        # Told of every one, the driver would be woken for each, only to send one more and sleep again.
+        self._credit, self.few_on_way = credit, credit // 2
         self._key: Key | None = None
         super().__init__(*given, **options)
         self._first_home = dict.fromkeys(SIDES, 0)

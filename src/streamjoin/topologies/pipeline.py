@@ -90,6 +90,7 @@ class Pipeline(Generic[AnyNode]):
 
     tells_at_once = False
     shares_rows = False
+    few_on_way = INT64_MAX  # messages of a side; while more are, the driver is not told of marks
 
     def __init__(
         self,
@@ -107,10 +108,10 @@ class Pipeline(Generic[AnyNode]):
         self.workers, self._batch = workers, batch or (BATCH if scanned else INDEXED_BATCH)
         self.settles = self.must_settle(spec, order)
         self._stamps = make_stamps(spec, self.settles)
-        self._bell, self._marks = Bell(), Marks(workers)
-        self.found = Bell() if order == "any" else self._bell  # marks let promises and sorted results go
+        self._bell, self.found, self._marks = Bell(), Bell(), Marks(workers, self.few_on_way)
+        let_go = Bell() if order == "any" else self.found  # promises and sorted results, by marks
         shared = Shared(
-            workers, make_window, filters_of(residuals), fetch, self._bell, self.found, self._marks
+            workers, make_window, filters_of(residuals), fetch, self._bell, self.found, let_go, self._marks
         )
         self.nodes = self.make_nodes(shared)
         self._channels = connect(self.nodes, self._bell, capacity)
@@ -123,7 +124,7 @@ class Pipeline(Generic[AnyNode]):
         self._sent: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # arrivals not marked as done
         self._counts = dict.fromkeys(SIDES, 0)  # tuples held
         self._collector = Collector(order)
-        self._heard = -1  # what the bell had rung for when results were last collected
+        self._heard = -1  # what the bells had rung for when results were last collected
 
     def must_settle(self, spec: JoinSpec, order: str) -> bool:
         return must_settle(spec, order)
@@ -172,44 +173,45 @@ class Pipeline(Generic[AnyNode]):
 
     @property
     def idle(self) -> bool:
-        """Whether the chain has all that is known, and what has come of it so far is handed out."""
-        if self._collector.ready or self._stamps.ready or self._executor.failed:
+        """Whether the chain has all that is known, and what has come of it so far is handed out. Looks at the marks if
+        nodes have rung, so that tuples are let go, and promises grow, while nothing comes and nothing is found."""
+        if self._collector.ready or not self._is_fed:
             return False
-        if any(map(self._owes, SIDES)) or (self._stamps.ended and any(self._sent.values())):
-            return False
-        if self._bell.read() == self._heard:
-            return True
-        if not self._collector.empty and any(map(self._has_come_through, SIDES)):
-            return False
-        return self._nothing_waits()
+        seen = self._rung
+        if seen != self._heard:
+            marks = self._marks.by_side()
+            if any(node.outbox.rows for node in self.nodes):  # looked at after the marks
+                return False
+            self.settle(marks)
+            self._heard = seen
+        return not self._collector.ready
 
-    def _has_come_through(self, side: str) -> bool:
-        """Whether the oldest message of a side that is held for being in the chain no longer is."""
-        sent = self._sent[side]
-        return bool(sent) and sent[0].number <= self._marks[side]
+    @property
+    def _is_fed(self) -> bool:
+        """Whether the chain has all that is known, and is done with it if nothing can come any more."""
+        if self._stamps.ready or self._executor.failed or any(map(self._owes, SIDES)):
+            return False
+        return not (self._stamps.ended and any(self._sent.values()))
 
-    def _nothing_waits(self) -> bool:
-        """Whether the collector has all that was found so far."""
-        return not any(node.outbox.rows for node in self.nodes)
+    @property
+    def _rung(self) -> int:
+        """Changes with every mark and every pair."""
+        return self._bell.read() + self.found.read()
 
     @property
     def least_result_time(self) -> float:
-        """Looks at the marks: nothing else may have happened since results were collected."""
-        marks = self._marks.by_side()
-        if self._nothing_waits():  # looked at after the marks
-            self.settle(marks)
         return min(self._stamps.low, self.earliest("first_time"))
 
     def step(self, most: float) -> Matches:
-        seen = self._bell.read()
+        seen, rung = self._bell.read(), self._rung
         self._executor.check()
-        if not self._collector.ready and (seen != self._heard or not self._collector.empty):
+        if not self._collector.ready and (rung != self._heard or not self._collector.empty):
             # Else there are enough that wait to be handed out, or no node has rung, so that none has more.
             marks = self._marks.by_side()
             self._collect()
             self.settle(marks)
-            self._heard = seen
-        if not self._feed() and not self._collector.ready and not self.idle:
+            self._heard = rung
+        if not self._feed() and not self._collector.ready and not self._is_fed:
             self._executor.wait(seen)
         return self._collector.hand_out(most)
 
@@ -265,6 +267,7 @@ class Pipeline(Generic[AnyNode]):
     def send(self, message: Message) -> None:
         """Let a message enter the chain."""
         side = message.side
+        self._marks.send(side, message.number)
         self._entries[side].put(message)
         self._numbers[side], self._unheard[side] = message.number, 0
         if isinstance(message, Progress):

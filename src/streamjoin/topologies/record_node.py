@@ -162,7 +162,7 @@ class RecordNode:
             self._arguments = (
                 self._words,
                 (*rings, *self._unsent),
-                (*bells, self._shared.bell.words, self._shared.found.words),
+                (*bells, self._shared.bell.words, self._shared.found.words, self._shared.let_go.words),
                 self._shared.marks.words,
                 tuple(stage.rows for stage in self._staging),
                 *self.gather(),
