@@ -3,11 +3,7 @@
 `left.x = right.a`, keys uniform over as many values as a window has tuples: one match a tuple. Full windows of 270,000
 and 2,700,000 tuples, batches of 1,024 and, for the hash index, of 64; two workers, with the scans of both handshake
 joins (the slower one with the smaller windows alone) and `three_step` with the same index beside it. A run ends when
-nothing is compared any more; the best of five counts, in turns.
-
-A scan compares a tuple with the whole window, so filling the larger one would take longer than all that is measured.
-For low-latency handshake join's scan, tuples that fill windows are therefore stamped as if they reached nothing but
-their own place. Those that come later reach them as any others.
+all is joined; the best of five counts, in turns.
 """
 
 from __future__ import annotations
@@ -55,9 +51,7 @@ class Keyed(Chain):
     """A join by equality, one match a tuple."""
 
     def __init__(self, case: Case, rate: int):
-        self._filling = case == SCANS[0]
         super().__init__(Variant(case.topology), WORKERS, rate, EQUALITY, case.structure)
-        self._filling = False
 
     def _side(self, schema: pa.Schema, micros: np.ndarray[Any, Any]) -> pa.RecordBatch:
         keys = self.random.integers(0, self.rate * WINDOW_SECONDS, len(micros), dtype=np.int32)
@@ -65,23 +59,6 @@ class Keyed(Chain):
         return pa.record_batch(
             [pa.array(micros, pa.timestamp("us")), pa.array(keys), pa.array(values)], schema=schema
         )
-
-    def step(self, left: pa.RecordBatch, right: pa.RecordBatch) -> int:
-        if not self._filling:
-            return super().step(left, right)
-        stamps: Any = self.join._topology._stamps  # type: ignore[attr-defined]  # of a chain
-        stamped = stamps.push
-
-        def push_without_reach(*given: Any) -> None:
-            stamped(*given)
-            _, tuples = stamps._arrived[-1]
-            tuples.probing.update(since=tuples.ts, until=tuples.ts)
-
-        stamps.push = push_without_reach
-        try:
-            return super().step(left, right)
-        finally:
-            del stamps.push
 
     def rate_of(self, count: int, batch: int) -> float:
         """Tuples a second of a side, of `count` in batches."""
