@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -150,6 +152,20 @@ def test_a_folder_that_can_not_be_written_costs_speed_only(own_cache):
     step(task, store, 0, 10, -1)
     cache.MEMORY._held.clear()
     assert misses(task, store) == 2
+
+
+def test_a_full_disk_costs_speed_only_and_is_left_no_fuller(own_cache, monkeypatch):
+    def half(path: Path, data: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    task, store = make_task(), MemoryStore()
+    step(task, store, 0, 10, -1)
+    cache.MEMORY._held.clear()
+    assert misses(task, store) == 2
+    assert list(own_cache.iterdir()) == []
 
 
 def test_the_least_recently_used_files_go_first(own_cache):

@@ -97,12 +97,15 @@ class FileCache:
         return None
 
     def put(self, token: str, data: bytes) -> None:
-        with contextlib.suppress(OSError):
+        path = self._path(token)
+        unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+        try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = self._path(token)
-            unfinished = path.with_name(f"{path.name}.{os.getpid()}")
             unfinished.write_bytes(data)
             unfinished.rename(path)
+        except OSError:  # a disk that is full, say, which half a file would only keep full
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
         self._written += len(data)
         if self._written > LOOK_AFTER_BYTES:
             self._written = 0
