@@ -315,7 +315,7 @@ FIGURES = {
         {"tuples_per_s": ""},
         "tuples per batch; band, windows of 50,000, two workers",
         "tuples/s a side",
-        where={"predicate": "band", "window": 50_000, "order": "any", "workers": 2},
+        where={"predicate": "band", "window": 50_000, "order": "any", "workers": 2, "latency": None},
         by="topology",
         log=True,
     ),

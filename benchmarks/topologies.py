@@ -13,8 +13,10 @@ windows and probes that are prepared. Topologies that do not compare everything 
 handshake join, tuples that have come may be far from having met all their partners, so its runs end when nothing is
 compared any more.
 
-What `topology="auto"` takes is held against the grid: on all cores, where results have to be there when push returns,
-against those that have them there; where they may wait, against every topology with any number of workers.
+Every topology is there twice: as it is, and told that results may wait (`latency`), so that pushes are gathered and
+joined together. What `topology="auto"` takes is held against the grid: on all cores, where results have to be there
+when push returns, against those that have them there; where they may wait, against every topology with any number of
+workers, told so or not.
 """
 
 from __future__ import annotations
@@ -52,15 +54,26 @@ PATIENT = 1.0  # seconds that results may wait
 NEAR = 0.9  # of the best
 QUIET_SECONDS = 0.02  # without a comparison, after which handshake join has compared what it can
 
+Way = tuple[str, int, float | None]  # to run a join: topology, workers, latency
+
 
 class Filled:
     """A join with full windows. Event times are the numbers of tuples."""
 
-    def __init__(self, topology: str, kind: str, window: int, order: str, workers: int, index: str = "auto"):
+    def __init__(
+        self,
+        topology: str,
+        kind: str,
+        window: int,
+        order: str,
+        workers: int,
+        latency: float | None = None,
+        index: str = "auto",
+    ):
         self.random, self.at, self.kind = np.random.default_rng(SEED), 0, kind
         self.quiet = QUIET_SECONDS if topology == "handshake" else 0.0
         spec = sj.JoinSpec(LEFT, RIGHT, PREDICATES[kind], sj.TimeWindow(window), "ts", "ts")
-        self.join = sj.open_join(spec, topology, index, workers, order)
+        self.join = sj.open_join(spec, topology, index, workers, order, latency=latency)
         for _ in range(window // 1_000):
             self.push(*self.batches(1, 1_000)[0])
         self.settle()
@@ -86,7 +99,7 @@ class Filled:
 
     def settle(self) -> float:
         """Wait until all that can be joined has been; seconds that were waited for nothing."""
-        topology, low = self.join._topology, min(self.join._sources.frontier().low.values())
+        topology, low = self.join._topology, self.at - 1  # the time of the last tuples
         compared, since = 0, time.perf_counter()
         while True:
             self.join.poll()
@@ -113,7 +126,9 @@ class Bare:
     """The scan of a predicate alone, on as many threads."""
 
     def __init__(self, kind: str, window: int, workers: int):
-        self.parts = [Filled("three_step", kind, window // workers, "any", 1, "scan") for _ in range(workers)]
+        self.parts = [
+            Filled("three_step", kind, window // workers, "any", 1, index="scan") for _ in range(workers)
+        ]
 
     def calls(self, part: Filled, count: int, rows: int) -> list[Callable[[], Iterator[int]]]:
         """The probes of so many batches a side into the full windows, of which they reach everything."""
@@ -149,7 +164,7 @@ def ceiling(
 ) -> list[dict[str, Any]]:
     """One row for each size of batches."""
     bare, rows = Bare(kind, window, workers), []
-    point = {"predicate": kind, "window": window, "order": "any", "workers": workers}
+    point = {"predicate": kind, "window": window, "order": "any", "workers": workers, "latency": None}
     for batch in sizes:
         count = int(np.clip(seconds / bare.measure(1, batch), 2, 200))
         best = min(bare.measure(count, batch) for _ in range(RUNS)) / count
@@ -164,22 +179,24 @@ def ceiling(
 def cells(
     kind: str, window: int, order: str, counts: list[int], sizes: tuple[int, ...], seconds: float
 ) -> list[dict[str, Any]]:
-    """One row for each topology, number of workers and size of batches."""
+    """One row for each topology, number of workers, whether results may wait, and size of batches."""
     joins = {
-        (topology, workers): Filled(topology, kind, window, order, workers)
+        (topology, workers, latency): Filled(topology, kind, window, order, workers, latency)
+        for latency in (None, PATIENT)
         for workers in counts
         for topology in TOPOLOGIES
     }
     rows = []
     for batch in sizes:
         best = in_turns(joins, batch, seconds)
-        for (topology, workers), (taken, settled) in best.items():
+        for (topology, workers, latency), (taken, settled) in best.items():
             rows.append(
                 {
                     "predicate": kind,
                     "window": window,
                     "order": order,
                     "workers": workers,
+                    "latency": latency,
                     "batch": batch,
                     "topology": topology,
                     "tuples_per_s": batch / taken,
@@ -191,9 +208,7 @@ def cells(
     return rows
 
 
-def in_turns(
-    joins: dict[tuple[str, int], Filled], batch: int, seconds: float
-) -> dict[tuple[str, int], tuple[float, float]]:
+def in_turns(joins: dict[Way, Filled], batch: int, seconds: float) -> dict[Way, tuple[float, float]]:
     """Seconds for a batch a side, the best of several runs of about `seconds`, and those after the last push of it."""
     counts = {}
     for which, filled in joins.items():
@@ -207,29 +222,29 @@ def in_turns(
     return best
 
 
-def auto(kind: str, window: int, order: str, workers: int, latency: float | None) -> tuple[str, int]:
-    """The topology and the workers that are taken where nothing is said but how many tuples a window holds."""
-    seconds = pa.timestamp("s")
-    left, right = (schema.set(0, pa.field("ts", seconds)) for schema in (LEFT, RIGHT))
-    spec = sj.JoinSpec(left, right, PREDICATES[kind], sj.TimeWindow(f"{window} seconds"), "ts", "ts")
-    plan = make_plan(spec, "auto", "auto", workers, order, rate=1, latency=latency)
-    return plan.topology, plan.workers
+def auto(kind: str, window: int, order: str, workers: int, latency: float | None) -> Way:
+    """What is taken where nothing but the latency is said."""
+    spec = sj.JoinSpec(LEFT, RIGHT, PREDICATES[kind], sj.TimeWindow(window), "ts", "ts")
+    plan = make_plan(spec, "auto", "auto", workers, order, latency=latency)
+    return plan.topology, plan.workers, latency
 
 
 def choices(rows: list[dict[str, Any]], cores: int) -> dict[str, Any]:
     """How near to the best of its cell the planner's choice is, where results may and may not wait."""
-    cells: dict[tuple[Any, ...], dict[tuple[str, int], float]] = {}
+    cells: dict[tuple[Any, ...], dict[Way, float]] = {}
     for row in rows:
         if row["topology"] != KERNEL:
             key = tuple(row[name] for name in ("predicate", "window", "order", "batch"))
-            cells.setdefault(key, {})[row["topology"], row["workers"]] = row["tuples_per_s"]
+            way = row["topology"], row["workers"], row["latency"]
+            cells.setdefault(key, {})[way] = row["tuples_per_s"]
     found: dict[str, Any] = {}
     for name, latency in (("prompt", None), ("patient", PATIENT)):
         shares = []
         for key, rates in cells.items():
-            rivals = [rate for (topology, _), rate in rates.items() if latency or topology in PROMPT]
+            prompt = [rate for (topology, _, may), rate in rates.items() if topology in PROMPT and not may]
             kind, window, order, _ = key
-            shares.append(rates[auto(kind, window, order, cores, latency)] / max(rivals))
+            chosen = rates[auto(kind, window, order, cores, latency)]
+            shares.append(chosen / max(rates.values() if latency else prompt))
         found |= {
             f"auto_{name}_near_the_best": sum(share >= NEAR for share in shares),
             f"auto_{name}_mean": float(np.mean(shares)),
@@ -239,7 +254,8 @@ def choices(rows: list[dict[str, Any]], cores: int) -> dict[str, Any]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per cell and topology, tuples a second and side. Summary: wins, and how far three_step is behind."""
+    """Rows: one per cell and way to run it, tuples a second and side. Summary: wins of topologies as they are, how far
+    three_step is behind, and how near to the best what is chosen is."""
     cores = len(os.sched_getaffinity(0))
     windows, sizes = ((2_000, 20_000), (64, 1_024)) if quick else ((5_000, 50_000), (16, 256, 4_096))
     workers, rows = sorted({1, cores}), []
@@ -255,7 +271,7 @@ def run(quick: bool) -> dict[str, Any]:
         key = tuple(row[name] for name in ("predicate", "window", "order", "workers", "batch"))
         if row["topology"] == KERNEL:
             kernel[key] = row["tuples_per_s"]
-        else:
+        elif row["latency"] is None:
             rates_of.setdefault(key, {})[row["topology"]] = row["tuples_per_s"]
     wins = dict.fromkeys(TOPOLOGIES, 0)
     for rates in rates_of.values():

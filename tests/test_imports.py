@@ -28,9 +28,13 @@ ARROWS: dict[str, set[str]] = {
     "streams": {"payload", "topologies", "codegen", "kernels", "semantics"},
     "results": {"payload", "topologies", "semantics"},
     "reading": {"results", "planner", "topologies", "index", "codegen", "semantics"},
-    "engine": {
-        *("streams", "reading", "results", "payload", "latency", "stats", "planner", "runtime"),
+    "admission": {
+        *("streams", "reading", "results", "payload", "latency"),
         *("topologies", "index", "codegen", "kernels", "semantics"),
+    },
+    "engine": {
+        *("admission", "streams", "reading", "results", "payload", "latency", "stats", "planner", "runtime"),
+        *("topologies", "index", "semantics"),
     },
     "tables": {"engine", "planner", "streams", "kernels", "semantics"},
     "__init__": {"engine", "tables", "planner", "streams", "latency", "stats", "kernels", "semantics"},
@@ -53,6 +57,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "streams": {"numpy", "pyarrow"},
     "results": {"numpy", "pyarrow"},
     "reading": {"numpy", "pyarrow"},
+    "admission": {"numpy", "pyarrow"},
     "engine": {"numpy", "pyarrow"},
     "tables": {"numpy", "pyarrow"},
     "__init__": set(),

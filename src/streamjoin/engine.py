@@ -1,9 +1,9 @@
 """The embedded engine: Arrow in, Arrow out, in this process.
 
-`Join` checks and numbers what comes in, keeps payload, hands prepared tuples to a topology and builds
-result rows from the id pairs that come back. Threads: `_work` is held while tuples are taken and
-joined; pollers need only the result buffer's own lock. A push that was accepted is never lost: if
-the result buffer is full, its remaining work waits for `poll`.
+`Join` checks what comes in and lets it in (`admission.py`), drives a topology, and gives out the rows of the id pairs
+that come back (`results.py`). Threads: `_work` is held while tuples are taken and joined; pollers need only the result
+buffer's own lock. A push that was accepted is never lost: if the result buffer is full, its remaining work waits for
+`poll`.
 """
 
 from __future__ import annotations
@@ -11,37 +11,34 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.codegen.columns import one_array
-from streamjoin.index.protocol import Tuples
+from streamjoin.admission import Admission
 from streamjoin.index.sliding import RowColumns
-from streamjoin.kernels.stamping import falls
 from streamjoin.latency import LatencyMeter
-from streamjoin.payload import PayloadStore, Rows, Shared, fields_of, restored
+from streamjoin.payload import Shared
 from streamjoin.planner import TOPOLOGIES, Plan, compile_plan, explain_plan, make_plan, make_window
 from streamjoin.reading import Reading, fetch
-from streamjoin.results import ResultBuffer
+from streamjoin.results import ResultBuffer, ResultRows
 from streamjoin.runtime.threads import DRIVER_PATIENCE
 from streamjoin.runtime.work import Work
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, SpecError, StreamJoinError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.stats import IndexStats, Stats
-from streamjoin.streams import Intake, Source, Sources, as_ticks
+from streamjoin.streams import Intake, Source, as_ticks
 from streamjoin.topologies.protocol import Topology
 
 MAX_RESULTS = 1_000_000  # result rows that may wait for `poll`
 STEP_ROWS = 1_000_000  # results of one step, about, so that a step is over in a moment
 BATCH_ROWS = 65_536  # rows of a result batch at most
 SLACK_ROWS = 4_096  # rows that come, at least, before payload is looked through again
-MAX_LATE = 1_000_000  # late rows kept for `late`
 PUNCTUATION = b"streamjoin.punctuation"
 
 
@@ -103,34 +100,26 @@ class Join:
     def __init__(self, plan: Plan, max_results: int):
         self.plan, self.spec = plan, plan.spec
         self._intake = {side: Intake(plan.spec, side) for side in SIDES}
-        self._schemas = {side: intake.schema for side, intake in self._intake.items()}
-        self._fields = {side: fields_of(schema) for side, schema in self._schemas.items()}
-        held = [field.type for side in SIDES for field in self._fields[side]]
-        # Columns of a result that are held in another type: their numbers and types.
-        self._restored = [
-            (number, field.type)
-            for number, field in enumerate(plan.spec.schema)
-            if field.type != held[number]
-        ]
-        self._reading = {side: Reading.of(plan, side, self._schemas[side]) for side in SIDES}
+        schemas = {side: intake.schema for side, intake in self._intake.items()}
+        reading = {side: Reading.of(plan, side, schemas[side]) for side in SIDES}
         shared = {
-            side: Shared(self._schemas[side], reading.shared, RowColumns(tuple(reading.shared.values())))
-            for side, reading in self._reading.items()
-            if reading.shared
+            side: Shared(schemas[side], each.shared, RowColumns(tuple(each.shared.values())))
+            for side, each in reading.items()
+            if each.shared
         }
-        self._results = ResultBuffer(max_results, shared)
+        self._results, self._rows = ResultBuffer(max_results, shared), ResultRows(plan.spec, schemas)
         self._topology: Topology = TOPOLOGIES[plan.topology](
             plan.spec,
             partial(make_window, plan, rows={side: each.columns for side, each in shared.items()}),
             {side: plan.programs[side].residual for side in SIDES},
             plan.order,
-            partial(fetch, self._results, self._schemas),
+            partial(fetch, self._results, schemas),
             plan.workers,
         )
-        self._sources = Sources()
-        self._release_at = dict.fromkeys(SIDES, 0)  # the row id at which `_release` looks again
         self._latency = LatencyMeter()
-        self._late = {side: PayloadStore() for side in SIDES}
+        self._admission = Admission(plan.wait, reading, self._results, self._latency, self._topology)
+        self._sources = self._admission.sources
+        self._release_at = dict.fromkeys(SIDES, 0)  # the row id at which `_release` looks again
         self._work = Work(self._topology.found)
         self._state = "open"  # then "finishing", "closed"
         self._discarded = False  # what was held, once closed
@@ -183,12 +172,7 @@ class Join:
                         raise ClosedError(f"the {side} side has ended: nothing can be pushed to it")
                     raise ClosedError(f"source {into.name!r} of {side} is closed")
                 late = self._sources.late(into, ts, self._topology.settles)
-                if self._run(promises=False) and self._results.room > 0:
-                    try:
-                        self._take(into, batch, ts, late, arrived)
-                    except BaseException as error:
-                        self._fail(error)
-                        raise
+                if self._accept(into, batch, ts, late, arrived):
                     done = self._run()
                     break
             finally:
@@ -203,52 +187,23 @@ class Join:
             with self._working():
                 done = self._run()
 
-    def _take(
+    def _accept(
         self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, late: np.ndarray | None, arrived: float
-    ) -> None:
-        """Accept checked data: number it, keep its payload, hand it to the topology. Without late ones, `ts` rises."""
-        side, payload = source.side, self._results.payload[source.side]
-        if source.number < 0:
-            self._sources.add(source)
-        if len(ts):
-            source.newest = max(source.newest, int(ts[-1] if late is None else ts.max()))
-        if late is not None and late.any():
-            self._keep_late(side, batch.filter(pa.array(late)))
-            batch, ts = batch.filter(pa.array(~late)), ts[~late]
-        first = payload.next_id
-        tuples = self._prepare(source, batch, ts, first)
-        if len(tuples):
-            with self._results.lock():
-                payload.append(batch, self._reading[side].shared_values(tuples))
-            if source.lateness and falls(ts):
-                tuples = tuples.pick(np.argsort(ts, kind="stable"))
-            self._latency.pushed(side, first, arrived)
-        self._topology.push(side, tuples, self._sources.ranks, self._sources.frontier())
-
-    def _prepare(self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, first: int) -> Tuples:
-        count = len(ts)
-        stored, probing, nulls = self._reading[source.side].prepare(batch, count)
-        sources = np.empty(count, np.int32)
-        sources.fill(source.number)
-        return Tuples(ts, np.arange(first, first + count), sources, stored, probing, nulls)
-
-    def _keep_late(self, side: str, rows: pa.RecordBatch) -> None:
-        with self._results.lock():
-            store = self._late[side]
-            store.append(rows)
-            store.release(store.next_id - MAX_LATE)
+    ) -> bool:
+        """Take checked data, if all that came before is joined and results fit; whether it was taken."""
+        try:
+            if not self._join_admitted() or self._results.room <= 0:
+                return False
+            self._admission.take(source, batch, ts, late, arrived)
+            return True
+        except BaseException as error:
+            self._fail(error)
+            raise
 
     def late(self, side: str) -> pa.Table:
         """Take the rows of one side that came too late, in the order they came (of more than a million, the last)."""
         self._check_side(side)
-        schema = self.spec.side_schema(side)
-        with self._results.lock():
-            store = self._late[side]
-            rows = store.view().batches
-            store.release(store.next_id)
-        table = pa.Table.from_batches(rows, self._schemas[side])
-        columns = [restored(one_array(c), f.type) for c, f in zip(table.columns, schema, strict=True)]
-        return pa.Table.from_arrays(columns, schema=schema)
+        return self._admission.take_late(side, self.spec.side_schema(side))
 
     # Progress without data
 
@@ -277,7 +232,7 @@ class Join:
 
     def _progress(self) -> None:
         try:
-            self._topology.advance(self._sources.frontier())
+            self._admission.progress()
         except BaseException as error:
             self._fail(error)
             raise
@@ -285,28 +240,40 @@ class Join:
 
     # Work
 
-    def _run(self, promises: bool = True) -> bool:
-        """Let the topology work while results fit; whether nothing is left to do. Needs `_work`. What can be promised
-        costs a look, which who goes on at once can do without."""
+    def _run(self) -> bool:
+        """Join what was let in, and let in what waits and is due, while results fit; whether nothing is left to do.
+        Needs `_work`."""
         self._check_failure()
         try:
-            while not self._topology.idle and self._state != "closed":
+            while self._join_admitted():
+                if self._state == "closed":
+                    return True
+                if not self._admission.due:
+                    break
                 if self._results.room <= 0:
                     return False
-                matches = self._topology.step(min(self._results.room, STEP_ROWS))
-                if len(matches):
-                    self._results.add(matches)
-                    self._work.tell()
-                    self._latency.ready(matches)
-            if self._state == "closed":
-                return True
+                self._admission.hand_over()
+            else:
+                return False
             self._release()
-            if promises and self.plan.order == "punctuated":
+            if self.plan.order == "punctuated":
                 self._results.punctuation = max(self._results.punctuation, self._topology.least_result_time)
             return True
         except BaseException as error:
             self._fail(error)
             raise
+
+    def _join_admitted(self) -> bool:
+        """Let the topology work while results fit; whether it has nothing left to do. Needs `_work`."""
+        while not self._topology.idle and self._state != "closed":
+            if self._results.room <= 0:
+                return False
+            matches = self._topology.step(min(self._results.room, STEP_ROWS))
+            if len(matches):
+                self._results.add(matches)
+                self._work.tell()
+                self._latency.ready(matches)
+        return True
 
     def _release(self) -> None:
         """Let go of payload that neither a window nor a waiting result needs. Looking for the oldest row of a window
@@ -339,6 +306,7 @@ class Join:
         if self._work.acquire(blocking=False):
             try:
                 if self._state == "open":
+                    self._admission.look()
                     self._run()
                     batches = batches or self._drain()
             except BaseException:
@@ -371,34 +339,11 @@ class Join:
         if not self._results.rows and self.plan.order != "punctuated":
             return []
         with self._results.drained() as (ids, views, news):
-            batches: list[pa.RecordBatch] = []
-            at, size, count = 0, BATCH_ROWS, len(ids["left"])
-            while at < count:
-                try:
-                    batches.append(self._build({side: ids[side][at : at + size] for side in SIDES}, views))
-                except pa.ArrowInvalid:  # more than a column of Arrow can hold: strings of 2 GiB, say
-                    if size == 1:
-                        raise
-                    size = max(1, size // 4)
-                    continue
-                at += size
+            batches = self._rows.batches(ids, views, BATCH_ROWS)
             if news is not None and self.plan.order == "punctuated":
-                last = batches.pop() if batches else self._no_rows
+                last = batches.pop() if batches else self._rows.none
                 batches.append(last.replace_schema_metadata({PUNCTUATION: str(news)}))
         return batches
-
-    @cached_property
-    def _no_rows(self) -> pa.RecordBatch:
-        """A batch that a promise can travel with, when nothing was found before it."""
-        return self._build(
-            dict.fromkeys(SIDES, np.empty(0, np.int64)), {side: PayloadStore().view() for side in SIDES}
-        )
-
-    def _build(self, ids: dict[str, np.ndarray], views: Mapping[str, Rows]) -> pa.RecordBatch:
-        columns = [column for side in SIDES for column in views[side].columns(ids[side], self._fields[side])]
-        for number, kind in self._restored:
-            columns[number] = restored(columns[number], kind)
-        return pa.RecordBatch.from_arrays(columns, schema=self.spec.schema)
 
     def finish(self) -> pa.Table:
         """End both sides; the remaining results as a table. The join is closed afterwards."""
@@ -446,6 +391,7 @@ class Join:
         if self._discarded or not self._work.acquire(blocking=False):
             return
         try:
+            self._admission.clear()
             self._topology.clear()
             self._results.forget()
             for side in SIDES:
@@ -467,18 +413,18 @@ class Join:
             return self._stats()
 
     def _stats(self) -> Stats:
-        windows, payload = self._topology.windows, self._results.payload
+        windows, payload, waiting = self._topology.windows, self._results.payload, self._admission.rows
         return Stats(
-            left_tuples=payload["left"].next_id,
-            right_tuples=payload["right"].next_id,
-            left_late=self._late["left"].next_id,
-            right_late=self._late["right"].next_id,
+            left_tuples=payload["left"].next_id + waiting["left"],
+            right_tuples=payload["right"].next_id + waiting["right"],
+            left_late=self._admission.late["left"].next_id,
+            right_late=self._admission.late["right"].next_id,
             left_window=len(windows["left"]),
             right_window=len(windows["right"]),
             comparisons=sum(self._topology.comparisons),
             matches=self._results.total,
             buffered_results=self._results.rows,
-            payload_rows=sum(store.row_count for store in payload.values()),
+            payload_rows=sum(store.row_count for store in payload.values()) + sum(waiting.values()),
             window_bytes=sum(window.nbytes for window in windows.values()),
             worker_comparisons=self._topology.comparisons,
             latency=self._latency.histogram(),

@@ -29,7 +29,6 @@ from streamjoin.semantics.analysis import AccessPath, Analysis, analyse, describ
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import IndexNotApplicableError, SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.semantics.types import TIME_SCALE
 from streamjoin.topologies.celljoin import CellJoin
 from streamjoin.topologies.handshake import Handshake
 from streamjoin.topologies.low_latency_handshake import LowLatencyHandshake
@@ -57,8 +56,9 @@ STRUCTURES: dict[str, tuple[Structure, bool]] = {
 INDEXES = ("scan", *STRUCTURES)
 EXPLAINED_BATCHES = (1, 64, 1_024)
 MOST_WORKERS = 64
-PATIENT = 0.1  # seconds a result may wait, from which on a thread of its own may join it
-LARGE = 20_000  # tuples of a window, from which on handing a push over costs less than looking it up
+PATIENT = 0.1  # seconds a result may wait, from which on pushes wait for each other
+GATHERING = 0.02  # seconds that they do, at most
+FEW = 64  # tuples that come meanwhile, below which it is not worth waiting
 ORDERS = ("any", "punctuated", "timestamp")
 
 
@@ -71,6 +71,7 @@ class Plan:
     index: dict[str, str]
     workers: int
     order: str
+    wait: float  # seconds that a push may wait for others, to be joined with them
     adaptive: bool  # the index was left to us: subwindows may differ in structure
     analysis: Analysis | None
     programs: dict[str, WindowProgram]
@@ -110,53 +111,30 @@ def make_plan(
             reason = "for the equality, which compiled nodes look up"
         programs[side] = WindowProgram(spec.predicate, path, side, indexed=indexes[side] != "scan")
         reasons.append(f"{side} window: {indexes[side]}, {reason}")
-    threads, why = workers or _cores(), "as asked"
+    why, used = "as asked", min(workers or _cores(), MOST_WORKERS)
     if topology == "auto":
-        topology, threads, why = _choose_topology(spec, indexes, threads, rate, latency)
-    used = min(threads, MOST_WORKERS)
-    reasons.insert(0, _topology_reason(spec, topology, why, used, order))
-    return Plan(spec, topology, indexes, used, order, adaptive, analysis, programs, tuple(reasons))
+        topology, why = "three_step", "where measured, none was faster, and its results come first"
+    wait, why_wait = _choose_wait(rate, latency)
+    reasons = [_topology_reason(spec, topology, why, used, order), why_wait, *reasons]
+    return Plan(spec, topology, indexes, used, order, wait, adaptive, analysis, programs, tuple(reasons))
 
 
-def _choose_topology(
-    spec: JoinSpec, indexes: dict[str, str], threads: int, rate: float | None, latency: float | None
-) -> tuple[str, int, str]:
-    """The topology, its threads, and why. On two cores `three_step` is the fastest of all but where a thread of its own
-    can join several small pushes at once while the caller prepares the next."""
-    if latency is None or latency < PATIENT:
-        return "three_step", threads, "it has the least latency, and results are there when push returns"
-    if threads == 1:
-        return "three_step", threads, "with one thread there is nobody to hand pushes to"
-    kinds = set(indexes.values())
-    if "hash" in kinds:
+def _choose_wait(rate: float | None, latency: float | None) -> tuple[float, str]:
+    """Seconds that pushes wait for each other, and why."""
+    if latency is None:
+        return 0.0, "pushes: each by itself, as nothing says that results may wait (latency)"
+    if latency < PATIENT:
+        return 0.0, f"pushes: each by itself, since results may wait only {latency:g} s"
+    wait = f"{1e3 * GATHERING:g} ms"
+    if rate is not None and 2 * rate * GATHERING < FEW:
         return (
-            "three_step",
-            threads,
-            "an equality is looked up sooner than a push is handed to another thread",
+            0.0,
+            f"pushes: each by itself, since at {rate:g} tuples a second hardly one more comes in {wait}",
         )
-    if "scan" in kinds:
-        return "three_step", threads, "it shares the scan of a push among all threads"
-    size = _least_window(spec, rate)
-    if size is not None and size < LARGE:
-        return (
-            "three_step",
-            threads,
-            f"windows of {size:,} tuples are looked up sooner than a push is handed over",
-        )
-    why = f"results may wait {latency:g} s, so a thread of its own joins several pushes at once"
-    return "scalejoin", 1, why
-
-
-def _least_window(spec: JoinSpec, rate: float | None) -> int | None:
-    """Tuples of the smaller window, as far as that can be known; by the rate up to LARGE."""
-    sizes = []
-    for side in SIDES:
-        window = spec.side_window(side)
-        if window.rows:
-            sizes.append(window.size)
-        elif rate is not None and spec.time_unit is not None:
-            sizes.append(int(min(rate * window.size / 10 ** TIME_SCALE[spec.time_unit], LARGE)))
-    return min(sizes, default=None)
+    return (
+        GATHERING,
+        f"pushes: gathered for up to {wait} and joined together, which is faster, since results may wait {latency:g} s",
+    )
 
 
 def make_window(plan: Plan, side: str, rows: Mapping[str, RowColumns] | None = None) -> WindowIndex:

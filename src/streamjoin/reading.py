@@ -24,6 +24,7 @@ class Reading:
     """How a side's batches become prepared tuples: which of their columns its own window, or a probe into the other
     one, reads, looked up once."""
 
+    schema: pa.Schema  # of a batch
     own: WindowProgram
     opposite: WindowProgram
     columns: tuple[tuple[int, Type], ...]  # numbers in a batch
@@ -39,20 +40,18 @@ class Reading:
         stored, probing = (
             tuple(map(read.index, chosen)) for chosen in (own.stored_columns, opposite.probe_columns)
         )
-        return cls(own, opposite, columns, stored, probing, shared_columns(plan, side, schema))
+        return cls(schema, own, opposite, columns, stored, probing, shared_columns(plan, side, schema))
 
-    def prepare(
-        self, batch: pa.RecordBatch, count: int
-    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], bool]:
-        """Both roles of a batch's tuples, and whether something in them may be NULL."""
+    def tuples(self, batch: pa.RecordBatch, ts: np.ndarray, first: int, source: int) -> Tuples:
+        """A batch's tuples in both roles, with ids from `first` on."""
+        count = len(ts)
         data = [to_column_data(batch.column(number), kind) for number, kind in self.columns]
         stored = self.own.stored_of([data[number] for number in self.stored], count)
         probing = self.opposite.probing_of([data[number] for number in self.probing], count)
-        return (
-            stored,
-            probing,
-            any(column.valid is not None for column in data) or has_unknown(stored, probing),
-        )
+        nulls = any(column.valid is not None for column in data) or has_unknown(stored, probing)
+        sources = np.empty(count, np.int32)
+        sources.fill(source)
+        return Tuples(ts, np.arange(first, first + count), sources, stored, probing, nulls)
 
     def shared_values(self, tuples: Tuples) -> dict[str, np.ndarray] | None:
         """What the window calls its shared columns, and their values; None if there are none, or a key is NULL."""

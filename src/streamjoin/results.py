@@ -1,4 +1,4 @@
-"""The result buffer: bounded, shared by the thread that works and those that poll."""
+"""The result buffer: bounded, shared by the thread that works and those that poll; and the rows that leave it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 
-from streamjoin.payload import PayloadStore, Rows, Shared
-from streamjoin.semantics.spec import SIDES
+from streamjoin.payload import PayloadStore, Rows, Shared, fields_of, restored
+from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.protocol import Matches
 
 
@@ -122,3 +124,45 @@ def _ids(waiting: Sequence[Matches]) -> dict[str, np.ndarray]:
     if len(parts) == 1:
         return dict(parts[0])
     return {side: np.concatenate([part[side] for part in parts]) for side in SIDES}
+
+
+class ResultRows:
+    """Builds result rows: left's columns, then right's, in the types of the spec."""
+
+    def __init__(self, spec: JoinSpec, schemas: Mapping[str, pa.Schema]):
+        """`schemas`: by side, in which rows are held."""
+        self._schema = spec.schema
+        self._fields = {side: fields_of(schemas[side]) for side in SIDES}
+        held = [field.type for side in SIDES for field in self._fields[side]]
+        # Columns that are held in another type: their numbers and types.
+        self._restored = [(n, field.type) for n, field in enumerate(spec.schema) if field.type != held[n]]
+
+    @cached_property
+    def none(self) -> pa.RecordBatch:
+        """A batch that a promise can travel with, when nothing was found before it."""
+        return self._batch(
+            dict.fromkeys(SIDES, np.empty(0, np.int64)), {side: PayloadStore().view() for side in SIDES}
+        )
+
+    def batches(
+        self, ids: Mapping[str, np.ndarray], views: Mapping[str, Rows], most: int
+    ) -> list[pa.RecordBatch]:
+        """The rows of pairs of ids, in their order, `most` in a batch at most."""
+        batches: list[pa.RecordBatch] = []
+        at, size, count = 0, most, len(ids["left"])
+        while at < count:
+            try:
+                batches.append(self._batch({side: ids[side][at : at + size] for side in SIDES}, views))
+            except pa.ArrowInvalid:  # more than a column of Arrow can hold: strings of 2 GiB, say
+                if size == 1:
+                    raise
+                size = max(1, size // 4)
+                continue
+            at += size
+        return batches
+
+    def _batch(self, ids: Mapping[str, np.ndarray], views: Mapping[str, Rows]) -> pa.RecordBatch:
+        columns = [column for side in SIDES for column in views[side].columns(ids[side], self._fields[side])]
+        for number, kind in self._restored:
+            columns[number] = restored(columns[number], kind)
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)

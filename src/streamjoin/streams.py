@@ -283,6 +283,10 @@ class Sources:
             self._low[side], name = self._least(side)
             bounds.append((self._low[side], side_number, name))
         self._bound = max(self._bound, min(bounds, default=(math.inf, 0, "")))
+        return self.announced()
+
+    def announced(self) -> Frontier:
+        """What was announced last; sources that came since may have changed the rank in it."""
         ts, side_number, name = self._bound
         first = self.find(SIDES[side_number], name)
         rank = -1 if first is None else int(self.ranks[SIDES[side_number]][first.number])

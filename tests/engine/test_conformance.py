@@ -185,10 +185,11 @@ def streamed(draw, both: tuple[pa.Schema, pa.Schema], on: Any):
     order = draw(st.sampled_from(ORDERS))
     spec, left, right = draw(specs(on=on, both=both, in_order=True))
     room = draw(st.sampled_from([1_000_000, 1, 3]))
+    latency = draw(st.sampled_from([None, 1.0]))  # with one, pushes wait for each other
     polls = itertools.cycle(draw(st.lists(st.booleans(), min_size=1, max_size=4)))
 
     def run(spec: sj.JoinSpec, left: pa.Table, right: pa.Table) -> pa.Table:
-        with sj.open_join(spec, order=order, max_results=room) as join:
+        with sj.open_join(spec, order=order, max_results=room, latency=latency) as join:
             batches = push_all(join, draw(arrivals(left, right)), lambda: next(polls))
             batches += join.finish().to_batches()
         check_punctuations(spec, batches, order)

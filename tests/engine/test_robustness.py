@@ -48,7 +48,7 @@ def test_results_wait_again_if_their_rows_can_not_be_built(monkeypatch):
         join.push("left", rows([1, 2], [7, 7]))
         join.push("right", rows([3], [7]))
         with monkeypatch.context() as patch:
-            patch.setattr(sj.Join, "_build", lambda *_: (_ for _ in ()).throw(MemoryError))
+            patch.setattr(results.ResultRows, "_batch", lambda *_: (_ for _ in ()).throw(MemoryError))
             with pytest.raises(MemoryError):
                 join.poll()
         assert join.stats().buffered_results == 2

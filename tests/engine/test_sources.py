@@ -20,6 +20,7 @@ LEFT = pa.schema([("ts", pa.int64()), ("x", pa.int32()), ("l", pa.int64())])
 RIGHT = pa.schema([("ts", pa.int64()), ("y", pa.int32()), ("r", pa.int64())])
 SIDES = {"left": LEFT, "right": RIGHT}
 ON = "x BETWEEN y - 1 AND y + 2"
+LATENCIES = st.sampled_from([None, 1.0])  # with one, pushes wait for each other
 
 Streams = dict[tuple[str, str], pa.Table]
 
@@ -252,10 +253,14 @@ def schedules(draw, sources: Streams) -> list[tuple[tuple[str, str], Act]]:
 
 
 def joined(
-    spec: sj.JoinSpec, order: str, opened: list[tuple[str, str]], schedule: list[tuple[tuple[str, str], Act]]
+    spec: sj.JoinSpec,
+    order: str,
+    opened: list[tuple[str, str]],
+    schedule: list[tuple[tuple[str, str], Act]],
+    latency: float | None = None,
 ) -> tuple[list[tuple[int, int]], sj.Stats, dict[str, list[int]]]:
     """Run a schedule; the pairs in their order, the statistics, the numbers of late rows by side."""
-    with sj.open_join(spec, order=order) as join:
+    with sj.open_join(spec, order=order, latency=latency) as join:
         sources = {key: join.source(*key) for key in opened}
         found = []
         for key, act in schedule:
@@ -272,7 +277,7 @@ def test_sources_at_any_pace_join_as_their_union(data):
     sources, order = data.draw(streams(disorder=False)), data.draw(st.sampled_from(ORDERS))
     spec = make_spec(data.draw(windows(None)), on=ON)
     opened = data.draw(st.permutations(list(sources)))
-    found, stats, late = joined(spec, order, opened, data.draw(schedules(sources)))
+    found, stats, late = joined(spec, order, opened, data.draw(schedules(sources)), data.draw(LATENCIES))
     expected = expected_pairs(sources, spec)
     assert (found if order == "timestamp" else sorted(found)) == (
         expected if order == "timestamp" else sorted(expected)
@@ -290,7 +295,7 @@ def test_rows_out_of_order_join_unless_they_are_late(data):
     spec = make_spec(data.draw(windows(None)), lateness, ON)
     divided = {key: divide(table, lateness) for key, table in sources.items()}
     opened = data.draw(st.permutations(list(sources)))
-    found, stats, late = joined(spec, order, opened, data.draw(schedules(sources)))
+    found, stats, late = joined(spec, order, opened, data.draw(schedules(sources)), data.draw(LATENCIES))
     expected = expected_pairs({key: on_time for key, (on_time, _) in divided.items()}, spec)
     assert (found if order == "timestamp" else sorted(found)) == (
         expected if order == "timestamp" else sorted(expected)

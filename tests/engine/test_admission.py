@@ -1,0 +1,210 @@
+"""Pushes that wait for each other where results may wait: until when, what is told meanwhile, and that nothing else
+changes. (That results stay the same is a property of tests/engine/test_conformance.py and test_sources.py.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import streamjoin as sj
+from streamjoin import admission, planner
+from streamjoin.planner import TOPOLOGIES
+
+SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int32()), ("word", pa.string())])
+
+
+def rows(*times: int, word: str = "") -> pa.Table:
+    return pa.table({"ts": times, "x": [7] * len(times), "word": [word] * len(times)}, schema=SCHEMA)
+
+
+def open_patient(order: str = "any", lateness: int | None = None, **options: Any) -> sj.Join:
+    """A join whose pushes wait for each other."""
+    spec = sj.JoinSpec(
+        SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(1_000), "ts", "ts", lateness=lateness
+    )
+    return sj.open_join(spec, order=order, workers=1, latency=1, **options)
+
+
+def count(batches: list[pa.RecordBatch]) -> int:
+    return sum(batch.num_rows for batch in batches)
+
+
+class Clock:
+    """The time, as it is told."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("time.perf_counter", clock)
+    return clock
+
+
+def test_a_push_waits_until_its_time_is_over(clock):
+    with open_patient() as join:
+        join.push("left", rows(1))
+        clock.now += 0.9 * planner.GATHERING
+        join.push("right", rows(2, 3))
+        assert join.poll() == []
+        clock.now += 0.2 * planner.GATHERING
+        assert count(join.poll()) == 2
+
+
+def test_a_push_that_finds_others_over_their_time_is_joined_with_them(clock):
+    with open_patient() as join:
+        join.push("left", rows(1))
+        clock.now += 1.1 * planner.GATHERING
+        join.push("right", rows(2))
+        assert join.stats().matches == 1
+
+
+def test_who_polls_again_without_a_push_waits_for_nothing_else():
+    with open_patient() as join:
+        join.push("left", rows(1))
+        assert join.poll() == []
+        join.push("right", rows(2))
+        assert join.poll() == []
+        assert count(join.poll()) == 1
+
+
+def test_enough_rows_wait_no_longer(monkeypatch):
+    monkeypatch.setattr(admission, "ENOUGH_ROWS", 4)
+    with open_patient() as join:
+        join.push("left", rows(1, 2))
+        join.push("right", rows(3))
+        assert join.stats().matches == 0
+        join.push("left", rows(3))
+        assert join.stats().matches == 3
+
+
+def test_enough_bytes_wait_no_longer_and_a_large_push_is_not_copied(monkeypatch):
+    monkeypatch.setattr(admission, "ENOUGH_BYTES", 1_000)
+    together = []
+    monkeypatch.setattr(pa, "concat_batches", lambda batches: together.append(len(batches)))
+    with open_patient() as join:
+        join.push("left", rows(1))
+        join.push("right", rows(2))
+        join.push("left", rows(3, word="long" * 1_000))
+        assert join.stats().matches == 2 and not together
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda join: join.end("left"),
+        lambda join: join.source("left", "").close(),
+        lambda join: join.source("left", "").advance(2),
+    ],
+)
+def test_a_promise_ends_the_wait(end):
+    with open_patient() as join:
+        join.push("left", rows(1))
+        join.push("right", rows(2))
+        end(join)
+        assert join.stats().matches == 1
+
+
+def test_what_waits_is_counted_and_joined_in_the_end():
+    with open_patient("timestamp") as join:
+        for ts in range(5):
+            join.push("left", rows(ts))
+        join.push("right", rows(9))
+        stats = join.stats()
+        assert (stats.left_tuples, stats.right_tuples, stats.payload_rows) == (5, 1, 6)
+        assert (stats.left_window, stats.matches) == (0, 0)
+        assert join.finish()["ts"].to_pylist() == [0, 1, 2, 3, 4]
+        assert (join.stats().left_tuples, join.stats().matches) == (5, 5)
+
+
+def test_what_waits_when_a_join_is_closed_is_gone():
+    join = open_patient()
+    join.push("left", rows(1))
+    join.close()
+    assert join.stats().payload_rows == 0
+
+
+def test_bad_data_is_refused_at_once_and_late_rows_are_set_aside_at_once():
+    with open_patient() as join:
+        join.push("left", rows(5))
+        with pytest.raises(sj.InputError, match="left time falls from 5 to 4"):
+            join.push("left", rows(4))
+    with open_patient(lateness=2) as join:
+        join.push("left", rows(5, 3))
+        join.push("left", rows(2))
+        assert join.late("left")["ts"].to_pylist() == [2]
+        join.push("right", rows(6))
+        assert sorted(join.finish()["ts"].to_pylist()) == [3, 5]
+
+
+def test_latency_is_counted_from_each_push(clock):
+    with open_patient() as join:
+        join.push("left", rows(1))
+        join.push("right", rows(2))
+        clock.now += 1
+        join.push("right", rows(3))
+        assert sum(join.stats().latency.counts) == 2
+        assert join.stats().latency.counts[20] == 1  # half a second to a second, about
+
+
+def test_room_for_results_is_kept(clock):
+    with open_patient(max_results=2) as join:
+        join.push("left", rows(1, 2, 3))
+        clock.now += 1
+        join.push("right", rows(4), timeout=0)  # joined now: 3 results of a single tuple
+        assert join.stats().buffered_results == 3
+        with pytest.raises(sj.Backpressure):
+            join.push("right", rows(5), timeout=0)
+        join.end("left")
+        assert count(join.poll()) == 3
+        join.push("right", rows(5))
+        assert join.finish().num_rows == 3
+
+
+def test_a_newcomer_between_pushes_that_wait_takes_its_place():
+    """Its name comes first: at equal times its tuple precedes those that have waited longer."""
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, "TRUE", sj.RowWindow(1), "ts", "ts")
+    with sj.open_join(spec, workers=1, latency=1) as join:
+        join.source("left", "b").push(rows(3, word="b"))
+        join.push("right", rows(1))
+        join.source("left", "a").push(rows(3, word="a"))
+        join.push("right", rows(4))
+        assert sorted(join.finish()["word"].to_pylist()) == ["a", "b", "b"]
+
+
+@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+def test_every_topology_is_given_what_has_waited(topology):
+    with open_patient("timestamp", topology=topology) as join:
+        for ts in range(40):
+            join.push("left", rows(ts))
+            join.push("right", rows(ts))
+        assert join.finish().num_rows == 1_600
+
+
+def test_an_error_while_handing_over_stops_the_join(monkeypatch, clock):
+    def refuse(*_: object) -> None:
+        raise MemoryError
+
+    with open_patient() as join:
+        join.push("left", rows(1))
+        monkeypatch.setattr(join._topology, "push", refuse)
+        clock.now += 1
+        with pytest.raises(MemoryError):
+            join.poll()
+        with pytest.raises(sj.StreamJoinError, match="stopped after an error"):
+            join.push("left", rows(2))
+
+
+def test_without_a_latency_nothing_waits():
+    for latency in (None, 0.9 * planner.PATIENT):
+        spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(9), "ts", "ts")
+        with sj.open_join(spec, latency=latency) as join:
+            join.push("left", rows(1))
+            join.push("right", rows(2))
+            assert count(join.poll()) == 1
