@@ -371,6 +371,19 @@ def test_names_types_and_nullability_of_the_result(spark, streaming):
     assert [name for name, _, _ in schema_of(suffix="2")][3:] == ["ts2", "c", "same2"]
 
 
+@pytest.mark.parametrize("streaming", [False, True], ids=["tables", "streams"])
+def test_what_can_not_be_null_inside_a_value_stays_so(spark, streaming):
+    source = spark.readStream.format("rate").load() if streaming else spark.range(1)
+    nested = "named_struct('p', 1, 'q', array(1), 'r', map('a', 2)) AS nested"
+    frame = source.selectExpr("TIMESTAMP '2024-01-01' AS ts", "1 AS k", nested)
+    kinds = [f.dataType for f in frame.schema]
+    assert not kinds[2]["p"].nullable and not kinds[2]["q"].dataType.containsNull
+    joined = window_join(
+        frame, frame, "left.k = right.k", window="1 s", left_time="ts", right_time="ts", lateness="1 s", how="left"
+    )  # fmt: skip
+    assert [f.dataType for f in joined.schema] == kinds * 2
+
+
 @pytest.mark.slow
 def test_an_aggregation_and_another_join_follow_the_result(streams):
     """The time columns of the result carry a watermark that no result row is behind, unmatched rows included."""
