@@ -33,7 +33,7 @@ from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, S
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.stats import IndexStats, Stats
 from streamjoin.streams import Intake, Source, as_ticks
-from streamjoin.topologies.protocol import Topology
+from streamjoin.topologies.protocol import Task, Topology
 
 MAX_RESULTS = 1_000_000  # result rows that may wait for `poll`
 STEP_ROWS = 1_000_000  # results of one step, about, so that a step is over in a moment
@@ -108,7 +108,7 @@ class Join:
             if each.shared
         }
         self._results, self._rows = ResultBuffer(max_results, shared), ResultRows(plan.spec, schemas)
-        self._topology: Topology = TOPOLOGIES[plan.topology](
+        task = Task(
             plan.spec,
             partial(make_window, plan, rows={side: each.columns for side, each in shared.items()}),
             {side: plan.programs[side].residual for side in SIDES},
@@ -116,6 +116,7 @@ class Join:
             partial(fetch, self._results, schemas),
             plan.workers,
         )
+        self._topology: Topology = TOPOLOGIES[plan.topology](task)
         self._latency = LatencyMeter()
         self._admission = Admission(plan.wait, reading, self._results, self._latency, self._topology)
         self._sources = self._admission.sources

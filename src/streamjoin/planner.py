@@ -101,22 +101,25 @@ def make_plan(
             f"workers is {workers!r}; allowed: a whole number from 1 on, up to {MOST_WORKERS}, or None"
         )
     rate, latency = _amount("rate", rate), _amount("latency", latency)
-    analysis = None if isinstance(spec.predicate, CallablePredicate) else analyse(spec.predicate)
-    adaptive = index == "auto" and not _nodes_hash(topology, analysis)
-    indexes, programs, reasons = {}, {}, []
-    for side in SIDES:
-        path = None if analysis is None else analysis.for_window(side)
-        indexes[side], reason = _choose_index(index, path)
-        if index == "auto" and not adaptive:
-            reason = "for the equality, which compiled nodes look up"
-        programs[side] = WindowProgram(spec.predicate, path, side, indexed=indexes[side] != "scan")
-        reasons.append(f"{side} window: {indexes[side]}, {reason}")
     why, used = "as asked", min(workers or _cores(), MOST_WORKERS)
     if topology == "auto":
         topology, why = "three_step", "where measured, none was faster, and its results come first"
+    analysis = None if isinstance(spec.predicate, CallablePredicate) else analyse(spec.predicate)
+    paths = {side: None if analysis is None else analysis.for_window(side) for side in SIDES}
+    choices = {side: _choose_index(index, path) for side, path in paths.items()}
+    indexes = {side: chosen for side, (chosen, _) in choices.items()}
+    programs = {
+        side: WindowProgram(spec.predicate, path, side, indexed=indexes[side] != "scan")
+        for side, path in paths.items()
+    }
+    one_equality = all(program.is_one_equality for program in programs.values())
+    adaptive = index == "auto" and not (one_equality and TOPOLOGIES[topology].hashes_one_equality)
+    if index == "auto" and not adaptive:
+        choices = dict.fromkeys(SIDES, ("hash", "for the equality, which compiled nodes look up"))
     wait, why_wait = _choose_wait(rate, latency)
-    reasons = [_topology_reason(spec, topology, why, used, order), why_wait, *reasons]
-    return Plan(spec, topology, indexes, used, order, wait, adaptive, analysis, programs, tuple(reasons))
+    windows = [f"{side} window: {chosen}, {reason}" for side, (chosen, reason) in choices.items()]
+    reasons = (_topology_reason(spec, topology, why, used, order), why_wait, *windows)
+    return Plan(spec, topology, indexes, used, order, wait, adaptive, analysis, programs, reasons)
 
 
 def _choose_wait(rate: float | None, latency: float | None) -> tuple[float, str]:
@@ -200,17 +203,6 @@ def _choose_index(asked: str, path: AccessPath | None) -> tuple[str, str]:
             "which decides the whole predicate; an index would find half-open intervals and leave the rest",
         )
     return "bisort", "for the half-open interval, once the window is too large to be scanned"
-
-
-def _nodes_hash(topology: str, analysis: Analysis | None) -> bool:
-    """Whether there are compiled nodes for a hash index that is left to us: a single equality decides."""
-    if topology != "low_latency_handshake" or analysis is None:
-        return False
-    paths = [analysis.for_window(side) for side in SIDES]
-    bands = [[band for clause in path.clauses for band in clause.bands] for path in paths]
-    return all(path.residual is None for path in paths) and all(
-        len(each) == 1 and each[0].is_equality for each in bands
-    )
 
 
 def _not_applicable(asked: str, path: AccessPath | None) -> str:

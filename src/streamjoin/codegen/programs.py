@@ -98,6 +98,11 @@ class WindowProgram:
             return "scan, compiled expression"
         return f"scan, {len(self.bounds.bands)} vector band(s)" if self.clauses else "all pairs"
 
+    @property
+    def is_one_equality(self) -> bool:
+        """Whether equal keys are all that the predicate asks for."""
+        return self.residual is None and len(self.bounds.bands) == 1 and self.clauses[0].is_equality
+
     @cached_property
     def stored_columns(self) -> tuple[Column, ...]:
         """The columns `prepare_stored` reads."""

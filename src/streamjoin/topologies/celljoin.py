@@ -17,9 +17,9 @@ from streamjoin.index.protocol import ALONE, Part, Reach, Team, Tuples, WindowIn
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.runtime.node import Bell, Channel, Executor, Outbox, rehearse_channels
 from streamjoin.runtime.threads import Threads
-from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.matching import Collector, Found, Matcher, filters_of
-from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals, must_settle
+from streamjoin.topologies.protocol import OTHER, Frontier, Matches, Task
 from streamjoin.topologies.stamps import make_stamps
 
 BATCH = 4_096  # tuples that are joined at a time
@@ -162,28 +162,18 @@ class SharedWindow:
 class CellJoin:
     """The driver and its windows."""
 
-    shares_rows = False
+    shares_rows = hashes_one_equality = False
 
-    def __init__(
-        self,
-        spec: JoinSpec,
-        make_window: MakeWindow,
-        residuals: Residuals,
-        order: str,
-        fetch: Fetch,
-        workers: int,
-        executor: Executor | None = None,
-        batch: int = BATCH,
-    ):
-        self.settles = must_settle(spec, order)
+    def __init__(self, task: Task, executor: Executor | None = None, batch: int = BATCH):
+        self.settles = task.settles
         self._batch = batch
-        self._stamps = make_stamps(spec, self.settles)
+        self._stamps = make_stamps(task.spec, self.settles)
         self.found = Bell()
-        self._cores = Cores(workers, executor or Threads(), self.found)
-        self.windows = {side: SharedWindow(make_window(side), self._cores) for side in SIDES}
+        self._cores = Cores(task.workers, executor or Threads(), self.found)
+        self.windows = {side: SharedWindow(task.make_window(side), self._cores) for side in SIDES}
         self._outbox: Outbox[Found] = Outbox(ROUND, self.found)  # from this thread to itself
-        self._match = Matcher(filters_of(residuals), fetch, self._outbox).match
-        self._collector = Collector(order)
+        self._match = Matcher(filters_of(task.residuals), task.fetch, self._outbox).match
+        self._collector = Collector(task.order)
         self._work: Iterator[None] | None = None
         self._at_work: tuple[str, Tuples] | None = None
 

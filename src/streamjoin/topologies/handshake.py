@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from streamjoin.kernels import atomics
-from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.chain_node import Arrival, ChainNode, Progress, Shared, up_to
 from streamjoin.topologies.pipeline import Pipeline
 from streamjoin.topologies.protocol import OTHER
@@ -148,15 +148,13 @@ class Handshake(Pipeline[HandshakeNode]):
     """The topology. Tuples always wait for their place in the total order, in which they move."""
 
     tells_at_once = True  # what has expired moves on
+    always_settles = True
 
     def __init__(self, *given: Any, **options: Any):
         super().__init__(*given, **options)
         for way, nodes in (("left", self.nodes), ("right", self.nodes[::-1])):
             for previous, following in pairwise(nodes):
                 previous.next[way], following.previous[way] = following, previous
-
-    def must_settle(self, spec: JoinSpec, order: str) -> bool:
-        return True
 
     def make_nodes(self, shared: Shared) -> list[HandshakeNode]:
         return [HandshakeNode(number, shared) for number in range(shared.count)]

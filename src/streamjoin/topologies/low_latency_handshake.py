@@ -187,11 +187,6 @@ class Key(NamedTuple):
     program: WindowProgram
     band: int
 
-    @property
-    def decides(self) -> bool:
-        """Whether equal keys are all that the program asks for."""
-        return not self.program.other_bands(self.band)[0]
-
     def of(self, side: str, tuples: Tuples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The key of each tuple, twice: a tuple with two different ones, or for which the last array is false, matches
         nothing."""
@@ -203,6 +198,8 @@ class Key(NamedTuple):
 
 class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode]):
     """The topology. Home nodes come in turns, so that all nodes hold and compare the same, or by an index's key."""
+
+    hashes_one_equality = True  # in compiled nodes
 
     def __init__(self, *given: Any, credit: int = CREDIT, **options: Any):
         # Told of every one, the driver would be woken for each, only to send one more and sleep again.
@@ -219,14 +216,13 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode])
         """Compiled nodes where windows are scanned, or hashed by one key, and that decides."""
         windows, numbers = [shared.make_window(side) for side in SIDES], range(shared.count)
         waiting = 2 * (MOST_ON_WAY + self._credit + 1)
-        decided = not any(shared.residuals.values())
-        if decided and all(isinstance(window, ScanWindow) for window in windows):
+        if not any(shared.residuals.values()) and all(isinstance(window, ScanWindow) for window in windows):
             stages = [Stage(self._credit, self._batch) for _ in SIDES]
             return [ScanningNode(number, shared, stages, waiting) for number in numbers]
         self._key = key = equality_of(windows[0])
         if key is None:
             return [LowLatencyNode(number, shared) for number in numbers]
-        if decided and key.decides and all(map(is_hashed, windows)):
+        if all(map(hashes_one_equality, windows)):
             dtype = key.program.band_dtype(key.band)
             keyed = [KeyedStage(self._credit, self._batch, shared.count, dtype) for _ in SIDES]
             return [HashingNode(number, shared, keyed, waiting) for number in numbers]
@@ -304,12 +300,13 @@ def equality_of(window: WindowIndex) -> Key | None:
     return Key(program, alone[0])
 
 
-def is_hashed(window: WindowIndex) -> bool:
-    """Whether a window is a chain of hash tables, come what may."""
+def hashes_one_equality(window: WindowIndex) -> bool:
+    """Whether a window is a chain of hash tables, come what may, and equal keys are all that is asked for."""
     return (
         isinstance(window, ChainWindow)
         and isinstance(window.choose, FixedChoice)
         and window.choose.structure is HashSubwindow
+        and window.choose.program.is_one_equality
     )
 
 

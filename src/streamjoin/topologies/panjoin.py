@@ -31,19 +31,10 @@ from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.kernels import atomics
 from streamjoin.runtime.node import Bell, Channel, Executor, Outbox, rehearse_channels
 from streamjoin.runtime.threads import Threads
-from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.matching import Collector, Matcher, filters_of
 from streamjoin.topologies.panjoin_records import Answer, Backlog, MirroredWindow
-from streamjoin.topologies.protocol import (
-    OTHER,
-    Fetch,
-    Frontier,
-    MakeWindow,
-    Matches,
-    Residuals,
-    Spread,
-    must_settle,
-)
+from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Spread, Task
 from streamjoin.topologies.stamps import make_stamps
 
 BATCH = 16_384  # tuples of a command, at most
@@ -194,31 +185,27 @@ class Sent:
 class PanJoin:
     """The topology, seen from the manager."""
 
-    shares_rows = False
+    shares_rows = hashes_one_equality = False
 
     def __init__(
         self,
-        spec: JoinSpec,
-        make_window: MakeWindow,
-        residuals: Residuals,
-        order: str,
-        fetch: Fetch,
-        workers: int,
+        task: Task,
         executor: Executor | None = None,
         batch: int = BATCH,
         credit: int = CREDIT,
         smallest: int = SMALLEST,
         many: float = MANY,
     ):
-        self.settles = must_settle(spec, order)
-        self._stamps = make_stamps(spec, self.settles)
+        self.settles = task.settles
+        self._stamps = make_stamps(task.spec, self.settles)
         self._batch, self._smallest, self._many = batch, smallest, many
-        self._bell, self._collector, self._backlog = Bell(), Collector(order), Backlog(order)
+        self._bell, self._collector, self._backlog = Bell(), Collector(task.order), Backlog(task.order)
         self.found = self._bell
-        filters = filters_of(residuals)
+        filters = filters_of(task.residuals)
         rehearse_channels()
         self.nodes = [
-            Worker(number, make_window, filters, fetch, self._bell, credit) for number in range(workers)
+            Worker(number, task.make_window, filters, task.fetch, self._bell, credit)
+            for number in range(task.workers)
         ]
         self._executor, self._started = executor or Threads(), False
         self._numbers = {"command": 0, "subwindow": 0}  # of the last one; of subwindows over both sides

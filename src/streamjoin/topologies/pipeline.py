@@ -25,19 +25,10 @@ from streamjoin.index.scan import ScanWindow
 from streamjoin.kernels.stamping import least
 from streamjoin.runtime.node import Bell, Executor, Node
 from streamjoin.runtime.threads import Threads
-from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.chain_node import Arrival, Marks, Message, Progress, Shared
 from streamjoin.topologies.matching import Collector, filters_of
-from streamjoin.topologies.protocol import (
-    OTHER,
-    Fetch,
-    Frontier,
-    MakeWindow,
-    Matches,
-    Residuals,
-    Spread,
-    must_settle,
-)
+from streamjoin.topologies.protocol import OTHER, Frontier, Matches, Spread, Task
 from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, make_stamps
 
 BATCH, INDEXED_BATCH = 256, 1024  # tuples of a message, at most: such as are compared, such as are looked up
@@ -86,33 +77,27 @@ class Sent(NamedTuple):
 
 class Pipeline(Generic[AnyNode]):
     """A topology over a chain of nodes; subclasses say which nodes, and what can still be found. `tells_at_once`:
-    whether nodes hear of what has expired as soon as it is known."""
+    whether nodes hear of what has expired as soon as it is known. `always_settles`: whatever the task."""
 
-    tells_at_once = False
-    shares_rows = False
+    tells_at_once = always_settles = False
+    shares_rows = hashes_one_equality = False
     few_on_way = INT64_MAX  # messages of a side; while more are, the driver is not told of marks
 
     def __init__(
         self,
-        spec: JoinSpec,
-        make_window: MakeWindow,
-        residuals: Residuals,
-        order: str,
-        fetch: Fetch,
-        workers: int,
+        task: Task,
         executor: Executor | None = None,
         batch: int | None = None,
         capacity: int = CAPACITY,
     ):
-        scanned = all(isinstance(make_window(side), ScanWindow) for side in SIDES)
-        self.workers, self._batch = workers, batch or (BATCH if scanned else INDEXED_BATCH)
-        self.settles = self.must_settle(spec, order)
-        self._stamps = make_stamps(spec, self.settles)
-        self._bell, self.found, self._marks = Bell(), Bell(), Marks(workers, self.few_on_way)
-        let_go = Bell() if order == "any" else self.found  # promises and sorted results, by marks
-        shared = Shared(
-            workers, make_window, filters_of(residuals), fetch, self._bell, self.found, let_go, self._marks
-        )
+        scanned = all(isinstance(task.make_window(side), ScanWindow) for side in SIDES)
+        self.workers, self._batch = task.workers, batch or (BATCH if scanned else INDEXED_BATCH)
+        self.settles = task.settles or self.always_settles
+        self._stamps = make_stamps(task.spec, self.settles)
+        self._bell, self.found, self._marks = Bell(), Bell(), Marks(self.workers, self.few_on_way)
+        let_go = Bell() if task.order == "any" else self.found  # promises and sorted results, by marks
+        filters, bells = filters_of(task.residuals), (self._bell, self.found, let_go)
+        shared = Shared(self.workers, task.make_window, filters, task.fetch, *bells, self._marks)
         self.nodes = self.make_nodes(shared)
         self._channels = connect(self.nodes, self._bell, capacity)
         self.nodes[0].rehearse()  # before threads start and tuples come
@@ -123,11 +108,8 @@ class Pipeline(Generic[AnyNode]):
         self._unheard = dict.fromkeys(SIDES, 0)  # tuples of the other side since the last message
         self._sent: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # arrivals not marked as done
         self._counts = dict.fromkeys(SIDES, 0)  # tuples held
-        self._collector = Collector(order)
+        self._collector = Collector(task.order)
         self._heard = -1  # what the bells had rung for when results were last collected
-
-    def must_settle(self, spec: JoinSpec, order: str) -> bool:
-        return must_settle(spec, order)
 
     def make_nodes(self, shared: Shared) -> list[AnyNode]:
         raise NotImplementedError

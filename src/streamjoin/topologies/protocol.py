@@ -76,14 +76,26 @@ class Spread:
                 continue
 
 
-def must_settle(spec: JoinSpec, order: str) -> bool:
-    """Whether tuples have to wait for their place in the total order: row windows and sorted output need it."""
-    return order == "timestamp" or spec.left_window.rows or spec.right_window.rows
+@dataclass(frozen=True)
+class Task:
+    """What a topology is made for. `make_window` makes an empty window of a side, `residuals` are what each window
+    leaves to be checked, for which `fetch` gives payload columns of row ids."""
+
+    spec: JoinSpec
+    make_window: MakeWindow
+    residuals: Residuals
+    order: str
+    fetch: Fetch
+    workers: int
+
+    @property
+    def settles(self) -> bool:
+        """Whether tuples have to wait for their place in the total order: row windows and sorted output need it."""
+        return self.order == "timestamp" or self.spec.left_window.rows or self.spec.right_window.rows
 
 
 class Topology(Protocol):
-    """A way to run a join. Made from (spec, a function that makes an empty window of a side, the residual condition
-    that each window leaves to be checked, order, fetch, workers).
+    """A way to run a `Task`.
 
     `shares_rows`: whether its windows may read the columns of pushed rows where these lie, as nobody reads a window
     while rows come. `settles`: whether tuples wait for their place in the total order. `found`: its threads, if it has
@@ -134,17 +146,10 @@ class Topology(Protocol):
 
 
 class MakeTopology(Protocol):
-    """The class of a topology, as the planner sees it."""
+    """The class of a topology, as the planner sees it. `hashes_one_equality`: whether it is faster with hash tables
+    from the first tuple on where one equality is all that is asked for."""
 
     shares_rows: bool
+    hashes_one_equality: bool
 
-    def __call__(
-        self,
-        spec: JoinSpec,
-        make_window: MakeWindow,
-        residuals: Residuals,
-        order: str,
-        fetch: Fetch,
-        workers: int,
-        /,
-    ) -> Topology: ...
+    def __call__(self, task: Task, /) -> Topology: ...

@@ -36,17 +36,9 @@ from streamjoin.kernels import gate
 from streamjoin.kernels.gate import LEAST, Gate
 from streamjoin.runtime.node import Bell, Executor, rehearse_channels
 from streamjoin.runtime.threads import Threads
-from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.matching import Collector, Found, filters_of
-from streamjoin.topologies.protocol import (
-    Fetch,
-    Frontier,
-    MakeWindow,
-    Matches,
-    Residuals,
-    Spread,
-    must_settle,
-)
+from streamjoin.topologies.protocol import Frontier, Matches, Spread, Task
 from streamjoin.topologies.scalejoin_worker import Board, News, Progress, Shared, SharedRows, Worker
 
 CAPACITY = 4_096  # nodes of the gate in at first, and of each worker in the gate out
@@ -69,21 +61,16 @@ class Arrival:
 class ScaleJoin:
     """The driver: adds tuples to the gate, says what can still come, and collects what the workers find."""
 
-    shares_rows = False
+    shares_rows = hashes_one_equality = False
 
     def __init__(
         self,
-        spec: JoinSpec,
-        make_window: MakeWindow,
-        residuals: Residuals,
-        order: str,
-        fetch: Fetch,
-        workers: int,
+        task: Task,
         executor: Executor | None = None,
         capacity: int = CAPACITY,
         waiting: int = WAITING,
     ):
-        self.settles = must_settle(spec, order)
+        self.settles, workers = task.settles, task.workers
         self._waiting, self._bell = waiting, Bell()
         self.found = self._bell
         rehearse_channels()
@@ -91,11 +78,11 @@ class ScaleJoin:
         # Where tuples settle, the driver reads too, to know how many are ready.
         self._gate = Gate(1, workers + self.settles, capacity)
         # One node more: the last one that was read stays in its place.
-        self._out = Gate(workers, 1, capacity + 1) if order == "timestamp" else None
+        self._out = Gate(workers, 1, capacity + 1) if task.order == "timestamp" else None
         self._rows = {side: SharedRows() for side in SIDES}
         self._board = Board()
-        shared = Shared(workers, spec, self.settles, make_window, filters_of(residuals), fetch, self._gate, self._rows,
-                        self._board, self._out, self._bell)  # fmt: skip
+        shared = Shared(workers, task.spec, self.settles, task.make_window, filters_of(task.residuals), task.fetch,
+                        self._gate, self._rows, self._board, self._out, self._bell)  # fmt: skip
         self.workers = [Worker(number, shared) for number in range(workers)]
         self._executor, self._started = executor or Threads(), False
         self._collector = Collector("any")  # sorted pairs come sorted

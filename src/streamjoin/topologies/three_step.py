@@ -27,9 +27,9 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.runtime.node import Bell
 from streamjoin.runtime.team import Team
 from streamjoin.semantics.expressions import Column
-from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.matching import filters_of
-from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Residuals, must_settle
+from streamjoin.topologies.protocol import OTHER, Frontier, Matches, Task
 from streamjoin.topologies.settling import Settling
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -38,30 +38,22 @@ NO_MATCHES = Matches(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 class ThreeStep:
-    """The procedure, driven by one thread. `fetch` gives payload columns of row ids, for residual conditions."""
+    """The procedure, driven by one thread."""
 
-    shares_rows = True
+    shares_rows, hashes_one_equality = True, False
 
-    def __init__(
-        self,
-        spec: JoinSpec,
-        make_window: MakeWindow,
-        residuals: Residuals,
-        order: str,
-        fetch: Fetch,
-        workers: int = 1,
-    ):
-        self.spec, self.order, self._fetch = spec, order, fetch
-        self.settles = must_settle(spec, order)
-        self.windows = {side: make_window(side) for side in SIDES}
-        self._residuals = filters_of(residuals)
+    def __init__(self, task: Task):
+        self.spec, self.order, self._fetch = task.spec, task.order, task.fetch
+        self.settles = task.settles
+        self.windows = {side: task.make_window(side) for side in SIDES}
+        self._residuals = filters_of(task.residuals)
         self._arrived: deque[tuple[str, Tuples]] = deque()
         self._offset = 0  # probes of the first arrival that are done
         self._settling = Settling()
         self._inserted = dict.fromkeys(SIDES, 0)
         self._step = LARGEST_STEP
         self.found = Bell()
-        self._pairs, self._team = PairBuffer(65_536), Team(workers, self.found)
+        self._pairs, self._team = PairBuffer(65_536), Team(task.workers, self.found)
 
     @property
     def comparisons(self) -> tuple[int, ...]:
