@@ -158,14 +158,15 @@ class Join:
         """Push to a source, or to the default one, which is opened by the first data it takes."""
         if timeout is not None:
             _check_seconds(timeout, "seconds from 0 on, or None to wait for ever")
+        self._check_not_at_work()
         intake = self._intake[side]
         batch = intake.batch(data)
         ts = intake.times(batch)
         arrived = time.perf_counter()
         deadline = math.inf if timeout is None else arrived + timeout
         while True:
-            self._lock(deadline)
             try:
+                self._lock(deadline)
                 self._check_open()
                 into = source or self._sources.find(side, "") or self._new_source(side, "")
                 if into.closed:
@@ -174,7 +175,7 @@ class Join:
                     raise ClosedError(f"source {into.name!r} of {side} is closed")
                 late = self._sources.late(into, ts, self._topology.settles)
                 if self._accept(into, batch, ts, late, arrived):
-                    done = self._run()
+                    done = self._run(promises=self._work.missed)
                     break
             finally:
                 self._leave()
@@ -241,9 +242,9 @@ class Join:
 
     # Work
 
-    def _run(self) -> bool:
+    def _run(self, promises: bool = False) -> bool:
         """Join what was let in, and let in what waits and is due, while results fit; whether nothing is left to do.
-        Needs `_work`."""
+        Needs `_work`. What can be promised costs a look: it is for those who poll."""
         self._check_failure()
         try:
             while self._join_admitted():
@@ -257,7 +258,7 @@ class Join:
             else:
                 return False
             self._release()
-            if self.plan.order == "punctuated":
+            if promises and self.plan.order == "punctuated":
                 self._results.punctuation = max(self._results.punctuation, self._topology.least_result_time)
             return True
         except BaseException as error:
@@ -303,19 +304,30 @@ class Join:
 
     def _poll(self) -> list[pa.RecordBatch]:
         self._check_failure()
-        batches = self._drain()
-        if self._work.acquire(blocking=False):
-            try:
-                if self._state == "open":
-                    self._admission.look()
-                    self._run()
-                    batches = batches or self._drain()
-            except BaseException:
-                if self._failure is None or not batches:
-                    raise
-                # What was found before the failure is given; the next call tells of it.
-            finally:
-                self._leave()
+        if self._work.mine:
+            return self._drain()
+        try:
+            self._work.missed = not self._work.acquire(blocking=False)
+            if self._work.missed or self._state != "open":
+                return self._drain()
+            return self._run_and_drain()
+        finally:
+            self._leave()
+
+    def _run_and_drain(self) -> list[pa.RecordBatch]:
+        batches: list[pa.RecordBatch] = []
+        try:
+            self._admission.look()
+            done = self._run(promises=True)
+            batches = self._drain()
+            if not done:
+                self._run()
+            elif batches:
+                self._release()
+        except BaseException:
+            # What was found before a failure is given; the next call tells of it.
+            if self._failure is None or not (batches := batches or self._drain()):
+                raise
         return batches
 
     def _wait_for_results(self, timeout: float) -> list[pa.RecordBatch]:
@@ -337,11 +349,11 @@ class Join:
                 self._work.polls -= 1
 
     def _drain(self) -> list[pa.RecordBatch]:
-        if not self._results.rows and self.plan.order != "punctuated":
+        if not self._results.rows and not self._results.news:
             return []
         with self._results.drained() as (ids, views, news):
             batches = self._rows.batches(ids, views, BATCH_ROWS)
-            if news is not None and self.plan.order == "punctuated":
+            if news is not None:
                 last = batches.pop() if batches else self._rows.none
                 batches.append(last.replace_schema_metadata({PUNCTUATION: str(news)}))
         return batches
@@ -374,24 +386,27 @@ class Join:
     @contextmanager
     def _working(self) -> Iterator[None]:
         """Work, as soon as nobody else does."""
-        self._work.acquire()
+        self._check_not_at_work()
         try:
+            self._work.acquire()
             yield
         finally:
             self._leave()
             self._work.tell()
 
     def _leave(self) -> None:
-        """Let others work. A close meanwhile could not discard what this thread worked with."""
+        """Let others work, if this thread does. A close meanwhile could not discard what it worked with."""
         self._work.release()
         if self._state == "closed":
             self._discard_if_closed()
 
     def _discard_if_closed(self) -> None:
         """Let go of all tuples, payload and results, counts stay; unless somebody works, who does it afterwards."""
-        if self._discarded or not self._work.acquire(blocking=False):
+        if self._discarded or self._work.mine:
             return
         try:
+            if not self._work.acquire(blocking=False):
+                return
             self._admission.clear()
             self._topology.clear()
             self._results.forget()
@@ -443,6 +458,13 @@ class Join:
         self._check_failure()
         if self._state != "open":
             raise ClosedError("the join is closed: open a new one with open_join")
+
+    def _check_not_at_work(self) -> None:
+        if self._work.mine:
+            raise StreamJoinError(
+                "this thread is at work on the join already: what runs meanwhile, as a signal's handler, may poll and "
+                "close it, no more"
+            )
 
     def _check_failure(self) -> None:
         if self._failure is not None:

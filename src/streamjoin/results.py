@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 
 import numpy as np
@@ -35,18 +35,25 @@ class ResultBuffer:
         self._drains = 0  # that have not ended
         self._waiting: list[Matches] = []
         self._least = dict.fromkeys(SIDES, math.inf)  # smallest ids among the waiting pairs
-        self._changed = threading.Condition()
+        # Held by `with` as it is, not through the condition, an interrupt can not leave it taken.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
 
-    def lock(self) -> threading.Condition:
+    def lock(self) -> AbstractContextManager[bool]:
         """Hold this to change or view the payload."""
-        return self._changed
+        return self._lock
+
+    @property
+    def news(self) -> bool:
+        """Whether more can be promised than was told."""
+        return self._told < self.punctuation < math.inf
 
     @property
     def room(self) -> float:
         return math.inf if self._unbounded else self.most - self.rows
 
     def add(self, matches: Matches) -> None:
-        with self._changed:
+        with self._lock:
             self._waiting.append(matches)
             self.rows += len(matches)
             self.total += len(matches)
@@ -55,7 +62,7 @@ class ResultBuffer:
 
     def wait_for_room(self, deadline: float) -> bool:
         """Wait until results were taken; False if the deadline (of `time.perf_counter`) came first."""
-        with self._changed:
+        with self._lock:
             while self.room <= 0:
                 rest = deadline - time.perf_counter()
                 if rest <= 0:
@@ -65,7 +72,7 @@ class ResultBuffer:
 
     def lift_bound(self) -> None:
         """Let everything in from now on, and whoever waits go on."""
-        with self._changed:
+        with self._lock:
             self._unbounded = True
             self._changed.notify_all()
 
@@ -74,17 +81,17 @@ class ResultBuffer:
         """Take all waiting pairs: ids by side, the payload to build rows from, which stays until the block is left, and
         the punctuation that holds after them if it is news. If the block ends in an error (an interrupt, no memory),
         all of it waits again."""
-        with self._changed:
+        with self._lock:
             waiting, self._waiting, self.rows = self._waiting, [], 0
-            told, self._told = self._told, self.punctuation
+            told, news = self._told, self.punctuation if self.news else None
+            self._told = self.punctuation
             self._drains += 1
             views = {side: store.begin_reading() for side, store in self.payload.items()}
             self._changed.notify_all()
         try:
-            news = self._told if self._told > told and math.isfinite(self._told) else None
             yield _ids(waiting), views, news
         except BaseException:
-            with self._changed:
+            with self._lock:
                 self._waiting[:0], self._told = waiting, told
                 self.rows += sum(map(len, waiting))
             raise
@@ -92,7 +99,7 @@ class ResultBuffer:
             self._end_drain()
 
     def _end_drain(self) -> None:
-        with self._changed:
+        with self._lock:
             self._drains -= 1
             for store in self.payload.values():
                 store.end_reading()
@@ -104,7 +111,7 @@ class ResultBuffer:
 
     def forget(self) -> None:
         """Let go of the waiting pairs."""
-        with self._changed:
+        with self._lock:
             self._waiting, self.rows = [], 0
             if not self._drains:
                 self._least = dict.fromkeys(SIDES, math.inf)
@@ -112,7 +119,7 @@ class ResultBuffer:
 
     def release(self, side: str, before: int) -> int:
         """Let go of payload rows that come before `before` and before any waiting pair; the oldest row still held."""
-        with self._changed:
+        with self._lock:
             store = self.payload[side]
             store.release(int(min(before, self._least[side])))
             return store.first_id

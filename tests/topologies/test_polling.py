@@ -1,7 +1,9 @@
-"""A poll that waits: for what threads find, for what somebody else pushes, and no longer than it was told."""
+"""A poll that waits: for what threads find, for what somebody else pushes, and no longer than it was told. Who works
+meanwhile, and what an interrupt leaves behind."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
@@ -121,3 +123,73 @@ def test_a_poll_refuses_what_is_no_number_of_seconds(timeout):
     join = sj.open_join(spec_of(sj.TimeWindow(9)), "three_step", "scan", 1)
     with join, pytest.raises(sj.InputError, match="allowed: seconds from 0 on"):
         join.poll(timeout)
+
+
+def test_who_is_at_work_promises_for_a_poll_that_found_it_so():
+    polled: list[pa.RecordBatch] = []
+    with sj.open_join(spec_of(sj.TimeWindow(9)), "three_step", "scan", 1, "punctuated") as join:
+
+        def poll_elsewhere() -> None:
+            poll = threading.Thread(target=lambda: polled.extend(join.poll()))
+            poll.start()
+            poll.join()
+
+        with join._working():
+            poll_elsewhere()
+        for side in ("left", "right"):
+            join.push(side, ONE)
+        with join._working():
+            poll_elsewhere()
+        assert [(batch.num_rows, sj.punctuation(batch)) for batch in polled] == [(1, 1)]
+
+
+ACTS = {
+    "push": lambda join: join.push("left", ONE),
+    "push in time": lambda join: join.push("left", ONE, timeout=60),
+    "poll": lambda join: join.poll(),
+    "stats": lambda join: join.stats(),
+    "close": lambda join: join.close(),
+}
+
+
+@pytest.mark.parametrize("act", list(ACTS))
+def test_an_interrupt_as_soon_as_a_thread_may_work_lets_others_work(act):
+    interrupts = []
+
+    def interrupt(frame, event, function):
+        if event == "c_return" and function.__name__ == "acquire" and not interrupts:
+            interrupts.append(function)
+            raise KeyboardInterrupt
+
+    with sj.open_join(spec_of(sj.TimeWindow(9)), "three_step", "scan", 1) as join:
+        sys.setprofile(interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                ACTS[act](join)
+        finally:
+            sys.setprofile(None)
+        other = threading.Thread(target=join.stats, daemon=True)
+        other.start()
+        other.join(60)
+        assert not other.is_alive()
+
+
+def test_a_handler_that_interrupts_work_may_poll_and_close_but_not_begin_to_work(monkeypatch):
+    told = []
+    with sj.open_join(spec_of(sj.TimeWindow(9)), "three_step", "scan", 1) as join:
+        join.push("left", ONE)
+        step = join._topology.step
+
+        def step_and_handle(most: float) -> object:
+            told.append(join.poll())
+            for act in ("push", "stats"):
+                with pytest.raises(sj.StreamJoinError, match="at work on the join already"):
+                    ACTS[act](join)
+            assert join._work.mine  # as before
+            join.close()
+            return step(most)
+
+        monkeypatch.setattr(join._topology, "step", step_and_handle)
+        join.push("right", ONE)
+        assert told == [[]]
+        assert join.stats().payload_rows == 0
