@@ -320,10 +320,8 @@ class Join:
             self._admission.look()
             done = self._run(promises=True)
             batches = self._drain()
-            if not done:
-                self._run()
-            elif batches:
-                self._release()
+            if batches or not done:
+                self._run()  # on with what waited for room; and payload of what was taken is let go
         except BaseException:
             # What was found before a failure is given; the next call tells of it.
             if self._failure is None or not (batches := batches or self._drain()):
@@ -360,6 +358,7 @@ class Join:
 
     def finish(self) -> pa.Table:
         """End both sides; the remaining results as a table. The join is closed afterwards."""
+        self._check_not_at_work()
         with self._results.lock():
             self._check_open()
             self._state = "finishing"

@@ -108,3 +108,12 @@ def test_sums_stop_at_the_ends(size):
     for signed in (size, -size):
         exact = [min(max(int(t) + signed, INT64_MIN), INT64_MAX) for t in ts]
         assert saturated_sum(ts, signed).tolist() == exact
+
+
+@pytest.mark.parametrize("kind", [ArrivalStamps, OrderStamps])
+def test_a_push_can_be_the_last(kind):
+    stamps = kind(sj.JoinSpec(SCHEMA, SCHEMA, "true", sj.TimeWindow(3), "ts", "ts"))
+    for side, low in (("left", 5.0), ("right", math.inf)):
+        assert not stamps.ended
+        stamps.push(side, tuples([5], 0), RANKS, Frontier((low, 0, 0), dict.fromkeys(SIDES, low)))
+    assert stamps.ended

@@ -148,6 +148,7 @@ ACTS = {
     "push in time": lambda join: join.push("left", ONE, timeout=60),
     "poll": lambda join: join.poll(),
     "stats": lambda join: join.stats(),
+    "finish": lambda join: join.finish(),
     "close": lambda join: join.close(),
 }
 
@@ -182,7 +183,7 @@ def test_a_handler_that_interrupts_work_may_poll_and_close_but_not_begin_to_work
 
         def step_and_handle(most: float) -> object:
             told.append(join.poll())
-            for act in ("push", "stats"):
+            for act in ("push", "stats", "finish"):
                 with pytest.raises(sj.StreamJoinError, match="at work on the join already"):
                     ACTS[act](join)
             assert join._work.mine  # as before
@@ -193,3 +194,17 @@ def test_a_handler_that_interrupts_work_may_poll_and_close_but_not_begin_to_work
         join.push("right", ONE)
         assert told == [[]]
         assert join.stats().payload_rows == 0
+
+
+def test_an_interrupt_after_results_were_taken_loses_none_of_them(monkeypatch):
+    def interrupted() -> None:
+        if not join._results.rows:
+            raise KeyboardInterrupt
+
+    with sj.open_join(spec_of(sj.TimeWindow(9)), "three_step", "scan", 1) as join:
+        for side in ("left", "right"):
+            join.push(side, ONE)
+        monkeypatch.setattr(join, "_release", interrupted)
+        assert numbers(join.poll()) == [(7, 7)]
+        with pytest.raises(sj.StreamJoinError, match="KeyboardInterrupt"):
+            join.poll()

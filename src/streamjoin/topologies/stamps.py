@@ -61,7 +61,7 @@ class ArrivalStamps:
             one = np.zeros(len(tuples), np.int32)  # among equal event times the order does not matter
             stamped = Tuples(tuples.ts, tuples.id, one, tuples.stored, probing, tuples.nulls)
             self._arrived.append((side, stamped))
-        self._frontier = frontier
+        self.advance(frontier)
 
     def advance(self, frontier: Frontier) -> None:
         self._frontier = frontier
