@@ -129,11 +129,9 @@ class Admission:
         """Give what waits to the topology."""
         portions = self._portions
         self.clear()
-        for portion in portions:
-            # Before the last one has been given, less can be announced than is known.
-            last = portion is portions[-1]
-            frontier = self.sources.frontier() if last else self.sources.announced()
-            self._give(portion.source, portion.pushes, frontier)
+        for portion in portions:  # of which none may be announced as past before it has been given
+            self._give(portion.source, portion.pushes, self.sources.announced())
+        self._topology.advance(self.sources.frontier())
 
     def _give(self, source: Source, pushes: list[Push], frontier: Frontier) -> None:
         """Number the rows of pushes of one source, keep their payload, and hand them over; O(rows)."""

@@ -132,7 +132,7 @@ def _choose_wait(rate: float | None, latency: float | None) -> tuple[float, str]
     if rate is not None and 2 * rate * GATHERING < FEW:
         return (
             0.0,
-            f"pushes: each by itself, since at {rate:g} tuples a second hardly one more comes in {wait}",
+            f"pushes: each by itself, since fewer than {FEW} tuples come in {wait} at {rate:g} a second and side",
         )
     return (
         GATHERING,
