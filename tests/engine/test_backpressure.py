@@ -132,27 +132,27 @@ def test_pushes_that_are_tried_again_give_each_pair_once(order, window, most):
 
 @pytest.mark.parametrize("window", [sj.TimeWindow(2000), sj.RowWindow(2000)], ids=["time", "rows"])
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("most", [1, 1000])
-def test_a_burst_stays_within_the_buffer(order, window, most):
-    """One push of 300 tuples, each with 40 partners: 12,000 results through a buffer of `most`."""
+@pytest.mark.parametrize(("most", "count"), [(1, 5), (1000, 300)])
+def test_a_burst_stays_within_the_buffer(order, window, most, count):
+    """One push of `count` tuples, each with 40 partners: their results go through a buffer of `most`."""
     each = 40
     with sj.open_join(spec_of(window), order=order, max_results=most) as join:
         join.push("left", alike(each))
-        join.push("right", alike(300, ts=2), timeout=0)
+        join.push("right", alike(count, ts=2), timeout=0)
         if order == "timestamp" or isinstance(window, sj.RowWindow):
             join.end("left")
         found, polls = 0, 0
         while True:
-            assert join.stats().buffered_results <= most - 1 + each
+            assert join.stats().buffered_results <= most
             batches = join.poll()
             found += sum(batch.num_rows for batch in batches)
             polls += 1
-            if found == 300 * each:
+            if found == count * each:
                 break
-            assert polls < 400, "poll no longer brings what waits"
+            assert polls <= count * each // most, "poll no longer brings what waits"
         assert join.finish().num_rows == 0
-        assert join.stats().matches == 300 * each
-    assert polls >= 300 * each // (most + each)
+        assert join.stats().matches == count * each
+    assert polls >= count * each // most
 
 
 def test_ending_a_side_never_waits():
@@ -161,7 +161,7 @@ def test_ending_a_side_never_waits():
         join.push("right", alike(10))
         join.end("left")
         join.end("right")
-        assert 3 <= join.stats().buffered_results <= 3 - 1 + 10
+        assert join.stats().buffered_results == 3
         assert join.finish().num_rows == 100
 
 
@@ -169,7 +169,7 @@ def test_finish_brings_a_burst_that_was_never_polled():
     with sj.open_join(spec_of(), max_results=3) as join:
         join.push("left", alike(100))
         join.push("right", alike(100), timeout=0)
-        assert join.stats().buffered_results < 103
+        assert join.stats().buffered_results == 3
         assert join.finish().num_rows == 10_000
 
 
@@ -288,9 +288,9 @@ def test_sides_sources_and_promises_can_change_while_a_push_waits():
 
 @pytest.mark.parametrize("window", [sj.TimeWindow(60, 20), sj.RowWindow(25, 40)], ids=["time", "rows"])
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("most", [1, 50])
-def test_threads_that_push_and_one_that_polls(order, window, most):
-    spec, count, batch = spec_of(window), 240, 7
+@pytest.mark.parametrize(("most", "count"), [(1, 30), (50, 240)])
+def test_threads_that_push_and_one_that_polls(order, window, most, count):
+    spec, batch = spec_of(window), 7
     tables = {side: random_rows(count, seed) for side, seed in (("left", 3), ("right", 4))}
     parts = {
         side: [table.filter(pa.array(np.arange(count) % 2 == n)) for n in (0, 1)]
@@ -310,7 +310,7 @@ def test_threads_that_push_and_one_that_polls(order, window, most):
         give_up = time.perf_counter() + SECONDS
         while any(thread.is_alive() for thread in pushing) and time.perf_counter() < give_up:
             found += join.poll()
-            assert join.stats().buffered_results <= most - 1 + count
+            assert join.stats().buffered_results <= most
             time.sleep(0.0005)
         assert [thread.result() for thread in pushing] == [None] * 4
         found += join.finish().to_batches()

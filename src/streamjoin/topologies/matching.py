@@ -136,13 +136,13 @@ class Collector:
         return min((int(found.ids[side].min()) for found in self._waiting), default=None)
 
     def hand_out(self, most: float) -> Matches:
-        """The next results, at most `most` of them, or one."""
+        """The next results, at most `most` of them, which is 1 or more."""
         if not self._ready:
             none = np.empty(0, np.int64)
             return Matches(none, none)
         first = self._ready.popleft()
         if len(first) > most:
-            cut = max(1, int(most))
+            cut = int(most)
             self._ready.appendleft(Matches(first.left[cut:], first.right[cut:]))
             first = Matches(first.left[:cut], first.right[:cut])
         return first

@@ -137,8 +137,8 @@ class Topology(Protocol):
         Once both sides have ended: whether all is done."""
 
     def step(self, most: float) -> Matches:
-        """Do a part of the waiting work, or wait until threads have done some; at most `most` results, or those of
-        a single tuple."""
+        """Do a part of the waiting work, or wait until threads have done some; at most `most` results, which is 1 or
+        more."""
 
     @property
     def least_result_time(self) -> float:

@@ -51,7 +51,7 @@ class ThreeStep:
         self._offset = 0  # probes of the first arrival that are done
         self._settling = Settling()
         self._inserted = dict.fromkeys(SIDES, 0)
-        self._step = LARGEST_STEP
+        self._step, self._rest = LARGEST_STEP, NO_MATCHES  # of a step of a single tuple that found too much
         self.found = Bell()
         self._pairs, self._team = PairBuffer(65_536), Team(task.workers, self.found)
 
@@ -86,6 +86,7 @@ class ThreeStep:
         self._team.close()
         self._arrived.clear()
         self._settling.clear()
+        self._rest = NO_MATCHES
         for side in SIDES:
             self.windows[side].clear()
             self._inserted[side] = 0
@@ -97,10 +98,18 @@ class ThreeStep:
 
     @property
     def idle(self) -> bool:
-        return not self._arrived and not any(self._settling.settled.values())
+        return not self._arrived and not any(self._settling.settled.values()) and not len(self._rest)
 
     def step(self, most: float) -> Matches:
-        return self._settled_step(most) if self.settles else self._arrival_step(most)
+        found = self._rest
+        if not len(found):
+            found = self._settled_step(most) if self.settles else self._arrival_step(most)
+        if len(found) <= most:
+            self._rest = NO_MATCHES
+            return found
+        cut = int(most)
+        self._rest = Matches(found.left[cut:], found.right[cut:])
+        return Matches(found.left[:cut], found.right[:cut])
 
     # At once
 
