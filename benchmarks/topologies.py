@@ -3,7 +3,7 @@
 Three kinds of predicate over R(x int32, y float32) and S(a int32, b float32): an equality, which is hashed; a 2-D
 band, which is indexed or scanned, whichever pays; and a distance that no index serves, so that everything is compared.
 Windows hold `window` tuples a side and are filled as a stream would. A run pushes batches to either side in turns,
-polls after each, and ends when what was pushed has been joined. The clock is wall time, the best of four runs counts.
+polls after each, and ends when what was pushed has been joined. The clock is wall time, the best of five runs counts.
 All topologies with any number of workers stay open side by side and take turns: a slow minute hits all alike.
 
 The ceiling is beside them: the bare scan of the predicate by as many pinned threads, each with its share of both
@@ -39,7 +39,7 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.planner import TOPOLOGIES, make_plan
 
 SEED = 20261115
-RUNS = 4
+RUNS = 5
 LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.float32()})
 RIGHT = pa.schema({"ts": pa.int64(), "a": pa.int32(), "b": pa.float32()})
 PREDICATES = {
@@ -213,7 +213,7 @@ def in_turns(joins: dict[Way, Filled], batch: int, seconds: float) -> dict[Way, 
     counts = {}
     for which, filled in joins.items():
         taken, _ = filled.measure(4, batch)  # warms up
-        counts[which] = int(np.clip(seconds / (taken / 4), 2, 200))
+        counts[which] = int(np.clip(seconds / (taken / 4), 2, 2_000))
     best = dict.fromkeys(joins, (np.inf, 0.0))
     for _ in range(RUNS):
         for which, filled in joins.items():
@@ -262,9 +262,9 @@ def run(quick: bool) -> dict[str, Any]:
     for kind in PREDICATES:
         for window in windows:
             for order in ("any", "timestamp"):
-                rows += cells(kind, window, order, workers, sizes, 0.03 if quick else 0.07)
+                rows += cells(kind, window, order, workers, sizes, 0.01 if quick else 0.05)
             for count in workers:
-                rows += ceiling(kind, window, count, sizes, 0.03 if quick else 0.07)
+                rows += ceiling(kind, window, count, sizes, 0.01 if quick else 0.05)
     rates_of: dict[tuple[Any, ...], dict[str, float]] = {}
     kernel: dict[tuple[Any, ...], float] = {}
     for row in rows:
