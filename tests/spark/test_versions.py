@@ -1,16 +1,21 @@
 """State has a version: what this one wrote stays readable, and what another wrote is refused in a sentence.
 
-`state_1.json` is the state of a left join after two micro-batches, as version 1 writes it. Whoever changes the format
-gives it another version, and adds a file or says that the old one is refused:
+`state_1.json` is the state of a left join after two micro-batches, as version 1 writes it, and `checkpoint_1.tar.gz`
+the checkpoint of a query after as many. Whoever changes the format gives it another version, and adds files or says
+that the old ones are refused:
 
-    python tests/spark/test_versions.py > tests/spark/state_1.json
+    python tests/spark/test_versions.py tests/spark/state_1.json tests/spark/checkpoint_1.tar.gz
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
+import tarfile
+import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import streamjoin as sj
@@ -33,12 +39,13 @@ from streamjoin.spark import routing, state
 from streamjoin.spark.failure import query_failure
 from streamjoin.spark.metrics import Counts
 from streamjoin.spark.processor import JoinProcessor
+from streamjoin.spark.session import ROCKSDB
 from streamjoin.spark.state import MemoryStore, State
 from streamjoin.spark.task import JoinTask
-from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked
+from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked, window_join
 from streamjoin.spark.worker import Worker
 
-STORED = Path(__file__).with_name("state_1.json")
+STORED, CHECKPOINT = (Path(__file__).with_name(name) for name in ("state_1.json", "checkpoint_1.tar.gz"))
 SCHEMA = pa.schema({"ts": pa.timestamp("us", "UTC"), "x": pa.int32(), "name": pa.string()})
 TASK = JoinTask(
     sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow("40 us"), "ts", "ts"),
@@ -86,6 +93,50 @@ def test_state_that_version_1_has_written_is_read(own_cache):
     for begin in (40, 60, 200):
         expected = step(fresh, begin)
         assert expected and step(read, begin) == expected
+
+
+def join(spark: SparkSession, folder: Path, begin: int) -> list[str]:
+    """Let a query that has its checkpoint in `folder` join the rows from `begin` on; its results."""
+    for side, seed in (("left", 1), ("right", 2)):
+        (folder / side).mkdir(exist_ok=True)
+        pq.write_table(pa.Table.from_batches([rows(begin, seed)]), folder / side / f"{begin}.parquet")
+    left, right = (
+        spark.readStream.schema("ts TIMESTAMP, x INT, name STRING").parquet(str(folder / side))
+        for side in ("left", "right")
+    )
+    result = window_join(
+        left, right, "left.x = right.x", window=TASK.spec.window, left_time="ts", right_time="ts",
+        lateness="1 ms", workers=2,
+    )  # fmt: skip
+    found: list[str] = []
+    writer = result.writeStream.foreachBatch(lambda batch, _: found.extend(told(batch.toArrow())))
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
+    writer.start().awaitTermination()
+    return sorted(found)
+
+
+def told(results: pa.Table) -> list[str]:
+    return [repr(tuple(row.values())) for row in results.to_pylist()]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_version_1_has_written_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    """The rows of its first two micro-batches are in its state alone."""
+    with tarfile.open(CHECKPOINT) as stored:
+        stored.extractall(tmp_path, filter="data")
+    checkpoint = tmp_path / "checkpoint"
+    for entry in (*checkpoint.glob("sources/*/[0-9]*"), *checkpoint.glob("state/0/_metadata/v2/[0-9]*")):
+        moved = rf"file://{tmp_path}\1"  # they name files by their whole path
+        entry.write_text(re.sub(r'file:/[^"]*?(/(?:left|right|checkpoint)/)', moved, entry.read_text()))
+        entry.with_name(f".{entry.name}.crc").unlink()
+    before, everything = (
+        [pa.Table.from_batches([rows(begin, seed) for begin in range(0, end, 20)]) for seed in (1, 2)]
+        for end in (40, 60)
+    )
+    known, expected = (told(sj.oracle.join(*tables, TASK.spec)) for tables in (before, everything))
+    new = Counter(expected) - Counter(known)
+    assert join(spark, tmp_path, 40) == sorted(new.elements())
+    assert any("1-3" in row for row in new), "a row of the second micro-batch meets one of the third"
 
 
 @contextmanager
@@ -138,4 +189,16 @@ if __name__ == "__main__":
     values = {
         f"{kind}/{number}": base64.b64encode(data).decode() for (kind, number), data in store.values.items()
     }
-    print(json.dumps({"manifest": base64.b64encode(store.manifest).decode(), "values": values}, indent=1))
+    manifest = base64.b64encode(store.manifest).decode()
+    Path(sys.argv[1]).write_text(json.dumps({"manifest": manifest, "values": values}, indent=1) + "\n")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.sql.shuffle.partitions", 2)
+        .config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", True)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for begin in (0, 20):
+            join(session.getOrCreate(), Path(folder), begin)
+        with tarfile.open(sys.argv[2], "w:gz") as stored:
+            stored.add(Path(folder) / "checkpoint", "checkpoint")
