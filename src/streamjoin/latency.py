@@ -18,7 +18,6 @@ from streamjoin.topologies.protocol import Matches
 FRESH_STAMPS = 1_024  # pushes whose times are not in columns yet, at most
 UNMEASURED = 64  # steps with results whose latency is not known yet, at most
 SAMPLES = 256  # of a step's results
-UNCOUNTED = 64  # records of latency
 BUCKETS = 48  # bucket b holds latencies below 2**b microseconds
 
 
@@ -38,40 +37,11 @@ class LatencyHistogram:
         return 2.0**bucket * 1e-6
 
 
-class LatencyRecorder:
-    """Counts latencies given in seconds, each with a weight."""
-
-    def __init__(self) -> None:
-        self._counts = np.zeros(BUCKETS, np.int64)
-        self._uncounted: list[tuple[np.ndarray, int]] = []
-
-    def add(self, seconds: np.ndarray, results: int) -> None:
-        """Record samples that stand for `results` results. They are counted some at a time: results wait for this."""
-        self._uncounted.append((seconds, results))
-        if len(self._uncounted) >= UNCOUNTED:
-            self._count()
-
-    def _count(self) -> None:
-        given, self._uncounted = self._uncounted, []
-        for seconds, results in given:
-            self._count_samples(seconds, results)
-
-    def _count_samples(self, seconds: np.ndarray, results: int) -> None:
-        buckets = np.clip(np.frexp(seconds * 1e6)[1], 0, BUCKETS - 1)
-        weights = np.full(len(seconds), results // len(seconds))
-        weights[: results % len(seconds)] += 1
-        self._counts += np.bincount(buckets, weights, BUCKETS).astype(np.int64)
-
-    def histogram(self) -> LatencyHistogram:
-        self._count()
-        return LatencyHistogram(tuple(int(count) for count in self._counts))
-
-
 class LatencyMeter:
     """When tuples were pushed, and how long the results took that they completed. Not for several threads at once."""
 
     def __init__(self) -> None:
-        self._recorder = LatencyRecorder()
+        self._counts = np.zeros(BUCKETS, np.int64)
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
         self._fresh: dict[str, list[tuple[int, float]]] = {side: [] for side in SIDES}  # not there yet
         self._unmeasured: list[tuple[float, int, dict[str, np.ndarray]]] = []
@@ -107,18 +77,27 @@ class LatencyMeter:
 
     def histogram(self) -> LatencyHistogram:
         self._measure()
-        return self._recorder.histogram()
+        return LatencyHistogram(tuple(int(count) for count in self._counts))
 
     def _measure(self) -> None:
-        """Look up when the later tuple of each sampled result was pushed."""
-        for ready, count, sample in self._unmeasured:
-            pushed = []
-            for side, ids in sample.items():
-                self._settle(side)
-                stamps = self._stamps[side]
-                pushed.append(stamps["time"][stamps["id"].searchsorted(ids, "right") - 1])
-            self._recorder.add(ready - np.maximum(*pushed), count)
+        """Look up when the later tuple of each sampled result was pushed, and count how long it took."""
+        if not self._unmeasured:
+            return
+        ready, results, samples = zip(*self._unmeasured, strict=True)
         self._unmeasured.clear()
+        pushed = [
+            self._pushed_at(side, np.concatenate([sample[side] for sample in samples])) for side in SIDES
+        ]
+        sizes = np.array([len(sample["left"]) for sample in samples])
+        seconds = np.repeat(ready, sizes) - np.maximum(*pushed)
+        buckets = np.clip(np.frexp(seconds * 1e6)[1], 0, BUCKETS - 1)
+        self._counts += np.bincount(buckets, _shares(np.array(results), sizes), BUCKETS).astype(np.int64)
+
+    def _pushed_at(self, side: str, ids: np.ndarray) -> np.ndarray:
+        self._settle(side)
+        stamps = self._stamps[side]
+        times: np.ndarray = stamps["time"][stamps["id"].searchsorted(ids, "right") - 1]
+        return times
 
     def _settle(self, side: str) -> None:
         """Put the stamps of the last pushes where they are looked up: a column at a time, since results are rarer."""
@@ -126,3 +105,12 @@ class LatencyMeter:
             first, arrived = zip(*fresh, strict=True)
             self._stamps[side].append({"id": np.array(first), "time": np.array(arrived)})
             fresh.clear()
+
+
+def _shares(results: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """How many results each sample stands for, of steps with so many results and samples: all the same, about."""
+    within = np.arange(sizes.sum()) - np.repeat(
+        sizes.cumsum() - sizes, sizes
+    )  # the number of a sample in its step
+    shares: np.ndarray = np.repeat(results // sizes, sizes) + (within < np.repeat(results % sizes, sizes))
+    return shares
