@@ -133,7 +133,7 @@ def test_a_checkpoint_that_version_1_has_written_goes_on(spark: SparkSession, tm
         [pa.Table.from_batches([rows(begin, seed) for begin in range(0, end, 20)]) for seed in (1, 2)]
         for end in (40, 60)
     )
-    known, expected = (told(sj.oracle.join(*tables, TASK.spec)) for tables in (before, everything))
+    known, expected = (told(sj.oracle.join(left, right, TASK.spec)) for left, right in (before, everything))
     new = Counter(expected) - Counter(known)
     assert join(spark, tmp_path, 40) == sorted(new.elements())
     assert any("1-3" in row for row in new), "a row of the second micro-batch meets one of the third"
