@@ -54,14 +54,14 @@ class Point(NamedTuple):
         return self.rate * WINDOW_SECONDS
 
     def batches(self, comparisons: float, batch: int) -> int:
-        return max(8, round(comparisons / (2 * batch * self.window)))
+        return max(6, round(comparisons / (2 * batch * self.window)))
 
 
 POINTS = (
     Point(1, 300, 8e9, 8e9 / 3, 64),
     Point(2, 300, 8e9, 8e9 / 3, 200),  # more pairs: two workers and the driver share two cores
-    Point(1, 3_000, 8e9, 8e9, 16),
-    Point(2, 4_000, 12e9, 12e9, 32),
+    Point(1, 3_100, 5e9, 5e9, 12),
+    Point(2, 4_200, 12e9, 12e9, 24),
 )
 
 
