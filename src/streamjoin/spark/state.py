@@ -2,8 +2,9 @@
 
 A micro-batch adds one run a side. Runs of equal age are merged, `FAN` at a time, until one is as large as a
 subwindow should be (Pan & Jacobsen 2018, section III-A: a window is a chain of subwindows, of which only the newest
-changes and the oldest goes as a whole). So a row is written a few times at most, whatever the size of the window,
-and reading an old run again is never needed for the sake of the state itself.
+changes and the oldest goes as a whole). Only what is left at the end of the micro-batch is written. So a row is written
+a few times at most, whatever the size of the window, and reading an old run again is never needed for the sake of the
+state itself.
 
 Everything is written through one state store, which Spark commits or discards as a whole with the micro-batch:
 after a restart the manifest, the runs it names and the input that is read next always belong together.
@@ -55,7 +56,8 @@ class Store(Protocol):
 
 @dataclass
 class Run:
-    """Immutable rows of one side in the total order. `token` is unique; `crc` guards copies outside the store."""
+    """Immutable rows of one side in the total order. `token` is unique; `crc` guards copies outside the store. It and
+    `nbytes` are known once the run is written."""
 
     number: int
     token: str
@@ -82,6 +84,7 @@ class State:
         self.runs: dict[str, list[Run]] = {side: [] for side in SIDES}
         self.acted, self.timer, self._next = BEGIN, None, 0
         self.decided: dict[str, tuple[int, int, int] | None] = dict.fromkeys(SIDES)
+        self._unwritten: dict[int, tuple[Content, np.ndarray | None]] = {}  # new runs by number
         data = store.read_manifest()
         if data is not None:
             self._load(json.loads(data), hashlib.sha256(data).hexdigest())
@@ -112,7 +115,11 @@ class State:
         }
 
     def save(self) -> None:
-        """Write the manifest: from now on it is what the next micro-batch finds, if Spark commits this one."""
+        """Write new runs and the manifest: it is what the next micro-batch finds, if Spark commits this one."""
+        for run in (run for runs in self.runs.values() for run in runs):
+            if run.number in self._unwritten:
+                self._write(run, *self._unwritten.pop(run.number))
+        self.counts.state_rows, self.counts.state_bytes = self.rows, self.nbytes
         manifest = {
             "version": VERSION,
             "join": self.task.signature(),
@@ -140,6 +147,8 @@ class State:
 
     def content(self, side: str, run: Run) -> Content:
         """The rows of a run: from this process, from this host, or from the store."""
+        if run.number in self._unwritten:
+            return self._unwritten[run.number][0]
         content = cache.MEMORY.get(self._key(run.token))
         if isinstance(content, Content):
             self.counts.cache_hits += 1
@@ -180,29 +189,33 @@ class State:
 
     def matched(self, side: str, run: Run) -> np.ndarray:
         """Which rows of a run found a partner."""
+        if run.number in self._unwritten:
+            flags = self._unwritten[run.number][1]
+            assert flags is not None
+            return flags
         return unpacked(self.store.read("matched", run.number), run.rows)
 
     # Writing
 
     def add(self, side: str, content: Content, matched: np.ndarray | None) -> None:
         """Keep new rows as a run."""
-        level = SEALED if len(content) >= SEALED_ROWS else 0
-        self.runs[side].append(self._written(content, level, matched))
+        self._keep(side, content, SEALED if len(content) >= SEALED_ROWS else 0, matched)
 
-    def _written(self, content: Content, level: int, matched: np.ndarray | None) -> Run:
-        data = encode(content.batch)
+    def _keep(self, side: str, content: Content, level: int, matched: np.ndarray | None) -> None:
         oldest, newest = int(content.ts[0]), int(content.ts[-1])
-        run = Run(
-            self._next, uuid.uuid4().hex, level, len(content), oldest, newest, len(data), zlib.crc32(data)
-        )
+        self.runs[side].append(Run(self._next, uuid.uuid4().hex, level, len(content), oldest, newest, 0, 0))
+        self._unwritten[self._next] = content, matched
         self._next += 1
+
+    def _write(self, run: Run, content: Content, matched: np.ndarray | None) -> None:
+        data = encode(content.batch)
+        run.nbytes, run.crc = len(data), zlib.crc32(data)
         self.store.write("runs", run.number, data)
         self.counts.written_bytes += len(data)
         if matched is not None:
             self.mark(run, matched)
         cache.FILES.put(run.token, data)
         cache.MEMORY.put(self._key(run.token), content, self._owner)
-        return run
 
     def mark(self, run: Run, matched: np.ndarray) -> None:
         """Write which rows of a run found a partner: a bit a row."""
@@ -213,6 +226,8 @@ class State:
     def drop(self, side: str, run: Run) -> None:
         """Forget a run."""
         self.runs[side].remove(run)
+        if self._unwritten.pop(run.number, None) is not None:
+            return
         self.store.remove("runs", run.number)
         if side in self.task.kept:
             self.store.remove("matched", run.number)
@@ -249,7 +264,7 @@ class State:
             matched = matched if order is None else matched[order]
         for run in runs:
             self.drop(side, run)
-        self.runs[side].append(self._written(content, level, matched))
+        self._keep(side, content, level, matched)
 
 
 def unpacked(data: bytes, rows: int) -> np.ndarray:

@@ -266,7 +266,6 @@ class Worker:
                     state.add(side, content, None if matched is None else matched[-len(content) :])
             state.merge(side)
         state.acted = watermark
-        self.counts.state_rows, self.counts.state_bytes = state.rows, state.nbytes
 
     def _expiry(self, side: str, watermark: int) -> Callable[[int], bool]:
         """Whether rows up to some time can be met by nothing that comes after the watermark."""
