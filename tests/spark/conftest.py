@@ -29,7 +29,7 @@ from streamjoin.spark import cache, routing
 from streamjoin.spark.metrics import NAMES
 from streamjoin.spark.processor import JoinProcessor
 from streamjoin.spark.task import TIE, JoinTask
-from streamjoin.spark.wire import decode, divided, encode
+from streamjoin.spark.wire import ROWS, TOLD, divided, encode
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -84,7 +84,7 @@ Row = tuple[Any, ...]
 
 
 class Query:
-    """A running query without Spark: packs, lets the processor join on Spark's own in-memory handle, unpacks.
+    """A running query without Spark: packs, lets the processor join on Spark's own in-memory handle.
 
     Times are integers, so a tick of the data is a millisecond of the watermark.
     """
@@ -139,12 +139,12 @@ class Query:
         return batch.append_column(TIE, pa.array([tie(row) for row in rows], pa.int64()))
 
     def _take(self, frame: pd.DataFrame) -> None:
-        for _, row in pd.DataFrame(frame).iterrows():  # a list if there is nothing
-            if row["rows"] is not None:
-                self.rows += [tuple(values.values()) for values in decode(row["rows"]).to_pylist()]
-            if pd.notna(row["worker"]):
-                for name in NAMES:
-                    self.counts[name] += int(row[name])
+        if not len(frame):  # a list if there is nothing
+            return
+        for rows, told in zip(*(pa.array(frame[name]).to_pylist() for name in (ROWS, TOLD)), strict=True):
+            self.rows += [tuple(row.values()) for row in rows or ()]
+            for name, count in zip(NAMES, (told or ())[1:], strict=told is not None):
+                self.counts[name] += count
 
     def finish(self, far: int = 10**9) -> list[Row]:
         """Let the watermark pass everything."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,30 +11,25 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from streamjoin.semantics.spec import SIDES
-from streamjoin.spark.metrics import NAMES, Counts
+from streamjoin.spark.metrics import Counts
 from streamjoin.spark.process import AHEAD, GARBAGE
 from streamjoin.spark.routing import worker_ids
 from streamjoin.spark.state import MemoryStore, State
 from streamjoin.spark.task import END, JoinTask
-from streamjoin.spark.wire import decode, encode, in_parts
+from streamjoin.spark.wire import decode, encode, result_frame, told_frame
 from streamjoin.spark.worker import Worker
 
 DATA = StructType([StructField("data", BinaryType())])
 NUMBER = StructType([StructField("number", LongType())])
-# A result value, a worker and its counts, or both.
-OUTPUT = StructType(
-    [StructField("rows", BinaryType()), *(StructField(name, LongType()) for name in ("worker", *NAMES))]
-)
-
-VALUE_BYTES = 1 << 18  # of result rows, about: Java copies a value several times, and keeps large ones apart
 
 
 class SparkStore:
-    """Spark's state store as `state.Store`, for the grouping key that is being handled."""
+    """Spark's state store as `state.Store`, for the grouping key that is being handled. `kinds` of values: each costs
+    Spark some 3 ms a task, to generate what encodes them, whether there are any or not."""
 
-    def __init__(self, handle: StatefulProcessorHandle):
+    def __init__(self, handle: StatefulProcessorHandle, kinds: Sequence[str]):
         self._manifest = handle.getValueState("manifest", DATA)
-        self._values = {kind: handle.getMapState(kind, NUMBER, DATA) for kind in ("runs", "matched")}
+        self._values = {kind: handle.getMapState(kind, NUMBER, DATA) for kind in kinds}
 
     def read_manifest(self) -> bytes | None:
         value = self._manifest.get()
@@ -63,7 +57,8 @@ class JoinProcessor(StatefulProcessor):
         self.task = task
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._handle, self._store = handle, SparkStore(handle)
+        kinds = ("runs", "matched") if self.task.kept else ("runs",)
+        self._handle, self._store = handle, SparkStore(handle, kinds)
         self._acted: dict[int, int] = {}  # by worker, the watermark of its last step
         self._stepped: list[Worker] = []
 
@@ -100,22 +95,15 @@ class JoinProcessor(StatefulProcessor):
         state = State(self.task, self._store, counts)
         number = worker_ids(self.task.routing.workers).index(int(worker_id))
         worker = Worker(self.task, number, state, counts)
-        values: list[bytes | None] = []  # of a result that is not out yet: the last goes with the counts
         for result in worker.step(batches, self.task.watermark(spark_ms)):
-            counts.turn("conversion")
-            ready, values = values, [encode(part) for part in in_parts(result, VALUE_BYTES)]
             counts.turn(None)
-            if ready:
-                yield pd.DataFrame({"rows": ready, "worker": None, **dict.fromkeys(NAMES)})
+            yield result_frame(self.task.schema, result)
         counts.turn("state")
         self._set_timer(state, worker.wake_at(), spark_ms, fired)
         state.save()
         counts.turn(None)
         self._stepped.append(worker)
-        told, others = {"worker": int(worker_id), **asdict(counts)}, [None] * (len(values) - 1)
-        columns = {name: [told[name], *others] for name in told}
-        # Of whole numbers beside None pandas would make floats.
-        yield pd.DataFrame({"rows": values or [None], **columns}, dtype=object)
+        yield told_frame(self.task.schema, int(worker_id), counts)
 
     def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:
         """Ask to be called when the watermark reaches `ticks`, and not at the moment asked for before. If that is due

@@ -92,8 +92,13 @@ class JoinTask:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of a result row."""
-        return self.spec.left if self.how in ("semi", "anti") else self.spec.schema
+        """The columns of a result row; those of a side that can be missing may be NULL."""
+        if self.how in ("semi", "anti"):
+            return self.spec.left
+        missing = {"left": self.how in ("right", "full"), "right": self.how in ("left", "full")}
+        absent = [missing[side] for side in SIDES for _ in self.spec.side_schema(side)]
+        fields = zip(self.spec.schema, absent, strict=True)
+        return pa.schema([field.with_nullable(field.nullable or gone) for field, gone in fields])
 
     def signature(self) -> dict[str, str]:
         """What must not change while a checkpoint is used, in words."""

@@ -1,8 +1,7 @@
 """`window_join`: two DataFrames in, one out. Checks everything it can before Spark runs anything.
 
-The plan is the same for streams and tables: both sides are packed into parcels for the workers (`wire`), parcels
-are grouped by worker, the workers join (`processor`), and their results are unpacked. A stream's workers are a
-stateful operator; a table's are a grouped map.
+Both sides are packed into parcels for the workers (`wire`), parcels are grouped by worker, and the workers join
+(`processor`). A stream's workers are a stateful operator; a table's are a grouped map.
 
 **Event time of the result.** Spark gives every stateful operator the least watermark of the whole query, and what
 follows the join gets the same one. A result row is as old as the older of its two rows, so it can lie a window
@@ -29,6 +28,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import (
     ArrayType,
     DataType,
+    LongType,
     MapType,
     StructField,
     StructType,
@@ -42,9 +42,9 @@ from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import Duration, RowWindow, TimeWindow, Window, nanoseconds
 from streamjoin.spark import routing
 from streamjoin.spark.metrics import HELD, NAMES, OBSERVATION
-from streamjoin.spark.processor import OUTPUT, JoinProcessor, join_group
+from streamjoin.spark.processor import JoinProcessor, join_group
 from streamjoin.spark.task import HOW, ORDERS, TIE, JoinTask
-from streamjoin.spark.wire import PARCEL_DDL, packer, unpack
+from streamjoin.spark.wire import PARCEL_DDL, ROWS, TOLD, packer, unpack
 
 PARTITIONING = ("auto", "hash", "range", "matrix")
 DELAY = "spark.watermarkDelayMs"  # the key of a column's metadata by which Spark knows a watermark
@@ -93,8 +93,8 @@ def assemble(
     streaming = frames["left"].isStreaming
     packed = [_packed(frames[side], task, side) for side in SIDES]
     parcels = packed[0].unionByName(packed[1])
-    joined = _streamed(parcels, task, processor(task)) if streaming else _grouped(parcels, task)
-    return joined.mapInArrow(unpack, _result_schema(frames, task))
+    result = _result_schema(frames, task)
+    return _streamed(parcels, task, processor(task), result) if streaming else _grouped(parcels, task, result)
 
 
 # Checks
@@ -326,16 +326,37 @@ def _is_hashable(kind: DataType) -> bool:
     return not isinstance(kind, (MapType, VariantType))
 
 
-def _streamed(parcels: DataFrame, task: JoinTask, processor: StatefulProcessor) -> DataFrame:
-    """The workers as a stateful operator, their counts as observed metrics."""
+def _streamed(
+    parcels: DataFrame, task: JoinTask, processor: StatefulProcessor, result: StructType
+) -> DataFrame:
+    """The workers as a stateful operator; what they tell becomes observed metrics."""
+    given = StructField(ROWS, ArrayType(result, containsNull=False))
+    output = StructType([given, StructField(TOLD, ArrayType(LongType()))])
     with processes_of_its_own(parcels):
         joined = parcels.groupBy("worker").transformWithStateInPandas(
-            processor, OUTPUT, outputMode="Append", timeMode="EventTime"
+            processor, output, outputMode="Append", timeMode="EventTime"
         )
     name = f"{OBSERVATION}_{zlib.crc32(task.digest.encode()):08x}"  # two joins of a query have two names
-    held = F.when(F.col("worker").isNotNull(), F.struct("worker", "state_rows", "state_bytes"))
-    sums = [F.sum(metric).alias(metric) for metric in NAMES]
-    return joined.observe(name, *sums, F.collect_list(held).alias(HELD))
+    counts = {metric: F.get(TOLD, F.lit(place)) for place, metric in enumerate(("worker", *NAMES))}
+    sums = [F.sum(counts[metric]).alias(metric) for metric in NAMES]
+    one = F.struct(*(counts[metric].alias(metric) for metric in ("worker", "state_rows", "state_bytes")))
+    held = F.collect_list(F.when(F.col(TOLD).isNotNull(), one)).alias(HELD)
+    return _rows(joined.observe(name, *sums, held), result)
+
+
+def _rows(given: DataFrame, result: StructType) -> DataFrame:
+    """The rows in the values of the column ROWS, each a row of its own: `given.select(F.inline(ROWS))`, but for types.
+    Spark takes all that a stateful operator in Python gives to be nullable, at any depth, and has no function that
+    says otherwise."""
+    session = given.sparkSession
+    jvm: Any = session._jvm
+    java = session._jsparkSession
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    plan = given._jdf.queryExecution().analyzed()
+    columns = catalyst.types.DataTypeUtils.toAttributes(java.parseDataType(result.json()))
+    inline, unused = catalyst.expressions.Inline(plan.output().apply(0)), jvm.PythonUtils.toSeq([0, 1])
+    rows = catalyst.plans.logical.Generate(inline, unused, False, jvm.scala.Option.empty(), columns, plan)
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(java, rows), session)
 
 
 @contextlib.contextmanager
@@ -350,13 +371,13 @@ def processes_of_its_own(frame: DataFrame) -> Iterator[None]:
         del environment[POOL]
 
 
-def _grouped(parcels: DataFrame, task: JoinTask) -> DataFrame:
-    """The workers as a grouped map."""
+def _grouped(parcels: DataFrame, task: JoinTask, result: StructType) -> DataFrame:
+    """The workers as a grouped map, whose values of rows are unpacked."""
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return join_group(task, batches)
 
-    return parcels.groupBy("worker").applyInArrow(join, "rows BINARY")
+    return parcels.groupBy("worker").applyInArrow(join, "rows BINARY").mapInArrow(unpack, result)
 
 
 def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:

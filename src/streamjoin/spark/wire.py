@@ -1,26 +1,37 @@
-"""Rows between Spark and a worker: many as one binary value, an Arrow IPC stream.
+"""Rows between Spark and a worker. Rows of any type stay Arrow from the first Python process to the last.
 
-Spark moves, sorts and hands over a few binary values a micro-batch instead of every row, and rows of any type
-stay Arrow from the first Python process to the last. `pack` runs before the shuffle and `unpack` after the join,
-both as `mapInArrow`.
+On their way to a worker many are one binary value, an Arrow IPC stream: Spark moves, sorts and hands over a few values
+a micro-batch instead of every row. `pack` makes them before the shuffle, as `mapInArrow`. The rows that a stream's
+worker finds go to Spark as they are, though in DataFrames of pandas, because a stateful operator gives nothing else;
+those of a table's worker as values again, for `unpack`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import astuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import combined
 from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.metrics import Counts
 from streamjoin.spark.process import GARBAGE
 from streamjoin.spark.routing import worker_ids
 from streamjoin.spark.task import TIE, JoinTask
 
 PARCEL = pa.schema({"worker": pa.int32(), "side": pa.int8(), "rows": pa.binary()})
 PARCEL_DDL = "worker INT, side TINYINT, rows BINARY"
+ROWS, TOLD = (
+    "rows",
+    "told",
+)  # what a stream's worker gives: result rows, or itself and its counts as in `Counts`
+COUNTS = pa.list_(pa.int64())
+VALUE_BYTES = 1 << 18  # of result rows, about: Java copies a value several times, and keeps large ones apart
 PARCEL_ROWS, PARCEL_BYTES = 1 << 17, 1 << 25  # what is gathered before it is divided among the workers
 
 PackBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -72,14 +83,15 @@ def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class Labelled:
-    """The rows of a batch under another schema, in which they look the same: Arrow takes them over by its C data
-    interface, copies nothing and checks nothing. A cast would refuse NULL for a struct of fields that can not be it."""
+    """A batch under another schema, or an array under another type, in which values look the same: Arrow takes it over
+    by its C data interface, copies nothing and checks nothing. A cast would refuse NULL for a struct of fields that can
+    not be it."""
 
-    def __init__(self, batch: pa.RecordBatch, schema: pa.Schema):
-        self._batch, self._schema = batch, schema
+    def __init__(self, data: pa.RecordBatch | pa.Array, label: pa.Schema | pa.DataType):
+        self._data, self._label = data, label
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
-        return self._schema.__arrow_c_schema__(), self._batch.__arrow_c_array__()[1]
+        return self._label.__arrow_c_schema__(), self._data.__arrow_c_array__()[1]
 
 
 def utc_type(kind: pa.DataType) -> pa.DataType:
@@ -159,12 +171,6 @@ def gathered(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int) -> Itera
         yield pa.concat_batches(waiting)
 
 
-def in_parts(batch: pa.RecordBatch, nbytes: int) -> list[pa.RecordBatch]:
-    """The same rows in batches of about so many bytes."""
-    rows = max(1, nbytes * batch.num_rows // max(1, batch.nbytes))
-    return [batch.slice(begin, rows) for begin in range(0, batch.num_rows, rows)]
-
-
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Result rows from the binary values of the workers; a row of counts alone has none."""
     for batch in batches:
@@ -172,3 +178,45 @@ def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             if value.is_valid:
                 yield decode(value.as_buffer())
     GARBAGE.end_task()
+
+
+class Untouched(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]  # pandas has no types
+    """Arrow data that pandas holds on its way to Spark, which makes Arrow of it again. Values of nested types would be
+    converted one by one first, from whatever users make them of: `Series.apply`, which asks for `map` and then looks at
+    the first value, that Python need not be able to hold."""
+
+    def map(self, mapper: Any, na_action: Any = None) -> Untouched:
+        return self
+
+    def __getitem__(self, item: Any) -> Any:
+        return self._pa_array[item] if isinstance(item, int) else super().__getitem__(item)
+
+    def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:
+        """The data, labelled with the session's time zone if that is what differs."""
+        [data] = self._pa_array.chunks
+        if type is None or type == data.type or utc_type(type) != utc_type(data.type):
+            return data
+        return pa.array(Labelled(data, type))
+
+
+def result_frame(schema: pa.Schema, rows: pa.RecordBatch) -> pd.DataFrame:
+    """Result rows for Spark, many in each row of the frame."""
+    step = max(1, VALUE_BYTES * rows.num_rows // max(1, rows.nbytes))
+    ends = pa.array([*range(0, rows.num_rows, step), rows.num_rows], pa.int32())
+    together = pa.StructArray.from_arrays(rows.columns, fields=list(schema))
+    values = pa.ListArray.from_arrays(ends, together, rows_type(schema))
+    return _frame(values, pa.nulls(len(values), COUNTS))
+
+
+def told_frame(schema: pa.Schema, worker: int, counts: Counts) -> pd.DataFrame:
+    """What a worker tells of a micro-batch, for Spark, in a row without results."""
+    return _frame(pa.nulls(1, rows_type(schema)), pa.array([[worker, *astuple(counts)]], COUNTS))
+
+
+def rows_type(schema: pa.Schema) -> pa.DataType:
+    """Of a value with any number of rows."""
+    return pa.list_(pa.field("element", pa.struct(list(schema)), nullable=False))
+
+
+def _frame(rows: pa.Array, told: pa.Array) -> pd.DataFrame:
+    return pd.DataFrame({ROWS: Untouched(rows), TOLD: Untouched(told)}, copy=False)
