@@ -561,6 +561,15 @@ def test_refusals(spark, tmp_path, change, message):
         window_join(left, right, options.pop("on"), **options)
 
 
+def test_a_column_that_arrow_does_not_know_is_named(spark):
+    left = spark.createDataFrame(LEFT, SCHEMA)
+    right = left.selectExpr("ts", "x", "array(INTERVAL '3' MONTH) AS span")
+    with pytest.raises(
+        sj.SpecError, match=r"right has a column 'span' of type array<interval month>, .* to Arrow: cast it"
+    ):
+        window_join(left, right, "left.x = right.x", window=MINUTE, left_time="ts", right_time="ts")
+
+
 def test_a_stream_and_a_table_are_refused(spark, tmp_path):
     left, _ = frames(spark, tmp_path)
     table = spark.createDataFrame(RIGHT, SCHEMA)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -130,12 +131,26 @@ def spec_of(
     right_time: str,
     suffix: str = "_right",
 ) -> JoinSpec:
-    """What is to be joined, with the columns of the DataFrames as Arrow knows them; instants are UTC, whatever time
-    zone the session shows them in."""
-    schemas = [to_arrow_schema(frame.schema, timezone="UTC") for frame in (left, right)]
+    """What is to be joined, with the columns of the DataFrames as Arrow knows them."""
+    schemas = [_arrow_schema(side, frame.schema) for side, frame in (("left", left), ("right", right))]
     if not isinstance(window, (TimeWindow, RowWindow, tuple)):
         window = TimeWindow(window)
     return JoinSpec(schemas[0], schemas[1], on, window, left_time, right_time, suffix=suffix)
+
+
+def _arrow_schema(side: str, columns: StructType) -> pa.Schema:
+    """The columns of a side; instants are UTC, whatever time zone the session shows them in."""
+    fields: list[pa.Field] = []
+    for column in columns:
+        try:
+            fields += to_arrow_schema(StructType([column]), timezone="UTC")
+        except PySparkTypeError:
+            kind = column.dataType.simpleString()
+            raise SpecError(
+                f"{side} has a column {column.name!r} of type {kind}, which Spark can not hand to Arrow: cast it, or "
+                "leave it out"
+            ) from None
+    return pa.schema(fields)
 
 
 def make_task(spec: JoinSpec, how: str, order: str, index: str, partitioning: str, workers: int) -> JoinTask:
