@@ -111,15 +111,19 @@ def test_equalities_are_hashed_unless_few_batches_fill_a_subwindow(on, few):
     assert "batches of 64 are small" in small.reason and "batches of 64 are soon sorted" in large.reason
 
 
-def test_equalities_of_very_many_tuples_are_sorted(monkeypatch):
-    """However small the batches are: sorted subwindows are merged, hash tables are not."""
+@pytest.mark.parametrize(("batch", "limit"), [(1, 110), (9, 150), (81, 190)])
+def test_equalities_of_very_many_tuples_are_sorted(monkeypatch, batch, limit):
+    """However small the batches are: sorted subwindows are merged, hash tables are not. But what it costs to call each
+    table is shared by a batch."""
     monkeypatch.setattr(chooser, "HASHED_UP_TO", 100)
+    monkeypatch.setattr(chooser, "MORE_IN_BATCHES", 1)
+    monkeypatch.setattr(chooser, "MEDIUM_BATCH", 9)
     choose = equality()
-    workload = asked(choose.program, 1, a=[1])
-    few, many = (choose(4096, stored(choose.program, x=range(held)), workload) for held in (100, 101))
+    workload = asked(choose.program, 1, a=range(batch))
+    few, many = (choose(4096, stored(choose.program, x=range(held)), workload) for held in (limit, limit + 1))
     assert (few.structure, few.make) == ("hash", HashSubwindow)
     assert (many.structure, many.make) == ("bisort", BISortSubwindow)
-    assert few.access is many.access and "101 tuples would be many hash tables" in many.reason
+    assert few.access is many.access and f"{limit + 1} tuples would be many hash tables" in many.reason
 
 
 def test_all_equalities_are_one_condition():
@@ -286,7 +290,8 @@ def test_explain_says_when_a_window_is_indexed_and_how():
         assert f"{side} window: scanned up to about" in text
     assert "300,000 at 1, 12,000 at 64, 3,000 at 1,024" in text
     assert (
-        "then hash on left.x, or bisort if 16 batches or fewer fill a subwindow or the window holds" in text
+        "then hash on left.x, or bisort if 16 batches or fewer fill a subwindow or the window holds more than "
+        "4.8 million tuples, 9.6 with batches of 1,024" in text
     )
     text = sj.explain(spec_of(PLANE))
     assert "then bisort on left.x or left.y, whichever leaves fewer candidates, or both from 24" in text
@@ -335,6 +340,7 @@ def test_stats_tell_what_windows_are_made_of_and_how_that_changed():
 def test_a_window_that_grows_and_shrinks_is_hashed_then_sorted_then_hashed_again(monkeypatch):
     """Every 5,000th row has the same key, and is found in whatever subwindow it lies."""
     monkeypatch.setattr(chooser, "HASHED_UP_TO", 10_000)
+    monkeypatch.setattr(chooser, "MORE_IN_BATCHES", 0)
     ts = np.cumsum(np.repeat([8, 1, 8], [4_000, 60_000, 16_000]))
     keys = np.arange(len(ts), dtype=np.int32) % 5_000
     made, found = [], 0

@@ -134,6 +134,7 @@ def subwindows(smallest: int, largest: int) -> Iterator[None]:
         patch.setattr(adaptive, "COMPARISONS_WORTH_AN_INDEX", 0)
         patch.setattr(adaptive, "FEWEST_TUPLES", largest)
         patch.setattr(chooser, "HASHED_UP_TO", 2 * largest)
+        patch.setattr(chooser, "MORE_IN_BATCHES", 0)
         patch.setattr(chooser, "MANY_CANDIDATES", 0)
         patch.setattr(chooser, "MANY_OF_A_BATCH", 0)
         patch.setattr(chooser.Workload, "known", True)

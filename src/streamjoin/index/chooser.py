@@ -31,7 +31,9 @@ CHANGES_KEPT = 16
 # Batches that fill a subwindow, by bytes of the key: fewer are sorted at less cost than they are hashed.
 BATCHES_WORTH_HASHING = {4: 16, 8: 4}
 # Tuples of a window: with more, a probe asks so many hash tables that sorted arrays, which are merged, take less time.
-HASHED_UP_TO = 1 << 23
+# What a call of a table costs is shared by a batch: with large ones it is up to MORE_IN_BATCHES times as many more,
+# half of that with batches of MEDIUM_BATCH.
+HASHED_UP_TO, MORE_IN_BATCHES, MEDIUM_BATCH = 4_700_000, 1.15, 100
 FAR = 0.3  # of all that keys span, is what moves on within a window
 WORTH_NARROW = (
     1 << 20
@@ -194,7 +196,7 @@ class EqualityChoice(FixedChoice):
         batches, tuples = f"batches of {workload.batch:,.0f}", len(held["key_ok"])
         if workload.batch * self._few >= capacity:
             why = f"{batches} are soon sorted into {capacity:,} tuples"
-        elif tuples > HASHED_UP_TO:
+        elif tuples > hashed_up_to(workload.batch):
             why = f"{tuples:,} tuples would be many hash tables, and sorted subwindows are merged"
         else:
             return replace(chosen, reason=f"{batches} are small; {chosen.reason}")
@@ -204,7 +206,9 @@ class EqualityChoice(FixedChoice):
     @property
     def text(self) -> str:
         few = f"{self._few} batches or fewer fill a subwindow"
-        return f"{super().text}, or {self.sorted[0]} if {few} or the window holds more than {HASHED_UP_TO:,} tuples"
+        singly, together = hashed_up_to(1) / 1e6, hashed_up_to(1_024) / 1e6
+        many = f"the window holds more than {singly:.1f} million tuples, {together:.1f} with batches of 1,024"
+        return f"{super().text}, or {self.sorted[0]} if {few} or {many}"
 
     def alternatives(self) -> list[tuple[Structure, Access]]:
         return [*super().alternatives(), *((self.sorted[1], access) for access in self.accesses)]
@@ -280,6 +284,11 @@ class BandChoice(FixedChoice):
 
 
 Chooser = Callable[[int, Table, Workload], Choice]
+
+
+def hashed_up_to(batch: float) -> float:
+    """The window, in tuples, from which on sorted arrays answer so many probes at a time sooner than hash tables."""
+    return HASHED_UP_TO * (1 + MORE_IN_BATCHES * batch / (batch + MEDIUM_BATCH))
 
 
 def worth_sampling(capacity: int) -> int:
