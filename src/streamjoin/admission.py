@@ -137,7 +137,12 @@ class Admission:
         """Number the rows of pushes of one source, keep their payload, and hand them over; O(rows)."""
         side, (batch, ts, _) = source.side, pushes[0]
         if len(pushes) > 1:
-            batch = pa.concat_batches([push.batch for push in pushes])
+            try:
+                batch = pa.concat_batches([push.batch for push in pushes])
+            except pa.ArrowInvalid:  # dictionaries that are too large together for their indices
+                for push in pushes:
+                    self._give(source, [push], frontier)
+                return
             ts = np.concatenate([push.ts for push in pushes])
         payload, reading = self._results.payload[side], self._reading[side]
         first = payload.next_id

@@ -52,9 +52,10 @@ def open_join(
     rate: float | None = None,
     latency: float | None = None,
 ) -> Join:
-    """Open a join. `max_results` bounds the result rows that wait for `poll` before `push` blocks. What is known of the
-    streams helps to choose a topology: `rate`, the tuples a second and side that are expected, and `latency`, the
-    seconds that a result may come after its push (None: the sooner, the better).
+    """Open a join. No more than `max_results` result rows wait for `poll`; then `push` blocks. `latency`: the seconds
+    that a result may come after its push (None: the sooner, the better). From 0.1 on, pushes wait some milliseconds for
+    each other and are joined together, which is faster, unless `rate`, the tuples a second and side that are expected,
+    says that hardly any come meanwhile.
 
     >>> import pyarrow as pa, streamjoin as sj
     >>> schema = pa.schema({"ts": pa.int64(), "x": pa.int32()})

@@ -282,7 +282,11 @@ class PayloadStore:
         self._starts.append(self._next)
         self._generations.append(0 if small else GENERATIONS)
         while (age := self._generations[-1]) < GENERATIONS and self._generations[-FAN:] == [age] * FAN:
-            merged = pa.concat_batches([self._rest(held.batch) for held in self._held[-FAN:]])
+            try:
+                merged = pa.concat_batches([self._rest(held.batch) for held in self._held[-FAN:]])
+            except pa.ArrowInvalid:  # dictionaries that are too large together for their indices stay apart
+                self._generations[-FAN:] = [GENERATIONS] * FAN
+                break
             self._held[-FAN:], self._starts[-FAN:] = [Held.of(merged)], [self._starts[-FAN]]
             self._generations[-FAN:] = [age + 1 if merged.num_rows < LARGE else GENERATIONS]
 

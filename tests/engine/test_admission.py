@@ -3,12 +3,17 @@ changes. (That results stay the same is a property of tests/engine/test_conforma
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import streamjoin as sj
+from handshake_runs import WINDOWS, numbers, pushes, small_tables, spec_of
+from strategies import push_all
 from streamjoin import admission, planner
 from streamjoin.planner import ORDERS, TOPOLOGIES
 
@@ -178,6 +183,27 @@ def test_a_newcomer_between_pushes_that_wait_takes_its_place():
         assert sorted(join.finish()["word"].to_pylist()) == ["a", "b", "b"]
 
 
+@pytest.mark.parametrize("latency", [None, 1])
+def test_dictionaries_that_are_too_large_together_stay_apart(latency):
+    """Below 128 values each, as their indices have 8 bits; more in all pushes."""
+    words = pa.struct([("word", pa.dictionary(pa.int8(), pa.string()))])
+    schema = pa.schema([("ts", pa.int64()), ("words", words)])
+    spec = sj.JoinSpec(schema, SCHEMA, "TRUE", sj.TimeWindow(1_000), "ts", "ts")
+    texts = [str(number) for number in range(2_000)]
+    with sj.open_join(spec, workers=1, latency=latency) as join:
+        for at in range(0, 2_000, 100):
+            word = pa.array(texts[at : at + 100]).dictionary_encode().cast(words[0].type)
+            column = pa.StructArray.from_arrays([word], fields=list(words))
+            join.push("left", pa.table([pa.array([at // 100] * 100), column], schema=schema))
+        join.push("right", rows(20))
+        found = [
+            row["word"]
+            for batch in [*join.poll(), *join.finish().to_batches()]
+            for row in batch["words"].to_pylist()
+        ]
+    assert sorted(found) == sorted(texts)
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("topology", list(TOPOLOGIES))
 def test_every_topology_is_given_what_has_waited(topology, order):
@@ -190,6 +216,45 @@ def test_every_topology_is_given_what_has_waited(topology, order):
             join.push("left", rows(ts))
             join.push("right", rows(ts))
         assert join.finish().num_rows == 1_600
+
+
+def check_any_way(data: st.DataObject) -> None:
+    """Any topology, order and window; polls between pushes, which wait for each other: what the oracle finds, in its
+    order if that is promised."""
+    seed, order = data.draw(st.integers(0, 10_000)), data.draw(st.sampled_from(ORDERS))
+    topology, workers = data.draw(st.sampled_from(list(TOPOLOGIES))), data.draw(st.integers(1, 3))
+    spec, room = (
+        spec_of(WINDOWS[data.draw(st.sampled_from(list(WINDOWS)))]),
+        data.draw(st.sampled_from([1, 1_000])),
+    )
+    left, right = small_tables(seed)
+    polls = itertools.cycle(data.draw(st.lists(st.booleans(), min_size=1, max_size=4)))
+    with sj.open_join(spec, topology, "auto", workers, order, room, latency=1) as join:
+        found = numbers(push_all(join, pushes(left, right, seed), lambda: next(polls)))
+        if data.draw(st.booleans()):
+            join.end(data.draw(st.sampled_from(["left", "right"])))
+            found += numbers(join.poll())
+        found += numbers([join.finish()])
+    expected = numbers([sj.oracle.join(left, right, spec)])
+    assert (found if order == "timestamp" else sorted(found)) == (
+        expected if order == "timestamp" else sorted(expected)
+    )
+
+
+REAL_TIME = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+
+@settings(REAL_TIME, max_examples=30)
+@given(data=st.data())
+def test_any_way_to_wait_gives_the_oracles_result(data):
+    check_any_way(data)
+
+
+@pytest.mark.slow
+@settings(REAL_TIME, max_examples=3_000)
+@given(data=st.data())
+def test_thousands_of_ways_to_wait_give_the_oracles_result(data):
+    check_any_way(data)
 
 
 def test_an_error_while_handing_over_stops_the_join(monkeypatch, clock):
