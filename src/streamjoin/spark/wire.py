@@ -193,7 +193,8 @@ class Untouched(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]  # pandas 
 
     def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:
         """The data, labelled with the session's time zone if that is what differs."""
-        [data] = self._pa_array.chunks
+        held = self._pa_array
+        data = held.chunk(0) if held.num_chunks == 1 else held.combine_chunks()
         if type is None or type == data.type or utc_type(type) != utc_type(data.type):
             return data
         return pa.array(Labelled(data, type))
