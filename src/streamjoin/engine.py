@@ -159,15 +159,13 @@ class Join:
         """Push to a source, or to the default one, which is opened by the first data it takes."""
         if timeout is not None:
             _check_seconds(timeout, "seconds from 0 on, or None to wait for ever")
-        self._check_not_at_work()
         intake = self._intake[side]
         batch = intake.batch(data)
         ts = intake.times(batch)
         arrived = time.perf_counter()
         deadline = math.inf if timeout is None else arrived + timeout
         while True:
-            try:
-                self._lock(deadline)
+            with self._working(deadline):
                 self._check_open()
                 into = source or self._sources.find(side, "") or self._new_source(side, "")
                 if into.closed:
@@ -178,9 +176,6 @@ class Join:
                 if self._accept(into, batch, ts, late, arrived):
                     done = self._run(promises=self._work.missed)
                     break
-            finally:
-                self._leave()
-                self._work.tell()
             if not self._results.wait_for_room(deadline):
                 raise Backpressure(
                     f"{self._results.rows:,} result rows wait for poll() and max_results is {self._results.most:,}: "
@@ -308,12 +303,11 @@ class Join:
         if self._work.mine:
             return self._drain()
         try:
-            self._work.missed = not self._work.acquire(blocking=False)
-            if self._work.missed or self._state != "open":
-                return self._drain()
-            return self._run_and_drain()
+            with self._work.turn(blocking=False) as ours:
+                self._work.missed = not ours
+                return self._run_and_drain() if ours and self._state == "open" else self._drain()
         finally:
-            self._leave()
+            self._discard_if_closed()
 
     def _run_and_drain(self) -> list[pa.RecordBatch]:
         batches: list[pa.RecordBatch] = []
@@ -384,38 +378,38 @@ class Join:
         self._discard_if_closed()
 
     @contextmanager
-    def _working(self) -> Iterator[None]:
-        """Work, as soon as nobody else does."""
+    def _working(self, deadline: float = math.inf) -> Iterator[None]:
+        """Work in this block, as soon as nobody else does; raise if that is after the deadline."""
         self._check_not_at_work()
+        rest = deadline - time.perf_counter()
+        wait = -1 if rest == math.inf else min(max(0.0, rest), threading.TIMEOUT_MAX)
         try:
-            self._work.acquire()
-            yield
+            with self._work.turn(timeout=wait) as ours:
+                if not ours:
+                    raise Backpressure(
+                        "another push is still at work: nothing of this push was taken; push again"
+                    )
+                yield
         finally:
-            self._leave()
-            self._work.tell()
-
-    def _leave(self) -> None:
-        """Let others work, if this thread does. A close meanwhile could not discard what it worked with."""
-        self._work.release()
-        if self._state == "closed":
             self._discard_if_closed()
+            self._work.tell()
 
     def _discard_if_closed(self) -> None:
         """Let go of all tuples, payload and results, counts stay; unless somebody works, who does it afterwards."""
-        if self._discarded or self._work.mine:
+        if self._state != "closed" or self._discarded or self._work.mine:
             return
-        try:
-            if not self._work.acquire(blocking=False):
-                return
-            self._admission.clear()
-            self._topology.clear()
-            self._results.forget()
-            for side in SIDES:
-                self._results.release(side, self._results.payload[side].next_id)
-            self._latency.clear()
-            self._discarded = True
-        finally:
-            self._work.release()
+        with self._work.turn(blocking=False) as ours:
+            if ours:
+                self._discard()
+
+    def _discard(self) -> None:
+        self._admission.clear()
+        self._topology.clear()
+        self._results.forget()
+        for side in SIDES:
+            self._results.release(side, self._results.payload[side].next_id)
+        self._latency.clear()
+        self._discarded = True
 
     def __enter__(self) -> Join:
         return self
@@ -469,14 +463,6 @@ class Join:
     def _check_failure(self) -> None:
         if self._failure is not None:
             raise StreamJoinError(f"the join stopped after an error: {self._failure!r}") from self._failure
-
-    def _lock(self, deadline: float) -> None:
-        """Acquire `_work`, or raise if it takes too long."""
-        rest = deadline - time.perf_counter()
-        if not self._work.acquire(
-            timeout=-1 if rest == math.inf else min(max(0.0, rest), threading.TIMEOUT_MAX)
-        ):
-            raise Backpressure("another push is still at work: nothing of this push was taken; push again")
 
     def _fail(self, error: BaseException) -> None:
         """Work that is cut short leaves windows half-changed: whatever stops it stops the join for good."""

@@ -3,6 +3,7 @@ meanwhile, and what an interrupt leaves behind."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ import streamjoin as sj
 from handshake_runs import SCHEMA, numbers, open_with, spec_of
 from streamjoin import engine
 from streamjoin.planner import TOPOLOGIES
+from streamjoin.runtime import work
 from streamjoin.runtime.simulator import Simulator, from_seed
 
 LONG = 600.0  # seconds; no test waits so long unless nobody wakes it up
@@ -153,26 +155,46 @@ ACTS = {
 }
 
 
-@pytest.mark.parametrize("act", list(ACTS))
-def test_an_interrupt_as_soon_as_a_thread_may_work_lets_others_work(act):
-    interrupts = []
+def interrupted(act, join, place: int) -> bool:
+    """Do something, and be interrupted where the lock of who works is taken or let go: at the n-th line there, in the
+    order they are come to, or for 0 as soon as it is taken. Whether that place was come to."""
+    lines = []
 
-    def interrupt(frame, event, function):
-        if event == "c_return" and function.__name__ == "acquire" and not interrupts:
-            interrupts.append(function)
+    def at_line(frame, event, _):
+        if frame.f_code.co_filename != work.__file__:
+            return None
+        lines.extend([frame.f_lineno] if event == "line" else [])
+        if event == "line" and len(lines) == place:
+            raise KeyboardInterrupt
+        return at_line
+
+    def at_return(frame, event, function):
+        if event == "c_return" and function.__name__ == "acquire":
             raise KeyboardInterrupt
 
-    with sj.open_join(spec_of(sj.TimeWindow(9)), "three_step", "scan", 1) as join:
-        sys.setprofile(interrupt)
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                ACTS[act](join)
-        finally:
-            sys.setprofile(None)
-        other = threading.Thread(target=join.stats, daemon=True)
-        other.start()
-        other.join(60)
-        assert not other.is_alive()
+    (sys.settrace if place else sys.setprofile)(at_line if place else at_return)
+    try:
+        act(join)
+        return False
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("act", list(ACTS))
+def test_an_interrupt_wherever_a_thread_begins_or_ends_to_work_lets_others_work(act):
+    for place in itertools.count():
+        with sj.open_join(spec_of(sj.TimeWindow(9)), "three_step", "scan", 1) as join:
+            if not interrupted(ACTS[act], join, place):
+                assert place > 5
+                break
+            other = threading.Thread(target=join.stats, daemon=True)
+            other.start()
+            other.join(60)
+            assert not other.is_alive(), place
+            assert not join._work.mine
 
 
 def test_a_handler_that_interrupts_work_may_poll_and_close_but_not_begin_to_work(monkeypatch):
