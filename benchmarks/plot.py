@@ -40,11 +40,15 @@ class Figure:
     diagonal: str = ""
 
     def points(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The rows that belong to the figure."""
+        """The rows that belong to the figure. A column that a result does not have, as it is older, leaves none out."""
         return [
             row
             for row in rows
-            if all(row[c] in v if isinstance(v, tuple) else row[c] == v for c, v in self.where.items())
+            if all(
+                row[c] in v if isinstance(v, tuple) else row[c] == v
+                for c, v in self.where.items()
+                if c in row
+            )
         ]
 
     def curves(self, rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[tuple[float, float]]]]:
