@@ -64,6 +64,7 @@ class Admission:
         topology: Topology,
     ):
         self.sources = Sources()
+        self.taken = dict.fromkeys(SIDES, 0)  # rows, without late ones
         self.rows = dict.fromkeys(SIDES, 0)  # that wait
         self.late = {side: PayloadStore() for side in SIDES}
         self._wait = wait
@@ -91,6 +92,7 @@ class Admission:
         if late is not None and late.any():
             self._set_aside(source.side, batch.filter(pa.array(late)))
             batch, ts = batch.filter(pa.array(~late)), ts[~late]
+        self.taken[source.side] += len(ts)
         push = Push(batch, ts, arrived)
         if self._wait:
             self._gather(source, push)

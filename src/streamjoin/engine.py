@@ -55,7 +55,8 @@ def open_join(
     """Open a join. No more than `max_results` result rows wait for `poll`; then `push` blocks. `latency`: the seconds
     that a result may come after its push (None: the sooner, the better). From 0.1 on, pushes wait some milliseconds for
     each other and are joined together, which is faster, unless `rate`, the tuples a second and side that are expected,
-    says that hardly any come meanwhile.
+    says that hardly any come meanwhile. A later push or poll hands them over: poll within that latency, or with a
+    timeout.
 
     >>> import pyarrow as pa, streamjoin as sj
     >>> schema = pa.schema({"ts": pa.int64(), "x": pa.int32()})
@@ -425,8 +426,8 @@ class Join:
     def _stats(self) -> Stats:
         windows, payload, waiting = self._topology.windows, self._results.payload, self._admission.rows
         return Stats(
-            left_tuples=payload["left"].next_id + waiting["left"],
-            right_tuples=payload["right"].next_id + waiting["right"],
+            left_tuples=self._admission.taken["left"],
+            right_tuples=self._admission.taken["right"],
             left_late=self._admission.late["left"].next_id,
             right_late=self._admission.late["right"].next_id,
             left_window=len(windows["left"]),

@@ -103,7 +103,7 @@ def make_plan(
     rate, latency = _amount("rate", rate), _amount("latency", latency)
     why, used = "as asked", min(workers or _cores(), MOST_WORKERS)
     if topology == "auto":
-        topology, why = "three_step", "where measured, none was faster, and its results come first"
+        topology, why = "three_step", "who pushes joins, and has the results when that is done"
     analysis = None if isinstance(spec.predicate, CallablePredicate) else analyse(spec.predicate)
     paths = {side: None if analysis is None else analysis.for_window(side) for side in SIDES}
     choices = {side: _choose_index(index, path) for side, path in paths.items()}
@@ -118,7 +118,7 @@ def make_plan(
         choices = dict.fromkeys(SIDES, ("hash", "for the equality, which compiled nodes look up"))
     wait, why_wait = _choose_wait(rate, latency)
     windows = [f"{side} window: {chosen}, {reason}" for side, (chosen, reason) in choices.items()]
-    reasons = (_topology_reason(spec, topology, why, used, order), why_wait, *windows)
+    reasons = (_topology_reason(spec, topology, why, used, order, wait), why_wait, *windows)
     return Plan(spec, topology, indexes, used, order, wait, adaptive, analysis, programs, reasons)
 
 
@@ -232,7 +232,7 @@ def _amount(what: str, given: object) -> float | None:
     raise SpecError(f"{what} is {given!r}; allowed: a number above 0, or None if it is not known")
 
 
-def _topology_reason(spec: JoinSpec, chosen: str, why: str, used: int, order: str) -> str:
+def _topology_reason(spec: JoinSpec, chosen: str, why: str, used: int, order: str, wait: float) -> str:
     threads = f"{used} thread{'s' if used > 1 else ''} of its own"
     who = f"{threads}, working on between calls; results come with a later poll"
     if chosen == "celljoin":
@@ -246,7 +246,7 @@ def _topology_reason(spec: JoinSpec, chosen: str, why: str, used: int, order: st
         return reason + "; tuples wait for their place in the total order, which row windows need"
     if order == "timestamp":
         return reason + "; tuples wait for their place in the total order, so that results leave in order"
-    return reason + "; tuples are joined when they arrive"
+    return reason + ("; tuples are joined in any order" if wait else "; tuples are joined when they arrive")
 
 
 def _method(plan: Plan, side: str) -> str:
