@@ -109,8 +109,7 @@ class LatencyMeter:
 
 def _shares(results: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """How many results each sample stands for, of steps with so many results and samples: all the same, about."""
-    within = np.arange(sizes.sum()) - np.repeat(
-        sizes.cumsum() - sizes, sizes
-    )  # the number of a sample in its step
+    begins = sizes.cumsum() - sizes
+    within = np.arange(sizes.sum()) - np.repeat(begins, sizes)  # the number of a sample in its step
     shares: np.ndarray = np.repeat(results // sizes, sizes) + (within < np.repeat(results % sizes, sizes))
     return shares

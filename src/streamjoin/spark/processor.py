@@ -96,8 +96,10 @@ class JoinProcessor(StatefulProcessor):
         number = worker_ids(self.task.routing.workers).index(int(worker_id))
         worker = Worker(self.task, number, state, counts)
         for result in worker.step(batches, self.task.watermark(spark_ms)):
+            counts.turn("conversion")
+            frame = result_frame(self.task.schema, result)
             counts.turn(None)
-            yield result_frame(self.task.schema, result)
+            yield frame
         counts.turn("state")
         self._set_timer(state, worker.wake_at(), spark_ms, fired)
         state.save()

@@ -396,20 +396,19 @@ def _grouped(parcels: DataFrame, task: JoinTask, result: StructType) -> DataFram
 
 
 def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:
-    """The result's columns in Spark's types; those of a side that can be missing may be NULL. Its event times are
-    marked as such here: a projection that does so would copy every row."""
-    missing = {"left": ("right", "full"), "right": ("left", "full")}
+    """The columns of `task.schema` in Spark's types. Its event times are marked as such here: a projection that does so
+    would copy every row."""
     sides = ("left",) if task.how in ("semi", "anti") else SIDES
     timed = frames["left"].isStreaming and _in_time(frames, task)
-    fields = [
-        (frames[side].schema[name], task.how in missing[side], timed and name == task.spec.side_time(side))
+    columns = [
+        (frames[side].schema[name].dataType, timed and name == task.spec.side_time(side))
         for side in sides
         for name in task.spec.side_schema(side).names
     ]
     return StructType(
         [
-            StructField(name, field.dataType, field.nullable or absent, MARKED if marked else None)
-            for name, (field, absent, marked) in zip(task.schema.names, fields, strict=True)
+            StructField(field.name, kind, field.nullable, MARKED if marked else None)
+            for field, (kind, marked) in zip(task.schema, columns, strict=True)
         ]
     )
 

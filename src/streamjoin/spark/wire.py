@@ -26,10 +26,8 @@ from streamjoin.spark.task import TIE, JoinTask
 
 PARCEL = pa.schema({"worker": pa.int32(), "side": pa.int8(), "rows": pa.binary()})
 PARCEL_DDL = "worker INT, side TINYINT, rows BINARY"
-ROWS, TOLD = (
-    "rows",
-    "told",
-)  # what a stream's worker gives: result rows, or itself and its counts as in `Counts`
+# What a stream's worker gives: result rows, or itself and its counts as in `Counts`.
+ROWS, TOLD = "rows", "told"
 COUNTS = pa.list_(pa.int64())
 VALUE_BYTES = 1 << 18  # of result rows, about: Java copies a value several times, and keeps large ones apart
 PARCEL_ROWS, PARCEL_BYTES = 1 << 17, 1 << 25  # what is gathered before it is divided among the workers
@@ -172,11 +170,10 @@ def gathered(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int) -> Itera
 
 
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Result rows from the binary values of the workers; a row of counts alone has none."""
+    """Result rows from the binary values of a table's workers."""
     for batch in batches:
         for value in batch.column("rows"):
-            if value.is_valid:
-                yield decode(value.as_buffer())
+            yield decode(value.as_buffer())
     GARBAGE.end_task()
 
 

@@ -177,7 +177,7 @@ class Pipeline(Generic[AnyNode]):
 
     @property
     def _rung(self) -> int:
-        """Changes with every mark and every pair."""
+        """Changes with every pair, and with every mark that the driver is told of."""
         return self._bell.read() + self.found.read()
 
     @property
