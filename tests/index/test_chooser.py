@@ -111,6 +111,17 @@ def test_equalities_are_hashed_unless_few_batches_fill_a_subwindow(on, few):
     assert "batches of 64 are small" in small.reason and "batches of 64 are soon sorted" in large.reason
 
 
+@pytest.mark.parametrize(("on", "structure"), [("x = a", "bisort"), ("x = a AND y = b", "hash")])
+def test_very_large_batches_of_wide_keys_are_hashed(on, structure):
+    """However few of them fill a subwindow: sorting them takes longer than the misses of a hash table do."""
+    choose = equality(on)
+    workload = Workload()
+    workload.batch = 1 << 20
+    assert choose(1 << 20, stored(choose.program, x=[1], y=[1]), workload).structure == structure
+    workload.batch = 1 << 17
+    assert choose(1 << 17, stored(choose.program, x=[1], y=[1]), workload).structure == "bisort"
+
+
 @pytest.mark.parametrize(("batch", "limit"), [(1, 110), (9, 150), (81, 190)])
 def test_equalities_of_very_many_tuples_are_sorted(monkeypatch, batch, limit):
     """However small the batches are: sorted subwindows are merged, hash tables are not. But what it costs to call each
@@ -142,6 +153,20 @@ def test_the_condition_that_leaves_fewer_candidates_is_indexed():
     held = stored(choose.program, x=[5] * 1000, y=range(1000))
     chosen = choose(1000, held, asked(choose.program, 1, a=[5] * 50, b=range(50), w=[1] * 50))
     assert (chosen.structure, chosen.access.condition) == ("bisort", "left.y")
+
+
+@pytest.mark.parametrize("choice", [BandChoice, FixedChoice])
+@pytest.mark.parametrize(("rising", "width", "other"), [("left.x", 6, "left.y"), ("left.y", 1, "left.x")])
+def test_a_key_that_rises_may_leave_a_few_more_candidates(choice, rising, width, other):
+    """They lie together, and are checked four times faster."""
+    program = make_program("x BETWEEN a - w AND a + w AND y BETWEEN b - 3 AND b + 3")
+    choose = choice(program, "bisort", BISortSubwindow, program.indexable(False))
+    there, apart = range(1000), np.arange(1000) * 7919 % 1000
+    x, y = (there, apart) if rising == "left.x" else (apart, there)
+    workload = asked(program, 40, a=[500], b=[500], w=[width])
+    chosen = choose(1000, stored(program, x=x, y=y), workload)
+    assert chosen.access.condition == rising
+    assert "which lie together, beside" in chosen.reason and f"by {other}" in chosen.reason
 
 
 def test_before_any_probe_the_first_condition_is_indexed():

@@ -28,8 +28,10 @@ SAMPLED_BATCHES, SAMPLED_PROBES, ENOUGH_PROBES = 32, 64, 16
 BATCHES_BETWEEN, SMALL_BATCH = 32, 128
 RARE = 1e-3  # of the tuples are so few pairs that it does not count whether they lie together
 CHANGES_KEPT = 16
-# Batches that fill a subwindow, by bytes of the key: fewer are sorted at less cost than they are hashed.
+# Batches that fill a subwindow, by bytes of the key: fewer are sorted at less cost than they are hashed, unless a batch
+# has more tuples than LARGEST_SORTED.
 BATCHES_WORTH_HASHING = {4: 16, 8: 4}
+LARGEST_SORTED = {4: math.inf, 8: 1 << 17}
 # Tuples of a window: with more, a probe asks so many hash tables that sorted arrays, which are merged, take less time.
 # What a call of a table costs is shared by a batch: with large ones it is up to MORE_IN_BATCHES times as many more,
 # half of that with batches of MEDIUM_BATCH.
@@ -42,7 +44,7 @@ WORTH_NARROW = (
 CLEARLY_FEWER = 1.5
 MERGED_SHARE = 4  # of a window, about, is a subwindow once it is merged
 # Candidates of one band in a subwindow, of a probe and of a batch, from which on two bands are looked up at once.
-# They are checked so many times faster where they lie together, since the key rises from tuple to tuple.
+# They are checked WORTH_TOGETHER times faster where they lie together, since the key rises from tuple to tuple.
 MANY_CANDIDATES, MANY_OF_A_BATCH, WORTH_TOGETHER = 24, 500, 4
 
 
@@ -119,7 +121,7 @@ class Choice:
 
 
 class FixedChoice:
-    """Always the same structure; of several conditions, the one that leaves the fewest candidates by a sample."""
+    """Always the same structure; of several conditions, the one whose candidates cost the least by a sample."""
 
     def __init__(self, program: WindowProgram, name: str, structure: Structure, bands: Sequence[int]):
         self.program, self.name, self.structure = program, name, structure
@@ -131,7 +133,9 @@ class FixedChoice:
         recent = workload.sample() if len(self.accesses) > 1 else None
         if recent is None:
             return Choice(self.name, self.structure, self.accesses[0], self._only_reason())
-        return self._by_shares(self._shares(spread_over(held, worth_sampling(capacity)), recent))
+        some = spread_over(held, worth_sampling(capacity))
+        shares = self._shares(some, recent)
+        return self._cheapest(shares, self._costs(shares, some))
 
     @property
     def text(self) -> str:
@@ -153,7 +157,8 @@ class FixedChoice:
         names = ("key_ok", *(f"key{number}" for number in range(len(self.program.keys.keys))))
         spread = spread_over({name: window[name] for name in names})
         shares = self._shares(spread, recent)
-        best, found = min(shares, key=shares.__getitem__), math.prod(shares.values())
+        costs = self._costs(shares, spread)
+        best, found = min(costs, key=costs.__getitem__), math.prod(shares.values())
         beside = together(best, spread, recent) if found > RARE else 0.0
         return Selectivity(found, shares[best], beside, rise(best.keys(spread)))
 
@@ -163,15 +168,23 @@ class FixedChoice:
     def _shares(self, some: Table, recent: Table) -> dict[BandAccess, float]:
         return {access: share(access, some, recent) for access in self.accesses}
 
-    def _by_shares(self, shares: dict[BandAccess, float]) -> Choice:
-        best = min(shares, key=shares.__getitem__)
-        if shares[self._last] <= CLEARLY_FEWER * shares[best]:
+    def _costs(self, shares: dict[BandAccess, float], some: Table) -> dict[BandAccess, float]:
+        """What it costs to check the candidates of each condition."""
+        return {
+            access: part / (WORTH_TOGETHER if rise(access.keys(some)) else 1)
+            for access, part in shares.items()
+        }
+
+    def _cheapest(self, shares: dict[BandAccess, float], costs: dict[BandAccess, float]) -> Choice:
+        best = min(costs, key=costs.__getitem__)
+        if costs[self._last] <= CLEARLY_FEWER * costs[best]:
             best = self._last
         self._last = best
         others = ", ".join(
             f"{shares[access]:.2g} by {access.condition}" for access in shares if access is not best
         )
-        reason = f"leaves {shares[best]:.2g} of the tuples as candidates of a probe, beside {others}"
+        beside = ", which lie together" if costs[best] < shares[best] else ""
+        reason = f"leaves {shares[best]:.2g} of the tuples as candidates of a probe{beside}, beside {others}"
         return Choice(self.name, self.structure, best, reason)
 
 
@@ -189,12 +202,13 @@ class EqualityChoice(FixedChoice):
     ):
         super().__init__(program, name, structure, bands)
         self.sorted = sorted_
-        self._few = BATCHES_WORTH_HASHING[self.accesses[0].dtype.itemsize]
+        size = self.accesses[0].dtype.itemsize
+        self._few, self._largest = BATCHES_WORTH_HASHING[size], LARGEST_SORTED[size]
 
     def __call__(self, capacity: int, held: Table, workload: Workload) -> Choice:
         chosen = super().__call__(capacity, held, workload)
         batches, tuples = f"batches of {workload.batch:,.0f}", len(held["key_ok"])
-        if workload.batch * self._few >= capacity:
+        if workload.batch * self._few >= capacity and workload.batch <= self._largest:
             why = f"{batches} are soon sorted into {capacity:,} tuples"
         elif tuples > hashed_up_to(workload.batch):
             why = f"{tuples:,} tuples would be many hash tables, and sorted subwindows are merged"
@@ -205,7 +219,8 @@ class EqualityChoice(FixedChoice):
 
     @property
     def text(self) -> str:
-        few = f"{self._few} batches or fewer fill a subwindow"
+        largest = f", each of {self._largest:,} at most," if math.isfinite(self._largest) else ""
+        few = f"{self._few} batches or fewer{largest} fill a subwindow"
         singly, together = hashed_up_to(1) / 1e6, hashed_up_to(1_024) / 1e6
         many = f"the window holds more than {singly:.1f} million tuples, {together:.1f} with batches of 1,024"
         return f"{super().text}, or {self.sorted[0]} if {few} or {many}"
@@ -227,17 +242,17 @@ class BandChoice(FixedChoice):
             return super().__call__(capacity, held, workload)
         some = spread_over(held, worth_sampling(capacity))
         shares = self._shares(some, recent)
-        first, second = sorted(shares, key=shares.__getitem__)[:2]
+        costs = self._costs(shares, some)
+        first, second = sorted(costs, key=costs.__getitem__)[:2]
         candidates = shares[first] * capacity
-        checks = candidates * workload.batch / (WORTH_TOGETHER if rise(first.keys(some)) else 1)
-        many = candidates >= MANY_CANDIDATES and checks >= MANY_OF_A_BATCH
+        many = candidates >= MANY_CANDIDATES and costs[first] * capacity * workload.batch >= MANY_OF_A_BATCH
         size = max(capacity, len(held["key_ok"]) // MERGED_SHARE)
         found = shares[first] * shares[second] * size
         small = capacity < WORTH_NARROW
         if many and (both := self._both(first, second, some, recent, found, small)):
             reason = f"{first.condition} alone leaves {candidates:,.0f} candidates a probe in a subwindow"
             return Choice(self.name, self.structure, both, reason)
-        return self._by_shares(shares)
+        return self._cheapest(shares, costs)
 
     @property
     def text(self) -> str:
