@@ -278,9 +278,10 @@ class PayloadStore:
 
     def _append(self, batch: pa.RecordBatch) -> None:
         small = self._is_small(batch)
-        self._held.append(Held.of(batch if small else self._rest(batch)))
+        held = Held.of(batch if small else self._rest(batch))
         self._starts.append(self._next)
         self._generations.append(0 if small else GENERATIONS)
+        self._held.append(held)  # last: an interrupt before leaves it as it was, to be released
         while (age := self._generations[-1]) < GENERATIONS and self._generations[-FAN:] == [age] * FAN:
             try:
                 merged = pa.concat_batches([self._rest(held.batch) for held in self._held[-FAN:]])

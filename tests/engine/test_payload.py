@@ -62,6 +62,20 @@ def test_released_rows_go_by_whole_batches():
     assert store.view().take(np.array([9]), SCHEMA)["n"].to_pylist() == [9]
 
 
+@pytest.mark.parametrize("interrupted", ["_starts", "_generations", "_held"])
+def test_an_interrupt_while_rows_are_taken_leaves_what_can_be_released(interrupted):
+    class Interrupted(list):
+        def append(self, value: Any) -> None:
+            raise KeyboardInterrupt
+
+    store = filled([3])
+    setattr(store, interrupted, Interrupted(getattr(store, interrupted)))
+    with pytest.raises(KeyboardInterrupt):
+        store.append(numbered(3, 3))
+    store.release(6)
+    assert not store._held
+
+
 def test_a_view_outlives_release_and_append():
     store = filled([3, 3])
     view = store.view()

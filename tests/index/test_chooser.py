@@ -12,10 +12,17 @@ import pytest
 import streamjoin as sj
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import WindowProgram
-from streamjoin.index import chooser
+from streamjoin.index import adaptive, chooser
 from streamjoin.index.access import BandAccess
 from streamjoin.index.bisort import BISortSubwindow
-from streamjoin.index.chooser import BandChoice, EqualityChoice, FixedChoice, Workload
+from streamjoin.index.chooser import (
+    BandChoice,
+    EqualityChoice,
+    FixedChoice,
+    Workload,
+    spread_over,
+    together,
+)
 from streamjoin.index.hash import HashSubwindow
 from streamjoin.index.protocol import Tuples
 from streamjoin.index.strips import StripAccess
@@ -289,10 +296,20 @@ def test_selectivity_is_a_part_of_the_window():
 
     window: Any = Window(held)
     workload = asked(choose.program, 1, a=[50] * 8, b=[5] * 8, w=[9] * 8)
-    assert choose.selectivity(window, workload) == (0.19, 0.19, 18 / 19, True)
+    assert choose.selectivity(window, workload) == (0.19, 0.19, 1.0, True)
     workload = asked(choose.program, 1, a=[50] * 8, b=[9] * 8, w=[9] * 8)
     assert choose.selectivity(window, workload) == (0.0, 0.0, 0.0, True)
     assert choose.selectivity(window, Workload()) == (0.0, 0.0, 0.0, False)
+
+
+@pytest.mark.parametrize(("rising", "least", "most"), [(True, 1.0, 1.0), (False, 0.0, 0.05)])
+def test_candidates_of_a_key_that_rises_lie_together_however_few_are_sampled(rising, least, most):
+    choose = plane()
+    x = np.arange(4096) if rising else np.arange(4096) * 7919 % 4096
+    some = spread_over(stored(choose.program, x=x, y=[5] * 4096), 256)
+    recent = asked(choose.program, 1, a=[2000] * 20, b=[5] * 20, w=[24] * 20).sample()
+    assert recent is not None
+    assert least <= together(choose.accesses[0], some, recent) <= most
 
 
 def test_a_fixed_choice_is_fixed():
@@ -313,7 +330,7 @@ def test_explain_says_when_a_window_is_indexed_and_how():
     text = sj.explain(spec_of("x = a"))
     for side in ("left", "right"):
         assert f"{side} window: scanned up to about" in text
-    assert "300,000 at 1, 12,000 at 64, 3,000 at 1,024" in text
+    assert "380,000 at 1, 17,000 at 64, 4,000 at 1,024" in text
     assert (
         "then hash on left.x, or bisort if 16 batches or fewer fill a subwindow or the window holds more than "
         "4.8 million tuples, 9.6 with batches of 1,024" in text
@@ -364,6 +381,7 @@ def test_stats_tell_what_windows_are_made_of_and_how_that_changed():
 
 def test_a_window_that_grows_and_shrinks_is_hashed_then_sorted_then_hashed_again(monkeypatch):
     """Every 5,000th row has the same key, and is found in whatever subwindow it lies."""
+    monkeypatch.setattr(adaptive, "COMPARISONS_WORTH_AN_INDEX", 500_000)
     monkeypatch.setattr(chooser, "HASHED_UP_TO", 10_000)
     monkeypatch.setattr(chooser, "MORE_IN_BATCHES", 0)
     ts = np.cumsum(np.repeat([8, 1, 8], [4_000, 60_000, 16_000]))

@@ -8,6 +8,7 @@ import json
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ pytest.importorskip("pyspark")
 from streamjoin.spark import StateError, cache, routing, state
 from streamjoin.spark.content import Contents
 from streamjoin.spark.metrics import Counts
+from streamjoin.spark.processor import answered_at_the_end
 from streamjoin.spark.state import MemoryStore, State
 from streamjoin.spark.task import END, TIE, JoinTask
 from streamjoin.spark.worker import Worker
@@ -351,3 +353,58 @@ def test_a_state_without_runs_leaves_nothing_in_memory(own_cache):
         worker = Worker(task, 0, State(task, MemoryStore(), counts), counts)
         assert list(worker.step({"left": [rows(0, 10)], "right": [rows(0, 10)]}, END))
     assert not cache.MEMORY._held and not cache.MEMORY._owned
+
+
+class Client:
+    """As Spark's, which sends a message and then waits for its answer."""
+
+    def __init__(self, refused: str = ""):
+        self.refused, self.answered = refused, 0
+        self.sent: list[str] = []
+
+    def tell(self, what: str) -> None:
+        self.sent.append(what)
+        status, error, _ = self._receive_proto_message()
+        assert not status, error
+
+    def _receive_proto_message(self) -> tuple[int, str, bytes]:
+        told = self.sent[self.answered]
+        self.answered += 1
+        return (1, f"no {told}", b"") if told == self.refused else (0, "", b"")
+
+
+def handle_of(client: Client) -> Any:
+    return SimpleNamespace(_statefulProcessorApiClient=client)
+
+
+def test_all_is_sent_before_any_answer_is_waited_for():
+    client = Client()
+    with answered_at_the_end(handle_of(client)):
+        client.tell("runs")
+        client.tell("manifest")
+        assert (client.sent, client.answered) == (["runs", "manifest"], 0)
+    assert client.answered == 2
+    client.tell("timer")
+    assert client.answered == 3
+
+
+def test_what_the_store_does_not_take_fails_the_micro_batch():
+    client = Client(refused="runs")
+    telling = answered_at_the_end(handle_of(client))
+    telling.__enter__()
+    client.tell("runs")
+    client.tell("manifest")
+    with pytest.raises(StateError, match="did not take what this micro-batch keeps: no runs"):
+        telling.__exit__(None, None, None)
+    assert client.answered == 2
+
+
+def test_dropped_runs_leave_the_store_with_the_manifest(own_cache):
+    task, store = make_task(how="left"), MemoryStore()
+    for at in range(0, 12_000, 500):
+        step(task, store, at, 500, at - 1)
+        runs = json.loads(store.manifest or b"")["runs"]
+        named = {run["number"] for side in runs.values() for run in side}
+        kept = {run["number"] for run in runs["left"]}
+        assert {number for kind, number in store.values if kind == "runs"} == named
+        assert {number for kind, number in store.values if kind == "matched"} == kept

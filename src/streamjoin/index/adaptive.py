@@ -8,15 +8,16 @@ import numpy as np
 
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.chain import ChainWindow
-from streamjoin.index.chooser import WORTH_TOGETHER, FixedChoice, Workload
+from streamjoin.index.chooser import FixedChoice, Workload
 from streamjoin.index.protocol import ALONE, Reach, Team, Tuples, WindowIndex
 from streamjoin.index.scan import ScanWindow
 from streamjoin.index.sliding import RowColumns
 from streamjoin.kernels.pairs import PairBuffer
 
-# Measured, in comparisons of one 32-bit band, of which a core makes 25 in a nanosecond. A push costs a chain so many
-# more than a scan whatever it brings, and as many again for each SMALL_BATCH of tuples it brings.
-COMPARISONS_WORTH_AN_INDEX, SMALL_BATCH = 600_000, 250
+# Measured, in comparisons of one 32-bit band, of which a core makes 25 in a nanosecond; between what two kinds of
+# processors took, which differ by a third. A push costs a chain so many more than a scan whatever it brings, up to the
+# part SEVERAL more if it is more than a few tuples, and as many again for each SMALL_BATCH of them.
+COMPARISONS_WORTH_AN_INDEX, SEVERAL, FEW_TUPLES, SMALL_BATCH = 730_000, 0.33, 12, 235
 # Candidates that have to be checked cost as much as COMPARISONS_WORTH_AN_INDEX again for so many a probe; a grid has no
 # more than FEW_CANDIDATES times MOST_CANDIDATES worth of them.
 FEW_CANDIDATES, MOST_CANDIDATES = 20, 4
@@ -126,8 +127,7 @@ class AdaptiveWindow:
         checked = 0.0
         if len(self.program.clauses) > 1:
             checked = min(seen.candidates * size / FEW_CANDIDATES, MOST_CANDIDATES)
-        apart = checked / WORTH_TOGETHER if seen.rising else checked  # which shows in small pushes
-        return scanned, COMPARISONS_WORTH_AN_INDEX * (1 + apart / 8 + batch / SMALL_BATCH * (1 + checked))
+        return scanned, worth_an_index(batch, checked, 0.0 if seen.rising else checked)
 
     def _change(self, indexed: bool, rank: np.ndarray) -> None:
         old = self.window
@@ -151,11 +151,17 @@ def comparison(program: WindowProgram) -> tuple[float, float]:
     return 0.75 * max(sizes) + 0.25 * sum(sizes), sum(keys.values())
 
 
+def worth_an_index(batch: float, checked: float = 0.0, apart: float = 0.0) -> float:
+    """What a push of so many costs an index more than a scan of nothing, in comparisons. `checked`: candidates of a
+    probe; `apart`: those that do not lie together, which shows in small pushes."""
+    several = SEVERAL * batch / (batch + FEW_TUPLES)
+    return COMPARISONS_WORTH_AN_INDEX * (1 + several + apart / 8 + batch / SMALL_BATCH * (1 + checked))
+
+
 def scanned_up_to(program: WindowProgram, batch: int) -> int:
     """The window, in tuples, from which on an index is cheaper for pushes of so many, if few of them match."""
-    worth = COMPARISONS_WORTH_AN_INDEX * (1 + batch / SMALL_BATCH)
     each, load = comparison(program)
-    tuples = max(FEWEST_TUPLES, round(worth / (batch * each + load)))
+    tuples = max(FEWEST_TUPLES, round(worth_an_index(batch) / (batch * each + load)))
     unit: int = 10 ** max(0, len(str(tuples)) - 2)  # two digits tell enough
     return round(tuples / unit) * unit
 

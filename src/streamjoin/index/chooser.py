@@ -341,8 +341,11 @@ def share(access: BandAccess, some: Table, recent: Table) -> float:
 
 
 def together(access: BandAccess, some: Table, recent: Table) -> float:
-    """Which part of the candidates among some tuples comes right after another one of the same probe."""
+    """Which part of the candidates among some tuples lies beside another one of the same probe."""
     keys = access.keys(some)
     lows, highs, _ = access.program.intervals(recent, access.band)
     met = (lows[:, None] <= keys) & (keys <= highs[:, None])
-    return int((met[:, 1:] & met[:, :-1]).sum()) / max(1, int(met.sum()))
+    beside = np.zeros_like(met)
+    beside[:, 1:] |= met[:, :-1]
+    beside[:, :-1] |= met[:, 1:]
+    return int((met & beside).sum()) / max(1, int(met.sum()))

@@ -85,6 +85,7 @@ class State:
         self.acted, self.timer, self._next = BEGIN, None, 0
         self.decided: dict[str, tuple[int, int, int] | None] = dict.fromkeys(SIDES)
         self._unwritten: dict[int, tuple[Content, np.ndarray | None]] = {}  # new runs by number
+        self._dropped: list[tuple[str, int]] = []  # kind and number of what the store still has
         data = store.read_manifest()
         if data is not None:
             self._load(json.loads(data), hashlib.sha256(data).hexdigest())
@@ -115,7 +116,11 @@ class State:
         }
 
     def save(self) -> None:
-        """Write new runs and the manifest: it is what the next micro-batch finds, if Spark commits this one."""
+        """Write new runs and the manifest: it is what the next micro-batch finds, if Spark commits this one. Nothing is
+        read meanwhile."""
+        for dropped in self._dropped:
+            self.store.remove(*dropped)
+        self._dropped.clear()
         for run in (run for runs in self.runs.values() for run in runs):
             if run.number in self._unwritten:
                 self._write(run, *self._unwritten.pop(run.number))
@@ -228,9 +233,9 @@ class State:
         self.runs[side].remove(run)
         if self._unwritten.pop(run.number, None) is not None:
             return
-        self.store.remove("runs", run.number)
+        self._dropped.append(("runs", run.number))
         if side in self.task.kept:
-            self.store.remove("matched", run.number)
+            self._dropped.append(("matched", run.number))
         cache.MEMORY.remove(self._key(run.token))
         cache.FILES.remove(run.token)
 
