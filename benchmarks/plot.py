@@ -25,8 +25,8 @@ START, END = "<!-- measured: written by benchmarks/plot.py -->\n", "<!-- end of 
 class Figure:
     """Lines (column -> legend) over the column `x`; bars if x is no number. `unit` divides the values.
 
-    With `by`, each column is drawn once for every value of that one, which the legend names. `log` is for the y axis;
-    `diagonal` is the legend of the line on which y is x.
+    With `by`, each column is drawn once for every value of that one, which the legend names. `log` is for the y axis.
+    `ceiling` is a column that is drawn once in grey, and its legend; `diagonal` the legend of the line on which y is x.
     """
 
     x: str
@@ -37,18 +37,15 @@ class Figure:
     where: dict[str, Any] = field(default_factory=dict)
     by: str = ""
     log: bool = False
+    ceiling: tuple[str, str] | None = None
     diagonal: str = ""
 
     def points(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The rows that belong to the figure. A column that a result does not have, as it is older, leaves none out."""
+        """The rows that belong to the figure."""
         return [
             row
             for row in rows
-            if all(
-                row[c] in v if isinstance(v, tuple) else row[c] == v
-                for c, v in self.where.items()
-                if c in row
-            )
+            if all(row[c] in v if isinstance(v, tuple) else row[c] == v for c, v in self.where.items())
         ]
 
     def curves(self, rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[tuple[float, float]]]]:
@@ -287,6 +284,7 @@ FIGURES = {
         1e9,
         where={"batch": 256, "order": "any", "window": 270_000},
         by="topology",
+        ceiling=("kernel_times_cores", "bare kernel on as many cores"),
     ),
     "handshake_simd": Figure(
         "workers",
@@ -375,6 +373,8 @@ def draw(name: str) -> Path:
         least, most = (choose(row[figure.x] for row in rows) for choose in (min, max))
         if least > 0 and most >= WIDE * least:
             axes.set_xscale("log", base=2)
+        elif figure.x == "workers":
+            axes.set_xticks(sorted({row["workers"] for row in rows}))
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     if figure.log:
         axes.set_yscale("log")
@@ -400,6 +400,10 @@ def draw_curves(axes: Any, figure: Figure, rows: list[dict[str, Any]]) -> None:
         number = seen[head] = seen.get(head, -1) + 1
         colour, stroke = f"C{list(seen).index(head)}", STROKES[number % len(STROKES)]
         axes.plot(*zip(*points, strict=True), color=colour, linestyle=stroke, marker="o", ms=4, label=legend)
+    if figure.ceiling is not None:
+        column, legend = figure.ceiling
+        heights = {row[figure.x]: row[column] / figure.unit for row in rows}
+        axes.plot(*zip(*heights.items(), strict=True), color="grey", linewidth=1, label=legend)
     if figure.diagonal:
         ends = [min(row[figure.x] for row in rows), max(row[figure.x] for row in rows)]
         axes.plot(ends, ends, color="grey", linewidth=1, label=figure.diagonal)
