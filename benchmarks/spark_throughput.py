@@ -285,7 +285,9 @@ def throughput(batches: Sequence[dict[str, Any]]) -> float:
 
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per pipeline and size of micro-batches. Summary: the ratios."""
-    window, sizes, pairs = (60_000, (20_000,), 2) if quick else (1_000_000, (2_500, 5_000, 10_000, 25_000, 100_000), 9)
+    window, sizes, pairs = (
+        (60_000, (20_000,), 2) if quick else (1_000_000, (2_500, 5_000, 10_000, 25_000, 100_000), 9)
+    )
     warm_up = 1 if quick else WARM_UP
     results, summary = [], {}
     # A query that waits must not be busy looking for files: it looks four times a second.
