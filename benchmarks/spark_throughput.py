@@ -77,6 +77,8 @@ def open_session(master: str = "local[2]", partitions: int = 2, **settings: str)
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         # Every value that is written or removed would be looked up first, to count them.
         "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+        # By TCP, Java and Python wait 40 ms for each other in every task.
+        "spark.python.unix.domain.socket.enabled": "true",
         # Results of inner joins need no micro-batch without rows.
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",

@@ -593,7 +593,7 @@ def test_settings_follow_the_master_and_the_file_wins(tmp_path):
     )
     local = settings_of(job, "local[4]")
     assert local["spark.driver.bindAddress"] == "127.0.0.1"
-    assert local["spark.ui.enabled"] == "true"
+    assert local["spark.ui.enabled"] == local["spark.python.unix.domain.socket.enabled"] == "true"
     cluster = settings_of(job, "spark://host:7077")
     assert "spark.driver.bindAddress" not in cluster
     masters = {"local": 1, "local[3]": 3, "local[3,2]": 3, "local-cluster[2,3,1024]": 6, "yarn": None}
