@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from strategies import numbered, pairs_of, push_all, specs, windows
-from streamjoin.index import adaptive, chain, chooser, strips
+from streamjoin.index import adaptive, bisort, chain, chooser, strips
 from streamjoin.planner import INDEXES, ORDERS
 
 SORTED = ("bisort", "raptable", "wibtree")
@@ -127,7 +127,7 @@ SERVED = {name: case for name, case in CASES.items() if case.indexes}
 @contextmanager
 def subwindows(smallest: int, largest: int) -> Iterator[None]:
     """New subwindows take between so many tuples; a window left to the planner is indexed from `largest` on, in
-    strips where there are two bands, and sorted from twice as many on."""
+    strips where there are two bands, and sorted from twice as many on. Probes are sorted for more than 64 keys."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chain, "SMALLEST", smallest)
         patch.setattr(chain, "LARGEST", largest)
@@ -139,6 +139,7 @@ def subwindows(smallest: int, largest: int) -> Iterator[None]:
         patch.setattr(chooser, "MANY_OF_A_BATCH", 0)
         patch.setattr(chooser.Workload, "known", True)
         patch.setattr(strips, "SORTED_FROM", 5)
+        patch.setattr(bisort, "SORT_BYTES", 256)
         yield
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamjoin.codegen.programs import Intervals
 from streamjoin.index.protocol import ALONE, Subwindow, Team, cuts
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.sorted_probe import (
@@ -64,6 +65,18 @@ def sort_batch(keys: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndar
     out_slots, spare_slots = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
     radix_sort(bits, slots, keys.dtype.kind == "f", sign, out, out_slots, spare, spare_slots)
     return out.view(keys.dtype), out_slots
+
+
+def in_key_order(asked: Intervals, count: int) -> Intervals:
+    """The same intervals, sorted, without those that match nothing, if so many keys are to be looked up that several
+    arrays of `count` keys together would each sort them: once is enough for all."""
+    lows, highs, asking = asked
+    if count * lows.itemsize <= SORT_BYTES or len(lows) * SORT_SHARE < count or rises(lows):
+        return asked
+    order = np.flatnonzero(lows <= highs).astype(np.int32)
+    if len(order):
+        lows, order = sort_batch(lows[order], order)
+    return Intervals(lows[: len(order)], highs[order], order if asking is None else asking[order])
 
 
 class Probes(NamedTuple):

@@ -24,7 +24,7 @@ import numpy as np
 
 from streamjoin.codegen.programs import Intervals
 from streamjoin.index.access import Access, ask
-from streamjoin.index.bisort import BISortSubwindow, Merging
+from streamjoin.index.bisort import BISortSubwindow, Merging, in_key_order
 from streamjoin.index.chooser import Choice, Chooser, Workload
 from streamjoin.index.protocol import ALONE, Reach, Subwindow, Team, Tuples, cuts
 from streamjoin.index.sliding import ArrivedTuples, RowColumns
@@ -233,11 +233,18 @@ class ChainWindow:
         questions = dict[Access, Intervals]()
         for link, start, stop, timed in asked:
             if link.access not in questions:
-                questions[link.access] = link.access.questions(some.probing)
+                questions[link.access] = self._questions(link, some, asked)
             times = None if timed is None else (timed[0][rows], timed[1][rows])
             yield from self._ask(
                 link, some, start[rows], stop[rows], times, questions[link.access], rows.start, pairs
             )
+
+    def _questions(self, link: Link, probes: Tuples, asked: list[Asked]) -> Intervals:
+        """What probes ask of a link, and of all that have the same access."""
+        questions = link.access.questions(probes.probing)
+        if len(asked) == 1 or not isinstance(link.subwindow, BISortSubwindow):
+            return questions
+        return in_key_order(questions, sum(each.count for each, *_ in asked if each.access is link.access))
 
     def _ask(
         self,
