@@ -403,7 +403,7 @@ def draw_curves(axes: Any, figure: Figure, rows: list[dict[str, Any]]) -> None:
     if figure.ceiling is not None:
         column, legend = figure.ceiling
         heights = {row[figure.x]: row[column] / figure.unit for row in rows}
-        axes.plot(*zip(*heights.items(), strict=True), color="grey", linewidth=1, label=legend)
+        axes.plot(*zip(*sorted(heights.items()), strict=True), color="grey", linewidth=1, label=legend)
     if figure.diagonal:
         ends = [min(row[figure.x] for row in rows), max(row[figure.x] for row in rows)]
         axes.plot(ends, ends, color="grey", linewidth=1, label=figure.diagonal)

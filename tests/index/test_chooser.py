@@ -20,8 +20,6 @@ from streamjoin.index.chooser import (
     EqualityChoice,
     FixedChoice,
     Workload,
-    spread_over,
-    together,
 )
 from streamjoin.index.hash import HashSubwindow
 from streamjoin.index.protocol import Tuples
@@ -124,7 +122,9 @@ def test_very_large_batches_of_wide_keys_are_hashed(on, structure):
     choose = equality(on)
     workload = Workload()
     workload.batch = 1 << 20
-    assert choose(1 << 20, stored(choose.program, x=[1], y=[1]), workload).structure == structure
+    chosen = choose(1 << 20, stored(choose.program, x=[1], y=[1]), workload)
+    assert chosen.structure == structure
+    assert ("1,048,576 are sooner hashed than sorted" in chosen.reason) == (structure == "hash")
     workload.batch = 1 << 17
     assert choose(1 << 17, stored(choose.program, x=[1], y=[1]), workload).structure == "bisort"
 
@@ -306,10 +306,9 @@ def test_selectivity_is_a_part_of_the_window():
 def test_candidates_of_a_key_that_rises_lie_together_however_few_are_sampled(rising, least, most):
     choose = plane()
     x = np.arange(4096) if rising else np.arange(4096) * 7919 % 4096
-    some = spread_over(stored(choose.program, x=x, y=[5] * 4096), 256)
-    recent = asked(choose.program, 1, a=[2000] * 20, b=[5] * 20, w=[24] * 20).sample()
-    assert recent is not None
-    assert least <= together(choose.accesses[0], some, recent) <= most
+    window: Any = stored(choose.program, x=x, y=[5] * 4096)
+    workload = asked(choose.program, 1, a=[2000] * 20, b=[5] * 20, w=[24] * 20)
+    assert least <= choose.selectivity(window, workload).together <= most
 
 
 def test_a_fixed_choice_is_fixed():

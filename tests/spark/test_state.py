@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 from streamjoin.spark import StateError, cache, routing, state
 from streamjoin.spark.content import Contents
 from streamjoin.spark.metrics import Counts
-from streamjoin.spark.processor import answered_at_the_end
+from streamjoin.spark.processor import MOST_UNANSWERED, answered_together
 from streamjoin.spark.state import MemoryStore, State
 from streamjoin.spark.task import END, TIE, JoinTask
 from streamjoin.spark.worker import Worker
@@ -356,19 +356,23 @@ def test_a_state_without_runs_leaves_nothing_in_memory(own_cache):
 
 
 class Client:
-    """As Spark's, which sends a message and then waits for its answer."""
+    """As Spark's, which sends a message and then waits for its answer. The store hears `refused`, says so and goes."""
 
     def __init__(self, refused: str = ""):
-        self.refused, self.answered = refused, 0
+        self.refused, self.answered, self.gone = refused, 0, False
         self.sent: list[str] = []
 
     def tell(self, what: str) -> None:
+        if self.gone:
+            raise BrokenPipeError
         self.sent.append(what)
         status, error, _ = self._receive_proto_message()
         assert not status, error
 
     def _receive_proto_message(self) -> tuple[int, str, bytes]:
         told = self.sent[self.answered]
+        if self.refused in self.sent[: self.answered]:
+            raise EOFError
         self.answered += 1
         return (1, f"no {told}", b"") if told == self.refused else (0, "", b"")
 
@@ -379,7 +383,7 @@ def handle_of(client: Client) -> Any:
 
 def test_all_is_sent_before_any_answer_is_waited_for():
     client = Client()
-    with answered_at_the_end(handle_of(client)):
+    with answered_together(handle_of(client)):
         client.tell("runs")
         client.tell("manifest")
         assert (client.sent, client.answered) == (["runs", "manifest"], 0)
@@ -388,15 +392,42 @@ def test_all_is_sent_before_any_answer_is_waited_for():
     assert client.answered == 3
 
 
-def test_what_the_store_does_not_take_fails_the_micro_batch():
+def test_never_are_so_many_answers_unread_that_the_store_waits():
+    client, most = Client(), 0
+    with answered_together(handle_of(client)):
+        for number in range(1000):
+            client.tell(f"removal {number}")
+            most = max(most, len(client.sent) - client.answered)
+    assert most < MOST_UNANSWERED
+    assert client.answered == 1000
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_the_store_does_not_take_fails_the_micro_batch(gone):
+    """Whether the store closes before or after everything was sent to it."""
     client = Client(refused="runs")
-    telling = answered_at_the_end(handle_of(client))
-    telling.__enter__()
-    client.tell("runs")
-    client.tell("manifest")
+
+    def tell() -> None:
+        with answered_together(handle_of(client)):
+            client.tell("runs")
+            client.gone = gone
+            client.tell("manifest")
+
     with pytest.raises(StateError, match="did not take what this micro-batch keeps: no runs"):
-        telling.__exit__(None, None, None)
-    assert client.answered == 2
+        tell()
+    assert client.answered == 1
+
+
+def test_a_store_that_is_gone_without_a_word_fails_the_micro_batch():
+    client = Client()
+
+    def tell() -> None:
+        with answered_together(handle_of(client)):
+            client.gone = True
+            client.tell("runs")
+
+    with pytest.raises(BrokenPipeError):
+        tell()
 
 
 def test_dropped_runs_leave_the_store_with_the_manifest(own_cache):

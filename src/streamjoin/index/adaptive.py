@@ -153,7 +153,7 @@ def comparison(program: WindowProgram) -> tuple[float, float]:
 
 def worth_an_index(batch: float, checked: float = 0.0, apart: float = 0.0) -> float:
     """What a push of so many costs an index more than a scan of nothing, in comparisons. `checked`: candidates of a
-    probe; `apart`: those that do not lie together, which shows in small pushes."""
+    probe, in FEW_CANDIDATES; `apart`: those that do not lie together, which shows in small pushes."""
     several = SEVERAL * batch / (batch + FEW_TUPLES)
     return COMPARISONS_WORTH_AN_INDEX * (1 + several + apart / 8 + batch / SMALL_BATCH * (1 + checked))
 

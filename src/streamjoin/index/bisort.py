@@ -68,8 +68,8 @@ def sort_batch(keys: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def in_key_order(asked: Intervals, count: int) -> Intervals:
-    """The same intervals, sorted, without those that match nothing, if so many keys are to be looked up that several
-    arrays of `count` keys together would each sort them: once is enough for all."""
+    """The same intervals, sorted, without those that match nothing, if they are many beside the `count` keys of several
+    arrays, and those beyond the caches together: sorted once, they are looked up in all of them."""
     lows, highs, asking = asked
     if count * lows.itemsize <= SORT_BYTES or len(lows) * SORT_SHARE < count or rises(lows):
         return asked

@@ -242,9 +242,9 @@ class ChainWindow:
     def _questions(self, link: Link, probes: Tuples, asked: list[Asked]) -> Intervals:
         """What probes ask of a link, and of all that have the same access."""
         questions = link.access.questions(probes.probing)
-        if len(asked) == 1 or not isinstance(link.subwindow, BISortSubwindow):
-            return questions
-        return in_key_order(questions, sum(each.count for each, *_ in asked if each.access is link.access))
+        alike = [each for each, *_ in asked if each.access is link.access]
+        held = [each.count for each in alike if isinstance(each.subwindow, BISortSubwindow)]
+        return in_key_order(questions, sum(held)) if len(held) > 1 else questions
 
     def _ask(
         self,

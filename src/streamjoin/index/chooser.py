@@ -40,7 +40,8 @@ FAR = 0.3  # of all that keys span, is what moves on within a window
 WORTH_NARROW = (
     1 << 20
 )  # tuples of a subwindow, from which on memory is worth more than room for keys not seen yet
-# So many times fewer candidates are worth another condition: subwindows of one are asked the same, and can be merged.
+# Candidates that cost so many times less are worth another condition: subwindows of one are asked the same, and can be
+# merged.
 CLEARLY_FEWER = 1.5
 MERGED_SHARE = 4  # of a window, about, is a subwindow once it is merged
 # Candidates of one band in a subwindow, of a probe and of a batch, from which on two bands are looked up at once.
@@ -159,8 +160,11 @@ class FixedChoice:
         shares = self._shares(spread, recent)
         costs = self._costs(shares, spread)
         best, found = min(costs, key=costs.__getitem__), math.prod(shares.values())
-        beside = together(best, spread, recent) if found > RARE else 0.0
-        return Selectivity(found, shares[best], beside, rise(best.keys(spread)))
+        rising = rise(best.keys(spread))
+        beside = 0.0
+        if found > RARE:  # in a sample of few, the first of those that lie together would count
+            beside = 1.0 if rising else together(best, spread, recent)
+        return Selectivity(found, shares[best], beside, rising)
 
     def _only_reason(self) -> str:
         return "the first condition, before any probe" if len(self.accesses) > 1 else "the only condition"
@@ -213,7 +217,8 @@ class EqualityChoice(FixedChoice):
         elif tuples > hashed_up_to(workload.batch):
             why = f"{tuples:,} tuples would be many hash tables, and sorted subwindows are merged"
         else:
-            return replace(chosen, reason=f"{batches} are small; {chosen.reason}")
+            size = "small" if workload.batch <= self._largest else "sooner hashed than sorted"
+            return replace(chosen, reason=f"{batches} are {size}; {chosen.reason}")
         name, structure = self.sorted
         return Choice(name, structure, chosen.access, f"{why}; {chosen.reason}")
 
@@ -243,14 +248,16 @@ class BandChoice(FixedChoice):
         some = spread_over(held, worth_sampling(capacity))
         shares = self._shares(some, recent)
         costs = self._costs(shares, some)
-        first, second = sorted(costs, key=costs.__getitem__)[:2]
-        candidates = shares[first] * capacity
-        many = candidates >= MANY_CANDIDATES and costs[first] * capacity * workload.batch >= MANY_OF_A_BATCH
+        cheapest = min(costs, key=costs.__getitem__)
+        first, second = sorted(shares, key=shares.__getitem__)[:2]
+        candidates = shares[cheapest] * capacity
+        checks = costs[cheapest] * capacity * workload.batch
+        many = candidates >= MANY_CANDIDATES and checks >= MANY_OF_A_BATCH
         size = max(capacity, len(held["key_ok"]) // MERGED_SHARE)
         found = shares[first] * shares[second] * size
         small = capacity < WORTH_NARROW
         if many and (both := self._both(first, second, some, recent, found, small)):
-            reason = f"{first.condition} alone leaves {candidates:,.0f} candidates a probe in a subwindow"
+            reason = f"{cheapest.condition} alone leaves {candidates:,.0f} candidates a probe in a subwindow"
             return Choice(self.name, self.structure, both, reason)
         return self._cheapest(shares, costs)
 
@@ -319,7 +326,7 @@ def spread_over(held: Table, count: int = SAMPLED_TUPLES) -> Table:
 
 def rise(keys: np.ndarray) -> bool:
     """Whether nearly every key is at least the one before it."""
-    return bool(np.count_nonzero(keys[1:] >= keys[:-1]) >= 0.9 * (len(keys) - 1))
+    return len(keys) > 1 and bool(np.count_nonzero(keys[1:] >= keys[:-1]) >= 0.9 * (len(keys) - 1))
 
 
 def move(keys: np.ndarray) -> bool:
@@ -341,11 +348,8 @@ def share(access: BandAccess, some: Table, recent: Table) -> float:
 
 
 def together(access: BandAccess, some: Table, recent: Table) -> float:
-    """Which part of the candidates among some tuples lies beside another one of the same probe."""
+    """Which part of the candidates among some tuples comes right after another one of the same probe."""
     keys = access.keys(some)
     lows, highs, _ = access.program.intervals(recent, access.band)
     met = (lows[:, None] <= keys) & (keys <= highs[:, None])
-    beside = np.zeros_like(met)
-    beside[:, 1:] |= met[:, :-1]
-    beside[:, :-1] |= met[:, 1:]
-    return int((met & beside).sum()) / max(1, int(met.sum()))
+    return int((met[:, 1:] & met[:, :-1]).sum()) / max(1, int(met.sum()))

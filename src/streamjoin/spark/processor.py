@@ -22,6 +22,8 @@ from streamjoin.spark.worker import Worker
 
 DATA = StructType([StructField("data", BinaryType())])
 NUMBER = StructType([StructField("number", LongType())])
+# With some 200 answers that nobody reads Spark waits, reads no more, and would have the worker wait as well.
+MOST_UNANSWERED = 64
 
 
 class SparkStore:
@@ -52,29 +54,41 @@ class SparkStore:
 
 
 @contextlib.contextmanager
-def answered_at_the_end(handle: StatefulProcessorHandle) -> Iterator[None]:
-    """What is told to the state store meanwhile is answered all at once. Spark would wait for every answer, which takes
-    a millisecond or two on busy cores. Nothing may be asked."""
+def answered_together(handle: StatefulProcessorHandle) -> Iterator[None]:
+    """What is told to the state store meanwhile is answered together, MOST_UNANSWERED at a time. Spark would wait for
+    every answer, which takes a millisecond or two on busy cores. Nothing may be asked."""
     client: Any = getattr(handle, "_statefulProcessorApiClient", None)
     if client is None:  # of the handle that Spark has for tests
         yield
         return
-    told = 0
+    receive, unanswered = client._receive_proto_message, 0
+
+    def hear() -> None:
+        """All answers that are due. After one that refuses, Spark sends no more."""
+        nonlocal unanswered
+        while unanswered:
+            unanswered -= 1
+            status, error, _ = receive()
+            if status:
+                raise StateError(f"Spark's state store did not take what this micro-batch keeps: {error}")
 
     def answer_later() -> tuple[int, str, bytes]:
-        nonlocal told
-        told += 1
+        nonlocal unanswered
+        unanswered += 1
+        if unanswered == MOST_UNANSWERED:
+            hear()
         return 0, "", b""
 
     client._receive_proto_message = answer_later
     try:
         yield
+    except OSError:  # Spark listens no more: it may have told why
+        with contextlib.suppress(OSError, EOFError):
+            hear()
+        raise
     finally:
         del client._receive_proto_message
-    answers = [client._receive_proto_message() for _ in range(told)]
-    for status, error, _ in answers:
-        if status:
-            raise StateError(f"Spark's state store did not take what this micro-batch keeps: {error}")
+    hear()
 
 
 class JoinProcessor(StatefulProcessor):
@@ -128,7 +142,7 @@ class JoinProcessor(StatefulProcessor):
             counts.turn(None)
             yield frame
         counts.turn("state")
-        with answered_at_the_end(self._handle):
+        with answered_together(self._handle):
             self._set_timer(state, worker.wake_at(), spark_ms, fired)
             state.save()
         counts.turn(None)

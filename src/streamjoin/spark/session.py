@@ -63,9 +63,6 @@ def settings_of(job: Job, master: str) -> dict[str, str]:
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         # Every value that is written or removed would be looked up first, to count them; the join counts its rows.
         "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-        # By TCP, Java and a Python process wait 40 ms for each other in every task: one delays its acknowledgement, the
-        # other what it sends after it.
-        "spark.python.unix.domain.socket.enabled": "true",
         # Streams can not use it; on, it only warns that it is switched off.
         "spark.sql.adaptive.enabled": "false",
         # Times without a zone in the input must mean the same on every machine.
@@ -79,6 +76,9 @@ def settings_of(job: Job, master: str) -> dict[str, str]:
         # The driver is the cluster: nobody has to reach it from outside, and no port is left open.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         settings["spark.ui.enabled"] = "false"
+        # By TCP, Java and a Python process wait 40 ms for each other in every task: one delays its acknowledgement, the
+        # other what it sends after it. The folders of a cluster's hosts may be too long for the path of a socket.
+        settings["spark.python.unix.domain.socket.enabled"] = "true"
     packages = packages_of(job)
     if packages:
         settings["spark.jars.packages"] = ",".join(packages)

@@ -41,7 +41,7 @@ SEALED = 99  # the level of a subwindow
 
 
 class StateError(StreamJoinError, RuntimeError):
-    """A checkpoint that this join can not continue from."""
+    """A checkpoint that this join can not continue from, or state that Spark does not take."""
 
 
 class Store(Protocol):
