@@ -15,12 +15,7 @@ from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index import adaptive, chooser
 from streamjoin.index.access import BandAccess
 from streamjoin.index.bisort import BISortSubwindow
-from streamjoin.index.chooser import (
-    BandChoice,
-    EqualityChoice,
-    FixedChoice,
-    Workload,
-)
+from streamjoin.index.chooser import BandChoice, EqualityChoice, FixedChoice, Workload
 from streamjoin.index.hash import HashSubwindow
 from streamjoin.index.protocol import Tuples
 from streamjoin.index.strips import StripAccess

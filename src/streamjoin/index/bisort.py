@@ -8,7 +8,7 @@ own moves balance the merges into the main array that it saves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import isqrt
@@ -67,16 +67,27 @@ def sort_batch(keys: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndar
     return out.view(keys.dtype), out_slots
 
 
-def in_key_order(asked: Intervals, count: int) -> Intervals:
-    """The same intervals, sorted, without those that match nothing, if they are many beside the `count` keys of several
-    arrays, and those beyond the caches together: sorted once, they are looked up in all of them."""
-    lows, highs, asking = asked
-    if count * lows.itemsize <= SORT_BYTES or len(lows) * SORT_SHARE < count or rises(lows):
-        return asked
+def by_low_end(lows: np.ndarray, highs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Intervals sorted, without those that match nothing, and which they were."""
     order = np.flatnonzero(lows <= highs).astype(np.int32)
+    lows = lows[order]
     if len(order):
-        lows, order = sort_batch(lows[order], order)
-    return Intervals(lows[: len(order)], highs[order], order if asking is None else asking[order])
+        lows, order = sort_batch(lows, order)
+    return lows, highs[order], order
+
+
+def in_key_order(asked: Intervals, counts: Iterable[int]) -> Intervals:
+    """The same intervals, sorted, without those that match nothing, if they are many beside the keys of several arrays
+    with so many each, and those beyond the caches together: sorted once, they are looked up in all of them."""
+    lows, highs, asking = asked
+    if len(lows) * SORT_SHARE * lows.itemsize <= SORT_BYTES:  # few beside any array that is beyond the caches
+        return asked
+    held = list(counts)
+    count = sum(held)
+    if len(held) < 2 or count * lows.itemsize <= SORT_BYTES or len(lows) * SORT_SHARE < count or rises(lows):
+        return asked
+    lows, highs, order = by_low_end(lows, highs)
+    return Intervals(lows, highs, order if asking is None else asking[order])
 
 
 class Probes(NamedTuple):
@@ -288,13 +299,10 @@ class BISortSubwindow:
         lows, highs, start, stop = probes[:4]
         if rises(lows):
             return probes._replace(follow=len(lows) * FOLLOW_SHARE >= count)
-        order = np.flatnonzero(lows <= highs).astype(np.int32)
-        if not len(order):
-            return Probes(lows[order], highs[order], start, stop)
-        lows, order = sort_batch(lows[order], order)
+        lows, highs, order = by_low_end(lows, highs)
         if (start > self._oldest).any() or (stop <= self._newest).any():
             start, stop = start[order], stop[order]
-        return Probes(lows, highs[order], start, stop, order, len(order) * FOLLOW_SHARE >= count)
+        return Probes(lows, highs, start, stop, order, len(order) * FOLLOW_SHARE >= count)
 
 
 class Merging:

@@ -241,10 +241,9 @@ class ChainWindow:
 
     def _questions(self, link: Link, probes: Tuples, asked: list[Asked]) -> Intervals:
         """What probes ask of a link, and of all that have the same access."""
-        questions = link.access.questions(probes.probing)
-        alike = [each for each, *_ in asked if each.access is link.access]
-        held = [each.count for each in alike if isinstance(each.subwindow, BISortSubwindow)]
-        return in_key_order(questions, sum(held)) if len(held) > 1 else questions
+        alike = (each for each, *_ in asked if each.access is link.access)
+        held = (each.count for each in alike if isinstance(each.subwindow, BISortSubwindow))
+        return in_key_order(link.access.questions(probes.probing), held)
 
     def _ask(
         self,
