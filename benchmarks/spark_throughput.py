@@ -10,7 +10,7 @@ so that only one works and both see the same Java, which becomes faster for a wh
 not always do the same. Stretches that follow each other make a pair, each pipeline being the first of every other
 pair; what counts is the median of the pairs' ratios, and where it lies with 95 %. The first micro-batch of a stretch
 finds the processor's caches full of the other pipeline and is not counted. Windows are full before anything is.
-Streams run for long, so before the first size both pipelines run for a minute and a half that is not counted either, in
+Streams run for long, so before the first size both pipelines run for some minutes that are not counted either, in
 which Java compiles most of what it runs.
 """
 
@@ -48,7 +48,7 @@ DOMAIN = 10_000  # of x, y, a, b in the papers
 MATCHING = 420  # of DOMAIN ** 2 places, those that a row matches
 BAND = "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10"
 MICROSECONDS_A_ROW = 600
-WARM_UP = 20  # pairs of stretches that are not counted
+WARM_UP = 45  # pairs of stretches that are not counted
 STRETCH = 5  # micro-batches of a pipeline before the other's turn; odd, as runs are merged every second or sixth time
 SCHEMAS = {
     "left": "ts TIMESTAMP, x INT, y FLOAT",
@@ -288,7 +288,7 @@ def throughput(batches: Sequence[dict[str, Any]]) -> float:
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per pipeline and size of micro-batches. Summary: the ratios."""
     window, sizes, pairs = (
-        (60_000, (20_000,), 2) if quick else (1_000_000, (5_000, 10_000, 25_000, 100_000), 9)
+        (60_000, (20_000,), 2) if quick else (1_000_000, (5_000, 10_000, 25_000, 100_000), 15)
     )
     warm_up = 1 if quick else WARM_UP
     results, summary = [], {}

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 
 from streamjoin.spark import cache, layers
 from streamjoin.spark.content import Content, Contents, Prober
-from streamjoin.spark.layers import Layers, mergeable
+from streamjoin.spark.layers import MOST_LAYERS, Layers, mergeable
 from streamjoin.spark.metrics import Counts
 from streamjoin.spark.state import MemoryStore, Run, State
 from streamjoin.spark.task import JoinTask
@@ -52,13 +52,13 @@ class Side:
         self.contents = {token: content_of(task, "left", rows) for token, rows in runs.items()}
 
     def met(
-        self, tokens: Sequence[str], probes: Sequence[tuple[int, int]]
+        self, tokens: Sequence[str], probes: Sequence[tuple[int, int]], ahead: bool = True
     ) -> tuple[int, list[tuple[int, int]]]:
         """How many indexes were asked, and the times of the pairs that matched."""
         left = Contents([self.contents[token] for token in tokens])
         runs = [run_of(token, self.contents[token]) for token in tokens]
         right = content_of(self.task, "right", probes)
-        stored = self.layers.over(runs, left, len(runs))
+        stored = self.layers.over(runs, left, len(runs), ahead)
         prober = Prober(self.task, {"left": left, "right": Contents([right])})
         times = np.concatenate([content.ts for content in left.contents])
         found = [
@@ -75,6 +75,16 @@ def test_three_runs_become_one_layer_and_the_first_may_expire():
     assert side.met(["a", "b", "c"], [(50, 7)]) == (1, [(1, 50), (2, 50), (4, 50)])
     assert side.met(["b", "c"], [(50, 7)]) == (1, [(2, 50), (4, 50)]), "what is gone is not found"
     assert side.met(["c"], [(50, 7)]) == (1, [(4, 50)])
+
+
+def test_a_micro_batch_merges_runs_only_when_they_are_many():
+    runs = {chr(ord("a") + number): [(number, 7)] for number in range(MOST_LAYERS + 1)}
+    side, tokens = Side(make_task(), runs), list(runs)
+    few = tokens[:MOST_LAYERS]
+    found = [(number, 50) for number in range(MOST_LAYERS + 1)]
+    assert side.met(few, [(50, 7)], ahead=False) == (MOST_LAYERS, found[:-1])
+    assert side.met(tokens, [(50, 7)], ahead=False) == (1, found)
+    assert side.met(tokens[1:], [(50, 7)], ahead=False) == (1, found[1:])
 
 
 def test_two_runs_stay_as_they_are():

@@ -34,6 +34,7 @@ class Content:
         self.task, self.side, self.batch = task, side, batch
         self.ts = task.times(batch, side)
         self.held = Held.of(batch)
+        self._batch_bytes = int(batch.nbytes)  # which takes long to find out
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -41,7 +42,7 @@ class Content:
     @property
     def nbytes(self) -> int:
         """Memory held, an estimate: rows, and what was prepared of them to be probed."""
-        return int(self.batch.nbytes) + (self.indexed.nbytes if "indexed" in vars(self) else 0)
+        return self._batch_bytes + (self.indexed.nbytes if "indexed" in vars(self) else 0)
 
     @cached_property
     def stored(self) -> Tuples:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 # A layer is merged with those after it once it has less than so many times their rows, if so many become one.
 RATIO, FEWEST = 4, 3
-MOST_ROWS = 1 << 21  # of a layer that is merged: to index them takes some 50 ms, all in one micro-batch
+MOST_ROWS = 1 << 21  # of a layer that is merged: to index them takes some 50 ms
+MOST_LAYERS = 12  # that a micro-batch probes before it merges any itself, instead of leaving it to the time after it
 
 
 class Layer:
@@ -102,8 +103,9 @@ class Layers:
     def nbytes(self) -> int:
         return sum(layer.nbytes for layer in self._held)
 
-    def over(self, runs: Sequence[Run], contents: Contents, final: int) -> list[Stored]:
-        """All runs of the state as they are to be probed; the first `final` of them will never be merged there."""
+    def over(self, runs: Sequence[Run], contents: Contents, final: int, ahead: bool) -> list[Stored]:
+        """All runs of the state as they are to be probed; the first `final` of them will never be merged there.
+        `ahead`: nobody waits for it."""
         at = {run.token: place for place, run in enumerate(runs)}
         held = [layer for layer in self._held if layer.fits(at)]
         known = {run.token for layer in held for run in layer.runs}
@@ -115,7 +117,7 @@ class Layers:
         layers = sorted([*held, *single], key=lambda layer: at[layer.runs[-1].token])
         lasting = sum(at[layer.runs[-1].token] < final for layer in layers)
         begin = mergeable([layer.rows for layer in layers[:lasting]])
-        if lasting - begin >= FEWEST:
+        if lasting - begin >= FEWEST and (ahead or len(layers) > MOST_LAYERS):
             together = merged(layers[begin:lasting])
             layers[begin:lasting] = [together]
             for run in together.runs:

@@ -16,7 +16,7 @@ import gc
 import threading
 from collections.abc import Callable, Sequence
 
-MOMENT = 0.05  # seconds that a task needs to end, in which it wants the interpreter and the core for itself
+MOMENT = 0.1  # seconds that a task needs to end, in which it wants the interpreter and the core for itself
 
 
 class Garbage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ DATA = StructType([StructField("data", BinaryType())])
 NUMBER = StructType([StructField("number", LongType())])
 # With some 200 answers that nobody reads Spark waits, reads no more, and would have the worker wait as well.
 MOST_UNANSWERED = 64
+SENT_BYTES = 1 << 21  # that may be on their way to it before the worker waits, if the host allows so many
 
 
 class SparkStore:
@@ -61,6 +63,7 @@ def answered_together(handle: StatefulProcessorHandle) -> Iterator[None]:
     if client is None:  # of the handle that Spark has for tests
         yield
         return
+    client._client_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)
     receive, unanswered = client._receive_proto_message, 0
 
     def hear() -> None:

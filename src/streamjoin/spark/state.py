@@ -36,7 +36,7 @@ VERSION = 1  # of the manifest and of what runs look like
 FAN = 2  # runs of one level are merged this many at a time, until they are merged in memory alone (`layers`)
 SEALED_ROWS = 1 << 18  # a run of this size is a subwindow, and not merged any more
 # Nor is one that lasts this part of its window: writing a row again costs more than merging it in memory.
-SHARE = 16
+SHARE = 32
 SEALED = 99  # the level of a subwindow
 
 
@@ -169,8 +169,9 @@ class State:
         cache.MEMORY.put(self._key(run.token), content, self._owner)
         return content
 
-    def layered(self, side: str, contents: Contents) -> list[Stored]:
-        """The runs of a side as they are to be probed. `contents` are theirs, and may be followed by others."""
+    def layered(self, side: str, contents: Contents, ahead: bool = False) -> list[Stored]:
+        """The runs of a side as they are to be probed. `contents` are theirs, and may be followed by others. `ahead`:
+        before there is anything to probe with."""
         runs, layers = self.runs[side], cache.MEMORY.get(self._key(side))
         if not isinstance(layers, Layers):
             if not runs:
@@ -178,7 +179,7 @@ class State:
             layers = Layers()
             cache.MEMORY.put(self._key(side), layers, self._owner)
         sealed = [place for place, run in enumerate(runs) if run.level == SEALED]
-        return layers.over(runs, contents, sealed[-1] + 1 if sealed else 0)
+        return layers.over(runs, contents, sealed[-1] + 1 if sealed else 0, ahead)
 
     def prepare(self, side: str, probes: Tuples) -> None:
         """Merge and index the runs of a side in memory, as the next micro-batch wants them for probes like these. Reads
@@ -186,7 +187,7 @@ class State:
         found = [cache.MEMORY.get(self._key(run.token)) for run in self.runs[side]]
         contents = [content for content in found if isinstance(content, Content)]
         if len(contents) == len(found):
-            expect(self.layered(side, Contents(contents)), probes)
+            expect(self.layered(side, Contents(contents), ahead=True), probes)
 
     def _key(self, name: str) -> Hashable:
         """By which this process knows the layers of a side, or what it made of a run with this token."""

@@ -124,22 +124,23 @@ class Worker:
         if not stored.contents or not mine.contents:
             return iter(())
         if self.task.settles:
-            probes = mine.between(self.state.acted, watermark)
-            if probes is None:
+            settled = mine.between(self.state.acted, watermark)
+            if settled is None:
                 return iter(())
-            return prober.pairs(probing, self._own(probing, probes), self._settled_rows(OTHER[probing]))
+            probes = self._own(probing, settled)
+            return prober.pairs(probing, probes, self._settled_rows(OTHER[probing], probes))
         if not self.fresh[probing]:
             return iter(())
         new = self.fresh[probing][0].tuples
         probes = with_ids(new, new.id + mine.starts[-1])
-        self._probed[OTHER[probing]] = probes
-        met = self._stored(OTHER[probing])
+        met = self._stored(OTHER[probing], probes)
         if probing == "right" and self.fresh["left"]:
             met.pop()  # the new left rows have probed the new right ones
         return prober.pairs(probing, probes, met)
 
-    def _stored(self, side: str) -> list[Stored]:
-        """All rows of a side to be probed, the new ones last."""
+    def _stored(self, side: str, probes: Tuples) -> list[Stored]:
+        """All rows of a side that these are to probe, the new ones last."""
+        self._probed[side] = probes
         contents = self.contents[side]
         new = list(zip(contents.contents, contents.starts.tolist(), strict=True))[
             len(self.state.runs[side]) :
@@ -155,10 +156,10 @@ class Worker:
         tie = np.concatenate([tie_of(content) for content in contents.contents])[probes.id]
         return probes.pick(np.flatnonzero(share(tie, self.task.routing.workers) == self.number))
 
-    def _settled_rows(self, side: str) -> list[Stored]:
+    def _settled_rows(self, side: str, probes: Tuples) -> list[Stored]:
         """What settled rows probe: a row window is counted off, so its rows must lie in one total order."""
         if not self.task.spec.side_window(side).rows:
-            return self._stored(side)
+            return self._stored(side, probes)
         content, order = self._total_order(side)
         return [Stored(content.indexed, order)]
 
