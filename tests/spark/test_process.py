@@ -19,7 +19,7 @@ from streamjoin.spark.metrics import Counts
 from streamjoin.spark.process import Ahead, Garbage
 from streamjoin.spark.run_index import RunIndexer
 from streamjoin.spark.state import MemoryStore, State
-from streamjoin.spark.task import JoinTask
+from streamjoin.spark.task import TIE, JoinTask
 from streamjoin.spark.worker import Worker
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
@@ -143,3 +143,20 @@ def test_runs_of_the_state_are_indexed_ahead_and_not_by_the_next_micro_batch(own
     monkeypatch.setattr(RunIndexer, "index", lambda *given: made.append(len(given[1])) or index(*given))  # type: ignore[func-returns-value]
     step(task, store, 9 * ROWS, False)
     assert made == [ROWS]  # the new right rows, which the new left ones probe
+
+
+def test_a_worker_that_has_no_row_to_probe_with_prepares_nothing(own_cache):
+    """Where every worker has all rows, one of two may have none of those that settle."""
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, NEAR, sj.TimeWindow(4_000), "ts", "ts")
+    task = JoinTask(spec, "inner", "timestamp", "bisort", routing.Routing("every", 2))
+    prepared = []
+    for number in range(2):
+        held = State(task, MemoryStore(), Counts())
+        worker = Worker(task, number, held, Counts())
+        for begin in range(4):
+            one = rows(begin, 1, 0).append_column(TIE, pa.array([0]))
+            list(worker.step({"left": [one], "right": [one]}, begin - 1))
+            held.save()
+        worker.prepare()
+        prepared.append(sorted(worker._probed))
+    assert sorted(prepared) == [[], ["left", "right"]]

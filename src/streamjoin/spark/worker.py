@@ -140,7 +140,8 @@ class Worker:
 
     def _stored(self, side: str, probes: Tuples) -> list[Stored]:
         """All rows of a side that these are to probe, the new ones last."""
-        self._probed[side] = probes
+        if len(probes):
+            self._probed[side] = probes
         contents = self.contents[side]
         new = list(zip(contents.contents, contents.starts.tolist(), strict=True))[
             len(self.state.runs[side]) :
