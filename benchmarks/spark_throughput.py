@@ -48,7 +48,7 @@ DOMAIN = 10_000  # of x, y, a, b in the papers
 MATCHING = 420  # of DOMAIN ** 2 places, those that a row matches
 BAND = "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10"
 MICROSECONDS_A_ROW = 600
-WARM_UP = 45  # pairs of stretches that are not counted
+WARM_UP = 150  # pairs of stretches that are not counted
 STRETCH = 5  # micro-batches of a pipeline before the other's turn; odd, as runs are merged every second or sixth time
 SCHEMAS = {
     "left": "ts TIMESTAMP, x INT, y FLOAT",

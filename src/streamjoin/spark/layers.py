@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 # A layer is merged with those after it once it has less than so many times their rows, if so many become one.
 RATIO, FEWEST = 4, 3
 MOST_ROWS = 1 << 21  # of a layer that is merged: to index them takes some 50 ms
-MOST_LAYERS = (
-    12  # that a micro-batch probes before it merges any itself, instead of leaving it to the time after it
-)
+# So many are probed before a micro-batch merges any itself; otherwise that is left to the time after it.
+MOST_LAYERS = 12
 
 
 class Layer:
