@@ -122,7 +122,7 @@ def measure(
     later, seconds = latencies(folder, begin + warm, begin + warm + measured)
     shutil.rmtree(folder)
     batches = [each for each in progress if moment(each.timestamp) >= begin + warm] or progress[-1:]
-    counts = [metrics for each in progress for metrics in join_metrics(observed(each)).values()]
+    counts = [metrics for each in progress for metrics in join_metrics(each.observedMetrics).values()]
     third = np.array_split(seconds[np.argsort(later)], 3)
     return {
         "rate": rate,
@@ -138,10 +138,6 @@ def measure(
         **{f"{name}_ms": median(each.durationMs.get(name, 0) for each in batches) for name in PHASES},
         "producer_worst_delay": told["producer_worst_delay"],
     }
-
-
-def observed(progress: Any) -> dict[str, dict[str, Any]]:
-    return {name: row.asDict() for name, row in progress.observedMetrics.items()}
 
 
 def moment(text: str) -> float:

@@ -78,8 +78,7 @@ def held(query: StreamingQuery, batches: int) -> dict[str, float]:
     """What the join holds, and the median micro-batch since there were `batches` of them."""
     progress = [each for each in query.recentProgress if each.numInputRows]
     recent = [each for each in progress if each.batchId >= batches] or progress[-1:]
-    observed = {name: row.asDict() for name, row in recent[-1].observedMetrics.items()}
-    (counts,) = join_metrics(observed).values()
+    (counts,) = join_metrics(recent[-1].observedMetrics).values()
     seconds = median(each.durationMs["triggerExecution"] for each in recent) / 1000
     return {
         "batches": progress[-1].batchId + 1,

@@ -39,6 +39,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from streamjoin.spark import process
+from streamjoin.spark.metrics import join_metrics
 from streamjoin.spark.processor import JoinProcessor
 from streamjoin.spark.task import JoinTask
 from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked
@@ -188,9 +189,7 @@ def told_batches(query: StreamingQuery) -> list[dict[str, Any]]:
             "state_bytes": sum(
                 s.customMetrics.get("rocksdbSstFileSize", s.memoryUsedBytes) for s in each.stateOperators
             ),
-            "observed": {
-                name: row[name] or 0 for row in each.observedMetrics.values() for name in row.__fields__
-            },
+            "observed": next(iter(join_metrics(each.observedMetrics).values()), {}),
         }
         for each in query.recentProgress
         if each.numInputRows

@@ -43,7 +43,7 @@ from streamjoin.spark.failure import FAILURES, query_failure, why
 from streamjoin.spark.job import Job
 from streamjoin.spark.listener import Progress, ProgressListener, rows_behind
 from streamjoin.spark.lock import locked
-from streamjoin.spark.metrics import HELD, NAMES, OBSERVATION
+from streamjoin.spark.metrics import NAMES, OBSERVATION, WORKER, WORKERS
 from streamjoin.spark.session import KAFKA_CONNECTOR, check_master, cores, find_java, packages_of, settings_of
 from streamjoin.spark.sources import GeneratorSource, check_pattern, parse_records
 from streamjoin.spark.tables import JobError
@@ -790,15 +790,11 @@ def event(latest: object, end: object, workers: Sequence[int] = (0, 1)) -> Strea
     }
     told |= {"eventTime": {"max": "2026-01-01T00:00:07.500Z", "watermark": "2026-01-01T00:00:02.000Z"}}
     told |= {"sink": {"description": "", "numOutputRows": 1, "metrics": {}}, "processedRowsPerSecond": 10.0}
-    counted: dict[str, Any] = dict.fromkeys(NAMES, 0) | {
-        "rows_in": 5,
-        "candidates": 30,
-        "matches": 4,
-        "cache_hits": 7,
-    }
-    counted[HELD] = [{"worker": worker, "state_rows": 40, "state_bytes": 600} for worker in workers]
-    counted |= {"kernel_us": 200_000, "state_us": 90_000, "conversion_us": 10_000, "cache_misses": 1}
-    observed = {f"{OBSERVATION}_1": counted, "somebody else's": {"rows": 1_000}}
+    counted = dict.fromkeys(NAMES, 0) | {"state_rows": 40, "state_bytes": 600}
+    shared = {"rows_in": 5, "candidates": 30, "matches": 4, "cache_hits": 7, "cache_misses": 1}
+    shared |= {"kernel_us": 200_000, "state_us": 90_000, "conversion_us": 10_000}
+    told_by = [{WORKER: worker} | counted | (shared if worker == workers[0] else {}) for worker in workers]
+    observed = {f"{OBSERVATION}_1": {WORKERS: told_by}, "somebody else's": {"rows": 1_000}}
     return StreamingQueryProgress.fromJson(told | {"inputRowsPerSecond": 9.0, "observedMetrics": observed})
 
 

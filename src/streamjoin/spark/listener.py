@@ -68,8 +68,7 @@ class Progress:
 
     def after(self, event: StreamingQueryProgress) -> Progress:
         """The progress after one more micro-batch."""
-        observed = {name: row.asDict() for name, row in event.observedMetrics.items()}
-        joins = join_metrics(observed).values()
+        joins = join_metrics(event.observedMetrics).values()
         told = {name: sum(join[name] for join in joins) for name in NAMES}
         times = {name: moment(text) for name, text in event.eventTime.items()}
         return replace(
@@ -90,7 +89,7 @@ class Progress:
             watermark=times.get("watermark", self.watermark),
             newest=max(filter(None, (self.newest, times.get("max"))), default=None),
             reported=moment(event.timestamp),
-            held={**self.held, **held_by_workers(observed)},
+            held={**self.held, **held_by_workers(event.observedMetrics)},
             behind=rows_behind(event),
         )
 

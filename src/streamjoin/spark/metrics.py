@@ -1,18 +1,19 @@
 """What a join tells of itself: the names under which its counts appear among a query's observed metrics.
 
-Every worker adds one row of counts to its output each time it runs; Spark sums them over a micro-batch
+Every worker adds one row of counts to its output each time it runs; Spark collects those of a micro-batch
 (`DataFrame.observe`) and reports them with the query's progress, under a name that starts with `OBSERVATION`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 OBSERVATION = "streamjoin"
-HELD = "held"  # the name among an observation's metrics of what each worker holds
+WORKERS = "workers"  # the metric of an observation: a list with the counts of each worker that ran
+WORKER = "worker"  # the name among those of the worker's id
 Part = Literal["kernel", "state", "conversion"]
 
 
@@ -48,22 +49,27 @@ class Counts:
 
 
 NAMES = tuple(field.name for field in fields(Counts))
+Observed = Mapping[str, Any]  # by name, what was observed: a Row, whose values go by names as well
 
 
-def held_by_workers(observed: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, int], tuple[int, int]]:
+def held_by_workers(observed: Observed) -> dict[tuple[str, int], tuple[int, int]]:
     """Rows and bytes of state by observation name and worker, of the workers that ran."""
     return {
-        (name, worker["worker"]): (worker["state_rows"], worker["state_bytes"])
-        for name, row in observed.items()
-        if name.startswith(OBSERVATION)
-        for worker in row[HELD] or ()
+        (name, worker[WORKER]): (worker["state_rows"], worker["state_bytes"])
+        for name, workers in _of_joins(observed).items()
+        for worker in workers
     }
 
 
-def join_metrics(observed: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """The counts of every join of a query, by observation name, from a progress event's `observedMetrics`."""
+def join_metrics(observed: Observed) -> dict[str, dict[str, int]]:
+    """The counts of every join of a query, those of its workers summed, by observation name, from a progress event's
+    `observedMetrics`."""
     return {
-        name: {metric: row[metric] or 0 for metric in NAMES}
-        for name, row in observed.items()
-        if name.startswith(OBSERVATION)
+        name: {metric: sum(worker[metric] for worker in workers) for metric in NAMES}
+        for name, workers in _of_joins(observed).items()
     }
+
+
+def _of_joins(observed: Observed) -> dict[str, Sequence[Any]]:
+    """The counts by worker of each join."""
+    return {name: row[WORKERS] or () for name, row in observed.items() if name.startswith(OBSERVATION)}

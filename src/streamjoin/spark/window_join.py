@@ -42,7 +42,7 @@ from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import Duration, RowWindow, TimeWindow, Window, nanoseconds
 from streamjoin.spark import routing
-from streamjoin.spark.metrics import HELD, NAMES, OBSERVATION
+from streamjoin.spark.metrics import NAMES, OBSERVATION, WORKER, WORKERS
 from streamjoin.spark.processor import JoinProcessor, join_group
 from streamjoin.spark.task import HOW, ORDERS, TIE, JoinTask
 from streamjoin.spark.wire import PARCEL_DDL, ROWS, TOLD, packer, unpack
@@ -352,11 +352,14 @@ def _streamed(
             processor, output, outputMode="Append", timeMode="EventTime"
         )
     name = f"{OBSERVATION}_{zlib.crc32(task.digest.encode()):08x}"  # two joins of a query have two names
-    counts = {metric: F.get(TOLD, F.lit(place)) for place, metric in enumerate(("worker", *NAMES))}
-    sums = [F.sum(counts[metric]).alias(metric) for metric in NAMES]
-    one = F.struct(*(counts[metric].alias(metric) for metric in ("worker", "state_rows", "state_bytes")))
-    held = F.collect_list(F.when(F.col(TOLD).isNotNull(), one)).alias(HELD)
-    return _rows(joined.observe(name, *sums, held), result)
+    # One aggregate that is not compiled: Spark would generate the code of every other anew in each task.
+    counts = F.transform(F.collect_list(TOLD), _named_counts).alias(WORKERS)
+    return _rows(joined.observe(name, counts), result)
+
+
+def _named_counts(told: Column) -> Column:
+    """What a worker told, under the names it goes by."""
+    return F.struct(*(F.get(told, F.lit(place)).alias(name) for place, name in enumerate((WORKER, *NAMES))))
 
 
 def _rows(given: DataFrame, result: StructType) -> DataFrame:
