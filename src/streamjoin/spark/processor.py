@@ -148,9 +148,9 @@ class JoinProcessor(StatefulProcessor):
         with answered_together(self._handle):
             self._set_timer(state, worker.wake_at(), spark_ms, fired)
             state.save()
-        counts.turn(None)
+            counts.turn(None)
+            yield told_frame(self.task.schema, int(worker_id), counts)  # while the last answers are on their way
         self._stepped.append(worker)
-        yield told_frame(self.task.schema, int(worker_id), counts)
 
     def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:
         """Ask to be called when the watermark reaches `ticks`, and not at the moment asked for before. If that is due

@@ -101,7 +101,7 @@ class State:
                 f"this checkpoint has state of version {manifest['version']}, and this streamjoin reads version "
                 f"{VERSION}: run the version that wrote it, or start with a new checkpoint"
             )
-        changed = differences(manifest["join"], self.task.signature())
+        changed = differences(manifest["join"], self.task.signature)
         if changed:
             raise StateError(
                 f"this checkpoint belongs to another join: {'; '.join(changed)}. "
@@ -127,7 +127,7 @@ class State:
         self.counts.state_rows, self.counts.state_bytes = self.rows, self.nbytes
         manifest = {
             "version": VERSION,
-            "join": self.task.signature(),
+            "join": self.task.signature,
             "token": self.token,
             "runs": {side: [vars(run) for run in runs] for side, runs in self.runs.items()},
             "acted": self.acted,

@@ -75,7 +75,7 @@ class JoinTask:
     def ticks_per_ms(self) -> int:
         return 1 if self.spec.time_unit is None else 1000
 
-    @property
+    @cached_property
     def settles(self) -> bool:
         """Whether rows wait for their place in the total order before they probe."""
         return self.order == "timestamp" or any(self.spec.side_window(side).rows for side in SIDES)
@@ -90,7 +90,7 @@ class JoinTask:
         """The sides of which it must be known which rows found a partner."""
         return {"inner": (), "left": ("left",), "right": ("right",), "full": SIDES}.get(self.how, ("left",))
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns of a result row; those of a side that can be missing may be NULL."""
         if self.how in ("semi", "anti"):
@@ -100,7 +100,8 @@ class JoinTask:
         fields = zip(self.spec.schema, absent, strict=True)
         return pa.schema([field.with_nullable(field.nullable or gone) for field, gone in fields])
 
-    def signature(self) -> dict[str, str]:
+    @cached_property
+    def signature(self) -> Mapping[str, str]:
         """What must not change while a checkpoint is used, in words."""
         spec = self.spec
         on = (
@@ -125,7 +126,7 @@ class JoinTask:
     def digest(self) -> str:
         """Tells joins apart. Computed by the driver: a function's bytes need not be the same in another process."""
         code = b"" if isinstance(self.spec.on, str) else cloudpickle.dumps(self.spec.on)  # type: ignore[no-untyped-call]
-        return hashlib.sha256(json.dumps([self.signature(), self.index]).encode() + code).hexdigest()
+        return hashlib.sha256(json.dumps([self.signature, self.index]).encode() + code).hexdigest()
 
     @property
     def compiled(self) -> Compiled:
