@@ -149,7 +149,7 @@ class JoinProcessor(StatefulProcessor):
             self._set_timer(state, worker.wake_at(), spark_ms, fired)
             state.save()
             counts.turn(None)
-            yield told_frame(self.task.schema, int(worker_id), counts)  # while the last answers are on their way
+            yield told_frame(self.task.schema, int(worker_id), counts)  # the last answers are on their way
         self._stepped.append(worker)
 
     def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:
