@@ -171,7 +171,7 @@ class State:
 
     def layered(self, side: str, contents: Contents, ahead: bool = False) -> list[Stored]:
         """The runs of a side as they are to be probed. `contents` are theirs, and may be followed by others. `ahead`:
-        before there is anything to probe with."""
+        nobody waits for it."""
         runs, layers = self.runs[side], cache.MEMORY.get(self._key(side))
         if not isinstance(layers, Layers):
             if not runs:
