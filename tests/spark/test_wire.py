@@ -14,8 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from streamjoin.spark import window_join, wire
-from streamjoin.spark.metrics import NAMES, Counts
-from streamjoin.spark.wire import ROWS, TOLD, result_frame, told_frame
+from streamjoin.spark.wire import ROWS, TOLD, output_frame, result_values
 
 FAR = 10**18  # microseconds: the year 33658, which Python's own datetimes do not reach
 INSTANT = pa.timestamp("us", "UTC")
@@ -52,7 +51,7 @@ def through_spark(frame, schema, timezone="UTC"):
 def test_results_of_any_type_reach_spark_as_they_are(name, timezone):
     schema = pa.schema([pa.field("first", pa.int64(), nullable=False), pa.field(name, COLUMNS[name].type)])
     given = pa.record_batch([pa.array([1, 2, 3]), COLUMNS[name]], names=schema.names)
-    rows, told = through_spark(result_frame(schema, given), schema, timezone)
+    rows, told = through_spark(output_frame(result_values(schema, given)), schema, timezone)
     assert (len(rows), told.null_count) == (1, 1)
     made = pa.RecordBatch.from_struct_array(rows.flatten()).column(name)
     assert made.cast(COLUMNS[name].type).equals(COLUMNS[name])
@@ -63,22 +62,16 @@ def test_many_results_are_cut_into_values_that_follow_each_other(monkeypatch):
     monkeypatch.setattr(wire, "VALUE_BYTES", 80)
     schema = pa.schema({"x": pa.int64()})
     given = pa.record_batch([pa.array(range(25))], schema=schema)
-    rows, _ = through_spark(result_frame(schema, given), schema)
+    rows, told = through_spark(output_frame(result_values(schema, given), [7, 8]), schema)
     assert [len(value) for value in rows] == [10, 10, 5]
+    assert told.to_pylist() == [None, None, [7, 8]]  # with the last of them
     assert [row["x"] for value in rows.to_pylist() for row in value] == list(range(25))
 
 
-def test_what_a_worker_tells_comes_without_rows():
+def test_what_a_worker_tells_comes_without_rows_if_there_are_none():
     schema = pa.schema([pa.field("x", pa.int64(), nullable=False)])
-    rows, told = through_spark(told_frame(schema, 7, Counts(rows_in=3, conversion_us=5)), schema)
-    assert rows.to_pylist() == [None]
-    [[worker, *counts]] = told.to_pylist()
-    assert worker == 7
-    assert dict(zip(NAMES, counts, strict=True)) == {
-        **dict.fromkeys(NAMES, 0),
-        "rows_in": 3,
-        "conversion_us": 5,
-    }
+    rows, told = through_spark(output_frame(result_values(schema, None), [7, 8]), schema)
+    assert (rows.to_pylist(), told.to_pylist()) == ([None], [[7, 8]])
 
 
 def test_results_have_the_types_of_their_sides_to_the_last_nullability(spark):

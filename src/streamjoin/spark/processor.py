@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from typing import Any
 
 import pandas as pd
@@ -18,7 +19,7 @@ from streamjoin.spark.process import AHEAD, GARBAGE
 from streamjoin.spark.routing import worker_ids
 from streamjoin.spark.state import MemoryStore, State, StateError
 from streamjoin.spark.task import END, JoinTask
-from streamjoin.spark.wire import decode, encode, result_frame, told_frame
+from streamjoin.spark.wire import decode, encode, output_frame, result_values
 from streamjoin.spark.worker import Worker
 
 DATA = StructType([StructField("data", BinaryType())])
@@ -139,18 +140,26 @@ class JoinProcessor(StatefulProcessor):
         state = State(self.task, self._store, counts)
         number = worker_ids(self.task.routing.workers).index(int(worker_id))
         worker = Worker(self.task, number, state, counts)
+        last: pa.RecordBatch | None = None
         for result in worker.step(batches, self.task.watermark(spark_ms)):
-            counts.turn("conversion")
-            frame = result_frame(self.task.schema, result)
-            counts.turn(None)
-            yield frame
+            if last is not None:
+                yield output_frame(self._values(last, counts))
+            last = result
         counts.turn("state")
         with answered_together(self._handle):
             self._set_timer(state, worker.wake_at(), spark_ms, fired)
             state.save()
-            counts.turn(None)
-            yield told_frame(self.task.schema, int(worker_id), counts)  # the last answers are on their way
+            values = self._values(last, counts)
+            yield output_frame(
+                values, [int(worker_id), *astuple(counts)]
+            )  # the last answers are on their way
         self._stepped.append(worker)
+
+    def _values(self, rows: pa.RecordBatch | None, counts: Counts) -> pa.Array:
+        counts.turn("conversion")
+        values = result_values(self.task.schema, rows)
+        counts.turn(None)
+        return values
 
     def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:
         """Ask to be called when the watermark reaches `ticks`, and not at the moment asked for before. If that is due

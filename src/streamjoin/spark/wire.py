@@ -8,8 +8,7 @@ those of a table's worker as values again, for `unpack`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import astuple
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,13 @@ import pyarrow as pa
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import combined
 from streamjoin.semantics.spec import SIDES
-from streamjoin.spark.metrics import Counts
 from streamjoin.spark.process import GARBAGE
 from streamjoin.spark.routing import worker_ids
 from streamjoin.spark.task import TIE, JoinTask
 
 PARCEL = pa.schema({"worker": pa.int32(), "side": pa.int8(), "rows": pa.binary()})
 PARCEL_DDL = "worker INT, side TINYINT, rows BINARY"
-# What a stream's worker gives: result rows, or itself and its counts as in `Counts`.
+# What a stream's worker gives: result rows, and with the last of them its id and counts as in `Counts`.
 ROWS, TOLD = "rows", "told"
 COUNTS = pa.list_(pa.int64())
 VALUE_BYTES = 1 << 18  # of result rows, about: Java copies a value several times, and keeps large ones apart
@@ -197,24 +195,23 @@ class Untouched(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]  # pandas 
         return pa.array(Labelled(data, type))
 
 
-def result_frame(schema: pa.Schema, rows: pa.RecordBatch) -> pd.DataFrame:
-    """Result rows for Spark, many in each row of the frame."""
+def result_values(schema: pa.Schema, rows: pa.RecordBatch | None) -> pa.Array:
+    """Result rows for Spark, many in each value; one value without any if there are none."""
+    if rows is None:
+        return pa.nulls(1, rows_type(schema))
     step = max(1, VALUE_BYTES * rows.num_rows // max(1, rows.nbytes))
     ends = pa.array([*range(0, rows.num_rows, step), rows.num_rows], pa.int32())
     together = pa.StructArray.from_arrays(rows.columns, fields=list(schema))
-    values = pa.ListArray.from_arrays(ends, together, rows_type(schema))
-    return _frame(values, pa.nulls(len(values), COUNTS))
+    return pa.ListArray.from_arrays(ends, together, rows_type(schema))
 
 
-def told_frame(schema: pa.Schema, worker: int, counts: Counts) -> pd.DataFrame:
-    """What a worker tells of a micro-batch, for Spark, in a row without results."""
-    return _frame(pa.nulls(1, rows_type(schema)), pa.array([[worker, *astuple(counts)]], COUNTS))
+def output_frame(values: pa.Array, told: Sequence[int] | None = None) -> pd.DataFrame:
+    """What Spark gets of a worker: some result rows, and with the last of a micro-batch its id and counts. Every frame
+    takes Spark a millisecond, so these have none of their own."""
+    counts = pa.array([*[None] * (len(values) - 1), told], COUNTS)
+    return pd.DataFrame({ROWS: Untouched(values), TOLD: Untouched(counts)}, copy=False)
 
 
 def rows_type(schema: pa.Schema) -> pa.DataType:
     """Of a value with any number of rows."""
     return pa.list_(pa.field("element", pa.struct(list(schema)), nullable=False))
-
-
-def _frame(rows: pa.Array, told: pa.Array) -> pd.DataFrame:
-    return pd.DataFrame({ROWS: Untouched(rows), TOLD: Untouched(told)}, copy=False)
