@@ -29,7 +29,7 @@ from streamjoin.spark import cache, routing
 from streamjoin.spark.metrics import NAMES
 from streamjoin.spark.processor import JoinProcessor
 from streamjoin.spark.task import TIE, JoinTask
-from streamjoin.spark.wire import ROWS, TOLD, divided, encode
+from streamjoin.spark.wire import divided, encode
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -141,7 +141,7 @@ class Query:
     def _take(self, frame: pd.DataFrame) -> None:
         if not len(frame):  # a list if there is nothing
             return
-        for rows, told in zip(*(pa.array(frame[name]).to_pylist() for name in (ROWS, TOLD)), strict=True):
+        for rows, told in zip(*(pa.array(frame[place]).to_pylist() for place in (0, 1)), strict=True):
             self.rows += [tuple(row.values()) for row in rows or ()]
             for name, count in zip(NAMES, (told or ())[1:], strict=told is not None):
                 self.counts[name] += count

@@ -209,7 +209,8 @@ def output_frame(values: pa.Array, told: Sequence[int] | None = None) -> pd.Data
     """What Spark gets of a worker: some result rows, and with the last of a micro-batch its id and counts. Every frame
     takes Spark a millisecond, so these have none of their own."""
     counts = pa.array([*[None] * (len(values) - 1), told], COUNTS)
-    return pd.DataFrame({ROWS: Untouched(values), TOLD: Untouched(counts)}, copy=False)
+    # Columns without names are taken in their order, by which Spark saves a copy of the frame.
+    return pd.DataFrame({0: Untouched(values), 1: Untouched(counts)}, copy=False)
 
 
 def rows_type(schema: pa.Schema) -> pa.DataType:
