@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import errno
+import io
 import json
 import pickle
 import socket
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -158,12 +158,12 @@ def test_a_folder_that_can_not_be_written_costs_speed_only(own_cache):
 
 
 def test_a_full_disk_costs_speed_only_and_is_left_no_fuller(own_cache, monkeypatch):
-    def half(path: Path, data: bytes) -> None:
-        with path.open("wb") as file:
-            file.write(data[: len(data) // 2])
-        raise OSError(errno.ENOSPC, "No space left on device")
+    class Full(io.FileIO):
+        def write(self, data: bytes) -> int:
+            super().write(data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", half)
+    monkeypatch.setattr(cache, "open", Full, raising=False)
     task, store = make_task(), MemoryStore()
     step(task, store, 0, 10, -1)
     cache.MEMORY._held.clear()
