@@ -287,7 +287,7 @@ def throughput(batches: Sequence[dict[str, Any]]) -> float:
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per pipeline and size of micro-batches. Summary: the ratios."""
     window, sizes, pairs = (
-        (60_000, (20_000,), 2) if quick else (1_000_000, (5_000, 10_000, 25_000, 100_000), 15)
+        (60_000, (20_000,), 2) if quick else (1_000_000, (5_000, 10_000, 25_000, 100_000), 31)
     )
     warm_up = 1 if quick else WARM_UP
     results, summary = [], {}
