@@ -143,8 +143,11 @@ class Query:
             return
         for rows, told in zip(*(pa.array(frame[place]).to_pylist() for place in (0, 1)), strict=True):
             self.rows += [tuple(row.values()) for row in rows or ()]
-            for name, count in zip(NAMES, (told or ())[1:], strict=told is not None):
-                self.counts[name] += count
+            if told is not None:
+                worker, *counts = told
+                assert worker in self.ids
+                for name, count in zip(NAMES, counts, strict=True):
+                    self.counts[name] += count
 
     def finish(self, far: int = 10**9) -> list[Row]:
         """Let the watermark pass everything."""

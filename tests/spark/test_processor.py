@@ -132,6 +132,15 @@ def test_time_goes_on_after_a_result_has_gone_out(monkeypatch, own_cache):
     assert (counts.kernel_us, counts.conversion_us) == (0, 2_000)
 
 
+def test_counts_leave_with_the_last_of_several_frames(start, monkeypatch):
+    """Of a full join, the unmatched rows of one side and of the other."""
+    monkeypatch.setattr("streamjoin.spark.worker.RESULT_ROWS", 1)
+    query = start(make_task(how="full", workers=1))
+    query.batch(left=[(1, 1, "l")], right=[(1, 2, "r")], watermark=0)
+    assert query.finish() == [(1, 1, "l", None, None, None), (None, None, None, 1, 2, "r")]
+    assert (query.counts["rows_in"], query.counts["unmatched"]) == (2, 2)
+
+
 def test_an_unmatched_row_comes_once_when_no_partner_can_come(start):
     query = start(make_task(how="left"))
     query.batch(left=[(10, 1, "l"), (11, 2, "m")], right=[(12, 1, "r")])

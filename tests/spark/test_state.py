@@ -8,6 +8,7 @@ import io
 import json
 import pickle
 import socket
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -417,6 +418,31 @@ def test_what_the_store_does_not_take_fails_the_micro_batch(gone):
 
     with pytest.raises(StateError, match="did not take what this micro-batch keeps: no runs"):
         tell()
+    assert client.answered == 1
+
+
+def told_and_left(client: Client) -> Iterator[str]:
+    """As the processor does: the last results leave while the store has not answered."""
+    with answered_together(handle_of(client)):
+        client.tell("runs")
+        yield "results"
+
+
+def test_a_micro_batch_fails_after_its_results_have_left_if_the_store_does_not_take_it():
+    client = Client(refused="runs")
+    leaving = told_and_left(client)
+    assert (next(leaving), client.answered) == ("results", 0)
+    with pytest.raises(StateError, match="no runs"):
+        next(leaving)
+
+
+def test_a_micro_batch_that_is_given_up_while_its_results_leave_waits_for_nothing():
+    client = Client()
+    leaving = told_and_left(client)
+    next(leaving)
+    leaving.close()
+    assert client.answered == 0
+    client.tell("timer")
     assert client.answered == 1
 
 

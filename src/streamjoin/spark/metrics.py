@@ -1,7 +1,8 @@
 """What a join tells of itself: the names under which its counts appear among a query's observed metrics.
 
-Every worker adds one row of counts to its output each time it runs; Spark collects those of a micro-batch
-(`DataFrame.observe`) and reports them with the query's progress, under a name that starts with `OBSERVATION`.
+Every worker sends its counts along with the last of its results each time it runs; Spark collects those of a
+micro-batch (`DataFrame.observe`) and reports them with the query's progress, under a name that starts with
+`OBSERVATION`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 OBSERVATION = "streamjoin"
 WORKERS = "workers"  # the metric of an observation: a list with the counts of each worker that ran
-WORKER = "worker"  # the name among those of the worker's id
+WORKER = "worker"  # in an entry of that list, the worker's id
 Part = Literal["kernel", "state", "conversion"]
 
 
@@ -40,7 +41,8 @@ class Counts:
         self._since = 0
 
     def turn(self, part: Part | None) -> None:
-        """From now on time goes to this part, and to no other; with None to none of them: Spark has the word."""
+        """From now on time goes to this part, and to no other; with None to none of them: Spark has the word, or
+        the counts have left."""
         now = time.perf_counter_ns()
         if self._part is not None:
             name = f"{self._part}_us"

@@ -59,7 +59,8 @@ class SparkStore:
 @contextlib.contextmanager
 def answered_together(handle: StatefulProcessorHandle) -> Iterator[None]:
     """What is told to the state store meanwhile is answered together, MOST_UNANSWERED at a time. Spark would wait for
-    every answer, which takes a millisecond or two on busy cores. Nothing may be asked."""
+    every answer, which takes a millisecond or two on busy cores. Nothing may be asked, by Spark either if this is left
+    for a while by a `yield`: it takes all that a processor gives before it does."""
     client: Any = getattr(handle, "_statefulProcessorApiClient", None)
     if client is None:  # of the handle that Spark has for tests
         yield
@@ -143,23 +144,21 @@ class JoinProcessor(StatefulProcessor):
         last: pa.RecordBatch | None = None
         for result in worker.step(batches, self.task.watermark(spark_ms)):
             if last is not None:
-                yield output_frame(self._values(last, counts))
+                counts.turn("conversion")
+                frame = output_frame(result_values(self.task.schema, last))
+                counts.turn(None)
+                yield frame
             last = result
         counts.turn("state")
         with answered_together(self._handle):
             self._set_timer(state, worker.wake_at(), spark_ms, fired)
             state.save()
-            values = self._values(last, counts)
-            yield output_frame(
-                values, [int(worker_id), *astuple(counts)]
-            )  # the last answers are on their way
+            counts.turn("conversion")
+            values = result_values(self.task.schema, last)
+            counts.turn(None)
+            # While Spark takes these, the state store answers: for how long, the counts can not tell any more.
+            yield output_frame(values, [int(worker_id), *astuple(counts)])
         self._stepped.append(worker)
-
-    def _values(self, rows: pa.RecordBatch | None, counts: Counts) -> pa.Array:
-        counts.turn("conversion")
-        values = result_values(self.task.schema, rows)
-        counts.turn(None)
-        return values
 
     def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:
         """Ask to be called when the watermark reaches `ticks`, and not at the moment asked for before. If that is due

@@ -197,7 +197,7 @@ class Untouched(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]  # pandas 
 
 def result_values(schema: pa.Schema, rows: pa.RecordBatch | None) -> pa.Array:
     """Result rows for Spark, many in each value; one value without any if there are none."""
-    if rows is None:
+    if rows is None or not rows.num_rows:
         return pa.nulls(1, rows_type(schema))
     step = max(1, VALUE_BYTES * rows.num_rows // max(1, rows.nbytes))
     ends = pa.array([*range(0, rows.num_rows, step), rows.num_rows], pa.int32())
