@@ -8,7 +8,7 @@ import io
 import json
 import pickle
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,7 +160,7 @@ def test_a_folder_that_can_not_be_written_costs_speed_only(own_cache):
 
 def test_a_full_disk_costs_speed_only_and_is_left_no_fuller(own_cache, monkeypatch):
     class Full(io.FileIO):
-        def write(self, data: bytes) -> int:
+        def write(self, data: Any) -> int:
             super().write(data[: len(data) // 2])
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -421,7 +421,7 @@ def test_what_the_store_does_not_take_fails_the_micro_batch(gone):
     assert client.answered == 1
 
 
-def told_and_left(client: Client) -> Iterator[str]:
+def told_and_left(client: Client) -> Generator[str]:
     """As the processor does: the last results leave while the store has not answered."""
     with answered_together(handle_of(client)):
         client.tell("runs")
