@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin.index.bisort import BISortSubwindow
+from streamjoin.index.structures.bisort import BISortSubwindow
 from streamjoin.kernels.pairs import PairBuffer
 
 SEED = 20180605

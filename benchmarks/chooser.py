@@ -44,7 +44,7 @@ from streamjoin.index.adaptive import AdaptiveWindow
 from streamjoin.index.chain import ChainWindow
 from streamjoin.index.protocol import Reach, Tuples, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.planner import Plan, compile_plan, make_plan, make_window
+from streamjoin.plan.planner import Plan, compile_plan, make_plan, make_window
 
 SEED = 20180416
 WINDOWS = (1 << 10, 1 << 14, 1 << 18, 1 << 21)

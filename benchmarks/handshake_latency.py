@@ -23,7 +23,7 @@ import pyarrow as pa
 from benchmarks.three_step import LEFT, PREDICATE, RIGHT
 
 import streamjoin as sj
-from streamjoin.runtime.placement import wake_on_time
+from streamjoin.topologies.runtime.placement import wake_on_time
 
 SEED = 20140906
 WINDOWS = ((4.0, 4.0), (2.0, 4.0))  # seconds, left and right
@@ -79,7 +79,7 @@ def offset(rate: int, batch: int) -> int:
     return batch * 500_000 // rate
 
 
-def open_case(topology: str, windows: tuple[float, float], workers: int) -> sj.engine.Join:
+def open_case(topology: str, windows: tuple[float, float], workers: int) -> sj.Join:
     left, right = (f"{round(1e6 * seconds)} microseconds" for seconds in windows)
     spec = sj.JoinSpec(LEFT, RIGHT, PREDICATE, sj.TimeWindow(left, right=right), "ts", "ts")
     return sj.open_join(spec, topology, "scan", workers)
@@ -98,7 +98,7 @@ def fastest(topology: str, windows: tuple[float, float], batch: int, workers: in
         return len(made) * batch / (time.perf_counter() - began)
 
 
-def push(join: sj.engine.Join, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
+def push(join: sj.Join, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
     join.push("left", left)
     join.push("right", right)
     join.poll()

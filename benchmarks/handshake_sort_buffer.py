@@ -26,7 +26,7 @@ WORKERS = (1, 2, 4, 8)
 TOPOLOGIES = ("low_latency_handshake", "handshake")
 
 
-def run_clocked(join: sj.engine.Join, seconds: float) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def run_clocked(join: sj.Join, seconds: float) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Push both streams by the clock. What the sort buffer held: (seconds, results) whenever results were collected;
     and the result times of all results, in seconds."""
     collector: Any = join._topology._collector  # type: ignore[attr-defined]

@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 
-from streamjoin.index.hash import HashSubwindow
+from streamjoin.index.structures.hash import HashSubwindow
 from streamjoin.kernels.pairs import PairBuffer
 
 SEED = 20200420

@@ -24,11 +24,11 @@ import numpy as np
 import pyarrow as pa
 
 import streamjoin as sj
-from streamjoin import planner
-from streamjoin.engine import MAX_RESULTS
-from streamjoin.runtime.node import Bell, Channel, Node
-from streamjoin.runtime.threads import MESSAGES
-from streamjoin.topologies.panjoin import CREDIT, PanJoin
+from streamjoin.engine.join import MAX_RESULTS
+from streamjoin.plan import planner
+from streamjoin.topologies.panjoin.panjoin import CREDIT, PanJoin
+from streamjoin.topologies.runtime.node import Bell, Channel, Node
+from streamjoin.topologies.runtime.threads import MESSAGES
 
 SEED = 20181109
 RUNS = 5

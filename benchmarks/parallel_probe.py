@@ -22,8 +22,8 @@ import streamjoin as sj
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.index.protocol import Reach, Tuples, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.planner import make_plan, make_window
-from streamjoin.runtime.team import Team
+from streamjoin.plan.planner import make_plan, make_window
+from streamjoin.topologies.runtime.team import Team
 
 SEED, RUNS = 20, 7
 BATCHES = {"scan": (1, 64, 1024), "bisort": (256, 1024, 16_384, 65_536), "hash": (256, 1024, 16_384, 65_536)}

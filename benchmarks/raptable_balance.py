@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin.index.raptable import RaPTableSubwindow, even_splitters
+from streamjoin.index.structures.raptable import RaPTableSubwindow, even_splitters
 
 SEED = 20
 ADJUSTMENTS = 5

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from benchmarks.together import seconds_together
 
-from streamjoin.kernels import gate as kernels
-from streamjoin.kernels.atomics import yield_core
-from streamjoin.kernels.gate import MOST, Gate
-from streamjoin.kernels.jit import jit
+from streamjoin.jit.decorator import jit
+from streamjoin.kernels.concurrent import gate as kernels
+from streamjoin.kernels.concurrent.atomics import yield_core
+from streamjoin.kernels.concurrent.gate import MOST, Gate
 
 SEED = 20150302
 SOURCES, READERS = (1, 2, 4, 8), (1, 2, 4)

@@ -22,7 +22,7 @@ from benchmarks.three_step import LEFT, PREDICATE, RIGHT, Engine, Kernel
 from benchmarks.together import seconds_together
 
 import streamjoin as sj
-from streamjoin.kernels.scan import CURSOR_SIZE, DONE
+from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE
 
 WINDOWS = ((5, 1_000), (10, 1_000), (15, 1_000), (15, 4_200))  # minutes, tuples a second of a side
 BATCH = 256

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
+from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
 
 SEED = 20110612
 WINDOWS = (1 << 16, 1 << 18, 1 << 20)

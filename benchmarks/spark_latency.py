@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamjoin.spark import window_join
-from streamjoin.spark.metrics import join_metrics
+from streamjoin.spark.join.metrics import join_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 RATES = (1_000, 10_000, 100_000)  # rows a second, of both sides together

@@ -26,8 +26,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamjoin.spark import window_join
-from streamjoin.spark.metrics import join_metrics
-from streamjoin.spark.sources import GeneratorSource
+from streamjoin.spark.job.sources import GeneratorSource
+from streamjoin.spark.join.metrics import join_metrics
 
 SECONDS, EVERY, WARM = 600.0, 10.0, 120.0
 ROWS = 50_000  # a side and micro-batch, which are 30 seconds of stream time

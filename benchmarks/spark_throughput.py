@@ -38,10 +38,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from streamjoin.spark import process
-from streamjoin.spark.metrics import join_metrics
-from streamjoin.spark.processor import JoinProcessor
-from streamjoin.spark.task import JoinTask
+from streamjoin.spark.join import process
+from streamjoin.spark.join.metrics import join_metrics
+from streamjoin.spark.join.processor import JoinProcessor
+from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked
 
 SEED = 20_260_101

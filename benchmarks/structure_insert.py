@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.bisort_probe import search_and_insert, sort_again
 from benchmarks.subwindows import PARTITIONED, RUNS, STRUCTURES, Array, empty, label, pin, uniform_keys
 
-from streamjoin.index.bisort import BISortSubwindow
+from streamjoin.index.structures.bisort import BISortSubwindow
 
 HELD = 11 / 16
 BATCHES = (1, 16, 256, 4096, 65_536, 1 << 20)

@@ -26,7 +26,7 @@ from benchmarks.subwindows import (
     uniform_keys,
 )
 
-from streamjoin.index.bisort import BISortSubwindow
+from streamjoin.index.structures.bisort import BISortSubwindow
 from streamjoin.kernels.pairs import PairBuffer
 
 SIZE, BATCH, SCANNED = 1 << 23, 1 << 15, 64

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin.index.bisort import BISortSubwindow
-from streamjoin.index.hash import HashSubwindow
 from streamjoin.index.protocol import Subwindow
-from streamjoin.index.raptable import RaPTableSubwindow
-from streamjoin.index.wibtree import WiBTreeSubwindow
+from streamjoin.index.structures.bisort import BISortSubwindow
+from streamjoin.index.structures.hash import HashSubwindow
+from streamjoin.index.structures.raptable import RaPTableSubwindow
+from streamjoin.index.structures.wibtree import WiBTreeSubwindow
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
+from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
 
 SEED = 20181005
 RANGE = 2**31 - 1

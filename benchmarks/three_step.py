@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 import streamjoin as sj
-from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
+from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
 
 SEED = 20110612
 WINDOW_SECONDS = 900

@@ -36,7 +36,7 @@ from benchmarks.together import seconds_together
 import streamjoin as sj
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.planner import TOPOLOGIES, make_plan
+from streamjoin.plan.planner import TOPOLOGIES, make_plan
 
 SEED = 20261115
 RUNS = 5

@@ -13,13 +13,14 @@ import pyarrow as pa
 
 import streamjoin as sj
 from strategies import push_all
-from streamjoin import engine, planner
-from streamjoin.engine import Join
-from streamjoin.runtime.simulator import Simulator, from_seed
-from streamjoin.topologies import low_latency_handshake
-from streamjoin.topologies.handshake import Handshake, HandshakeNode
-from streamjoin.topologies.low_latency_handshake import LowLatencyHandshake, LowLatencyNode
-from streamjoin.topologies.scanning_node import ScanningNode
+from streamjoin.engine import join as engine
+from streamjoin.engine.join import Join
+from streamjoin.plan import planner
+from streamjoin.topologies.handshake import low_latency as low_latency_handshake
+from streamjoin.topologies.handshake.handshake import Handshake, HandshakeNode
+from streamjoin.topologies.handshake.low_latency import LowLatencyHandshake, LowLatencyNode
+from streamjoin.topologies.handshake.scanning_node import ScanningNode
+from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
 TOPOLOGIES: dict[str, tuple[Any, Any]] = {
     "handshake": (Handshake, HandshakeNode),

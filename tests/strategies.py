@@ -17,7 +17,7 @@ import pyarrow as pa
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from streamjoin.engine import Join
+from streamjoin.engine.join import Join
 from streamjoin.semantics.errors import Backpressure, PredicateError
 from streamjoin.semantics.spec import JoinSpec
 from streamjoin.semantics.types import TIME_SCALE

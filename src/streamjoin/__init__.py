@@ -1,8 +1,11 @@
 """Sliding-window joins over two unbounded streams, for any predicate."""
 
-from streamjoin.engine import Join, explain, open_join, punctuation
-from streamjoin.kernels.source import StreamJoinWarning
-from streamjoin.latency import LatencyHistogram
+from streamjoin.engine.join import Join, explain, open_join, punctuation
+from streamjoin.engine.latency import LatencyHistogram
+from streamjoin.engine.stats import IndexStats, Stats, SubwindowStats
+from streamjoin.engine.streams import Source
+from streamjoin.engine.tables import join_tables
+from streamjoin.jit.source import StreamJoinWarning
 from streamjoin.semantics import oracle
 from streamjoin.semantics.errors import (
     Backpressure,
@@ -16,9 +19,6 @@ from streamjoin.semantics.errors import (
 )
 from streamjoin.semantics.spec import JoinSpec
 from streamjoin.semantics.windows import RowWindow, TimeWindow
-from streamjoin.stats import IndexStats, Stats, SubwindowStats
-from streamjoin.streams import Source
-from streamjoin.tables import join_tables
 
 __version__ = "0.1.0"
 

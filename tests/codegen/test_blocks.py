@@ -14,7 +14,7 @@ from streamjoin.codegen.blocks import LONG, SHORT, Pace
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import WindowProgram, is_done, new_cursor
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan import MIN_ROOM
+from streamjoin.kernels.scan.bands import MIN_ROOM
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 

@@ -19,7 +19,7 @@ from strategies import _pools, array, can_be_typed, predicates, schemas
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.evaluate import Bounds, Filter, Keys, _Loop, distinct_columns
 from streamjoin.codegen.expressions import Emitter, sort_of
-from streamjoin.kernels import text
+from streamjoin.kernels.values import text
 from streamjoin.semantics import oracle
 from streamjoin.semantics.analysis import analyse
 from streamjoin.semantics.columns import column_type

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from streamjoin.kernels import exact, floats, text
-from streamjoin.kernels import wide as typed_by_numba
-from streamjoin.kernels.jit import jit
+from streamjoin.jit.decorator import jit
+from streamjoin.kernels.values import exact, floats, text
+from streamjoin.kernels.values import wide as typed_by_numba
 from streamjoin.semantics import oracle
 
 wide: Any = typed_by_numba  # its functions have signatures that only Numba sees

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import streamjoin as sj
 from handshake_runs import WINDOWS, numbers, pushes, small_tables, spec_of
 from strategies import push_all
-from streamjoin import admission, planner
-from streamjoin.planner import ORDERS, TOPOLOGIES
+from streamjoin.engine import admission
+from streamjoin.plan import planner
+from streamjoin.plan.planner import ORDERS, TOPOLOGIES
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int32()), ("word", pa.string())])
 

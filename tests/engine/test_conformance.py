@@ -26,7 +26,7 @@ from strategies import (
     specs,
     tables,
 )
-from streamjoin.planner import ORDERS
+from streamjoin.plan.planner import ORDERS
 from streamjoin.semantics.oracle import column_values
 from streamjoin.semantics.types import TIME_SCALE
 

@@ -12,7 +12,7 @@ import pytest
 
 import streamjoin as sj
 from strategies import push_all
-from streamjoin.planner import ORDERS
+from streamjoin.plan.planner import ORDERS
 
 LEFT = pa.schema(
     [("ts", pa.int64()), ("x", pa.int32()), ("y", pa.float32()), ("sym", pa.string()), ("l", pa.int64())]

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from streamjoin.engine.streams import Source, Sources
 from streamjoin.semantics.spec import SIDES
-from streamjoin.streams import Source, Sources
 
 
 class Looking:

@@ -11,7 +11,7 @@ import pytest
 import streamjoin as sj
 from strategies import push_all
 from streamjoin.index import chain
-from streamjoin.planner import INDEXES, STRUCTURES
+from streamjoin.plan.planner import INDEXES, STRUCTURES
 
 LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "sym": pa.string()})
 RIGHT = pa.schema({"ts": pa.int64(), "a": pa.int32(), "name": pa.string()})

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin import engine
 from streamjoin.codegen.columns import to_column_data
+from streamjoin.engine import join as engine
 from streamjoin.semantics.sql import column_type
 from streamjoin.semantics.types import Type
 

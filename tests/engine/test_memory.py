@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.engine import BATCH_ROWS
+from streamjoin.engine.join import BATCH_ROWS
+from streamjoin.engine.latency import FRESH_STAMPS
 from streamjoin.index.chain import SMALLEST
-from streamjoin.latency import FRESH_STAMPS
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 WINDOW = 10_000

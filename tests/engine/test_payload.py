@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamjoin as sj
+from streamjoin.engine.rows import FAN, LARGE, PayloadStore, Shared, one_batch, storage_schema, storage_type
 from streamjoin.index.sliding import SMALLEST, RowColumns, SlidingColumns
-from streamjoin.payload import FAN, LARGE, PayloadStore, Shared, one_batch, storage_schema, storage_type
 
 SCHEMA = pa.schema({"n": pa.int64(), "s": pa.string()})
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin import results
+from streamjoin.engine import results
 from streamjoin.index.sliding import SlidingColumns
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})

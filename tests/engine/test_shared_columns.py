@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.payload import LARGE
+from streamjoin.engine.rows import LARGE
 
 TAGS = pa.dictionary(pa.int8(), pa.string())
 SCHEMA = pa.schema(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from strategies import batches, pairs_of, windows
-from streamjoin.planner import ORDERS
+from streamjoin.plan.planner import ORDERS
 
 LEFT = pa.schema([("ts", pa.int64()), ("x", pa.int32()), ("l", pa.int64())])
 RIGHT = pa.schema([("ts", pa.int64()), ("y", pa.int32()), ("r", pa.int64())])

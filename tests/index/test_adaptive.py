@@ -16,11 +16,11 @@ from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index import adaptive, chain
 from streamjoin.index.adaptive import AdaptiveWindow, in_total_order, scanned_up_to
-from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chain import ChainWindow
 from streamjoin.index.chooser import BandChoice
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.index.scan import ScanWindow
+from streamjoin.index.structures.bisort import BISortSubwindow
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.analysis import analyse
 from streamjoin.semantics.callables import CallablePredicate

@@ -19,12 +19,12 @@ from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index import chain
 from streamjoin.index.access import BandAccess
-from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chain import ChainWindow
 from streamjoin.index.chooser import BATCHES_BETWEEN, SAMPLED_BATCHES, FixedChoice
 from streamjoin.index.protocol import Reach, Subwindow, Tuples
+from streamjoin.index.structures.bisort import BISortSubwindow
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.planner import STRUCTURES
+from streamjoin.plan.planner import STRUCTURES
 from streamjoin.semantics.analysis import analyse
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.expressions import Column

@@ -14,11 +14,11 @@ from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index import adaptive, chooser
 from streamjoin.index.access import BandAccess
-from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chooser import BandChoice, EqualityChoice, FixedChoice, Workload
-from streamjoin.index.hash import HashSubwindow
 from streamjoin.index.protocol import Tuples
 from streamjoin.index.strips import StripAccess
+from streamjoin.index.structures.bisort import BISortSubwindow
+from streamjoin.index.structures.hash import HashSubwindow
 from streamjoin.semantics.analysis import analyse
 from streamjoin.semantics.callables import CallablePredicate
 

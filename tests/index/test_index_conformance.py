@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from strategies import numbered, pairs_of, push_all, specs, windows
-from streamjoin.index import adaptive, bisort, chain, chooser, strips
-from streamjoin.planner import INDEXES, ORDERS
+from streamjoin.index import adaptive, chain, chooser, strips
+from streamjoin.index.structures import bisort
+from streamjoin.plan.planner import INDEXES, ORDERS
 
 SORTED = ("bisort", "raptable", "wibtree")
 ALL = ("hash", *SORTED)

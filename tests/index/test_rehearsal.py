@@ -13,8 +13,8 @@ from numba.core.dispatcher import Dispatcher
 
 import streamjoin as sj
 from streamjoin.index import adaptive, chain, chooser
-from streamjoin.kernels import scan
-from streamjoin.planner import STRUCTURES
+from streamjoin.kernels.scan import bands as scan
+from streamjoin.plan.planner import STRUCTURES
 
 LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.float64(), "s": pa.string()})
 RIGHT = pa.schema({"ts": pa.int64(), "a": pa.int32(), "b": pa.float64(), "t": pa.string()})

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from strategies import numbered, pairs_of, push_all, windows
-from streamjoin.index import adaptive, bisort, chain, scan
-from streamjoin.index.bisort import BISortSubwindow
+from streamjoin.index import adaptive, chain, scan
 from streamjoin.index.protocol import ALONE, Alone, cuts
+from streamjoin.index.structures import bisort
+from streamjoin.index.structures.bisort import BISortSubwindow
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.planner import INDEXES, ORDERS
-from streamjoin.runtime import team as team_module
-from streamjoin.runtime.team import Team
+from streamjoin.plan.planner import INDEXES, ORDERS
+from streamjoin.topologies.runtime import team as team_module
+from streamjoin.topologies.runtime.team import Team
 
 WORKERS = (1, 2, 4)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin.index.strips import rulers_for
-from streamjoin.kernels import strips
+from streamjoin.kernels.sorted import strips
 
 SCALE = (5.0, 4.0), (0.0, 0.5)  # origin and width of each key
 HALVES = {

@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from streamjoin.kernels import atomics
-from streamjoin.kernels.jit import jit
+from streamjoin.jit.decorator import jit
+from streamjoin.kernels.concurrent import atomics
 
 ROUNDS = 100_000
 

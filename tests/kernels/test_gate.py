@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamjoin.kernels import gate as kernels
-from streamjoin.kernels.atomics import yield_core
-from streamjoin.kernels.gate import LEAST, MOST, Gate
-from streamjoin.kernels.jit import jit
+from streamjoin.jit.decorator import jit
+from streamjoin.kernels.concurrent import gate as kernels
+from streamjoin.kernels.concurrent.atomics import yield_core
+from streamjoin.kernels.concurrent.gate import LEAST, MOST, Gate
 
 
 def column(*numbers):

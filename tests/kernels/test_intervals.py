@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin.kernels.intervals import make_disjoint
+from streamjoin.kernels.sorted.intervals import make_disjoint
 
 POOLS: dict[str, list[float]] = {
     "int32": [-(2**31), -(2**31) + 1, -1, 0, 1, 2, 3, 2**31 - 2, 2**31 - 1],

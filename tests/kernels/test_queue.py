@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin.kernels import queue
-from streamjoin.kernels.atomics import LINE, read, ring, wait_for_ring, yield_core
-from streamjoin.kernels.jit import jit
+from streamjoin.jit.decorator import jit
+from streamjoin.kernels.concurrent import queue
+from streamjoin.kernels.concurrent.atomics import LINE, read, ring, wait_for_ring, yield_core
 
 
 @jit

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamjoin.kernels import vector
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan import (
+from streamjoin.kernels.scan import vector
+from streamjoin.kernels.scan.bands import (
     BUDGET,
     CURSOR_SIZE,
     DONE,
@@ -277,7 +277,7 @@ def test_a_pair_buffer_that_grows_takes_everything():
 GUARDED = """
 import ctypes, mmap
 import numpy as np
-from streamjoin.kernels.scan import CURSOR_SIZE, MIN_ROOM, BandShape, band_scan
+from streamjoin.kernels.scan.bands import CURSOR_SIZE, MIN_ROOM, BandShape, band_scan
 
 page = mmap.PAGESIZE
 libc = ctypes.CDLL(None, use_errno=True)

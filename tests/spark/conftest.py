@@ -25,11 +25,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from streamjoin.semantics.spec import SIDES
-from streamjoin.spark import cache, routing
-from streamjoin.spark.metrics import NAMES
-from streamjoin.spark.processor import JoinProcessor
-from streamjoin.spark.task import TIE, JoinTask
-from streamjoin.spark.wire import divided, encode
+from streamjoin.spark.join import routing
+from streamjoin.spark.join.metrics import NAMES
+from streamjoin.spark.join.pack import divided, encode
+from streamjoin.spark.join.processor import JoinProcessor
+from streamjoin.spark.join.task import TIE, JoinTask
+from streamjoin.spark.state import cache
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -75,8 +76,8 @@ def spark_settings() -> dict[str, str]:
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty cache for this test alone; the folder of its files."""
     folder = tmp_path / "runs"
-    monkeypatch.setattr("streamjoin.spark.cache.MEMORY", cache.ContentCache(1 << 30))
-    monkeypatch.setattr("streamjoin.spark.cache.FILES", cache.FileCache(folder, 1 << 30))
+    monkeypatch.setattr("streamjoin.spark.state.cache.MEMORY", cache.ContentCache(1 << 30))
+    monkeypatch.setattr("streamjoin.spark.state.cache.FILES", cache.FileCache(folder, 1 << 30))
     return folder
 
 

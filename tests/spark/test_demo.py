@@ -22,7 +22,7 @@ from streamjoin.cli.demo import (
     read_stream,
     write_job,
 )
-from streamjoin.spark.job import Job
+from streamjoin.spark.job.file import Job
 
 SPEC = sj.JoinSpec(LEFT, RIGHT, PREDICATE, sj.TimeWindow("1 minute", "30 seconds"), "ts", "ts")
 

@@ -28,9 +28,9 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from streamjoin.spark.processor import JoinProcessor
+from streamjoin.spark.join.pack import in_utc
+from streamjoin.spark.join.processor import JoinProcessor
 from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked
-from streamjoin.spark.wire import in_utc
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers can not import this file
 

@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import types
 
 import streamjoin as sj
-from streamjoin.spark.ddl import parse_ddl
-from streamjoin.spark.job import Job
-from streamjoin.spark.sinks import SINKS, ConsoleSink, FilesSink, KafkaSink, MemorySink, NoopSink
-from streamjoin.spark.sources import (
+from streamjoin.spark.job.ddl import parse_ddl
+from streamjoin.spark.job.file import Job
+from streamjoin.spark.job.sinks import SINKS, ConsoleSink, FilesSink, KafkaSink, MemorySink, NoopSink
+from streamjoin.spark.job.sources import (
     SOURCES,
     FilesSource,
     GeneratorSource,
@@ -22,7 +22,7 @@ from streamjoin.spark.sources import (
     RateSource,
     SocketSource,
 )
-from streamjoin.spark.tables import JobError
+from streamjoin.spark.job.toml import JobError
 
 ROOT = Path(__file__).parents[2]
 JOIN = '[join]\non = "abs(left.x - right.a) <= 10"\nwindow = "15 minutes"\nlateness = "5 seconds"\n'

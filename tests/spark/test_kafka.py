@@ -29,7 +29,7 @@ import pyspark
 import pytest
 
 import streamjoin as sj
-from streamjoin.spark.session import find_java
+from streamjoin.spark.job.session import find_java
 
 pytestmark = pytest.mark.slow  # a broker, its tools and a Spark of its own are seven JVMs
 

@@ -15,13 +15,13 @@ import streamjoin as sj
 
 pytest.importorskip("pyspark")
 
-from streamjoin.spark import cache, layers
-from streamjoin.spark.content import Content, Contents, Prober
-from streamjoin.spark.layers import MOST_LAYERS, Layers, mergeable
-from streamjoin.spark.metrics import Counts
-from streamjoin.spark.state import MemoryStore, Run, State
-from streamjoin.spark.task import JoinTask
-from streamjoin.spark.worker import Worker
+from streamjoin.spark.join.metrics import Counts
+from streamjoin.spark.join.task import JoinTask
+from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.state import cache, layers
+from streamjoin.spark.state.content import Content, Contents, Prober
+from streamjoin.spark.state.layers import MOST_LAYERS, Layers, mergeable
+from streamjoin.spark.state.manifest import MemoryStore, Run, State
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int64()})
 WINDOW = 100
@@ -206,7 +206,7 @@ def test_differential_two_processes_take_turns_at_a_long_stream(own_cache, monke
     rows = {side: [(ts, random.randrange(30)) for ts in range(400)] for side in ("left", "right")}
     found: list[tuple[int, ...]] = []
     for at in range(0, 420, 10):
-        monkeypatch.setattr("streamjoin.spark.cache.MEMORY", random.choice(processes))
+        monkeypatch.setattr("streamjoin.spark.state.cache.MEMORY", random.choice(processes))
         if random.random() < 0.02:
             cache.MEMORY._held.clear()
         counts = Counts()

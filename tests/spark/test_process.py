@@ -14,13 +14,13 @@ import streamjoin as sj
 
 pytest.importorskip("pyspark")
 
-from streamjoin.spark import process, routing
-from streamjoin.spark.metrics import Counts
-from streamjoin.spark.process import Ahead, Garbage
-from streamjoin.spark.run_index import RunIndexer
-from streamjoin.spark.state import MemoryStore, State
-from streamjoin.spark.task import TIE, JoinTask
-from streamjoin.spark.worker import Worker
+from streamjoin.spark.join import process, routing
+from streamjoin.spark.join.metrics import Counts
+from streamjoin.spark.join.process import Ahead, Garbage
+from streamjoin.spark.join.task import TIE, JoinTask
+from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.state.manifest import MemoryStore, State
+from streamjoin.spark.state.run_index import RunIndexer
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 EQUAL = "left.x = right.x"

@@ -15,13 +15,13 @@ import streamjoin as sj
 
 pytest.importorskip("pyspark")
 
-from streamjoin.planner import INDEXES
+from streamjoin.plan.planner import INDEXES
 from streamjoin.semantics.spec import SIDES
-from streamjoin.spark import routing
-from streamjoin.spark.metrics import Counts
-from streamjoin.spark.state import MemoryStore, State
-from streamjoin.spark.task import END, HOW, ORDERS, JoinTask
-from streamjoin.spark.worker import Worker
+from streamjoin.spark.join import routing
+from streamjoin.spark.join.metrics import Counts
+from streamjoin.spark.join.task import END, HOW, ORDERS, JoinTask
+from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.state.manifest import MemoryStore, State
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32(), "name": pa.string()})
 EQUAL, NEAR = "left.x = right.x", "abs(left.x - right.x) <= 1"
@@ -104,7 +104,7 @@ def test_a_late_row_that_goes_to_several_workers_counts_once(start, on, window, 
 
 def test_time_goes_to_one_part_at_a_time(monkeypatch):
     moments = iter([0, 5_000, 7_000, 107_000, 1_107_000])
-    monkeypatch.setattr("streamjoin.spark.metrics.time.perf_counter_ns", lambda: next(moments))
+    monkeypatch.setattr("streamjoin.spark.join.metrics.time.perf_counter_ns", lambda: next(moments))
     counts = Counts()
     for part in ("state", "kernel", "state", None, "conversion"):
         counts.turn(part)
@@ -114,8 +114,8 @@ def test_time_goes_to_one_part_at_a_time(monkeypatch):
 def test_time_goes_on_after_a_result_has_gone_out(monkeypatch, own_cache):
     """Of a full join the unmatched rows of both sides are looked for, here for a millisecond each."""
     now = [0]
-    monkeypatch.setattr("streamjoin.spark.metrics.time.perf_counter_ns", lambda: now[0])
-    monkeypatch.setattr("streamjoin.spark.worker.RESULT_ROWS", 1)
+    monkeypatch.setattr("streamjoin.spark.join.metrics.time.perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr("streamjoin.spark.join.worker.RESULT_ROWS", 1)
     decided = Worker._decided
 
     def slowly(worker: Worker, side: str, watermark: int) -> Any:
@@ -134,7 +134,7 @@ def test_time_goes_on_after_a_result_has_gone_out(monkeypatch, own_cache):
 
 def test_counts_leave_with_the_last_of_several_frames(start, monkeypatch):
     """Of a full join, the unmatched rows of one side and of the other."""
-    monkeypatch.setattr("streamjoin.spark.worker.RESULT_ROWS", 1)
+    monkeypatch.setattr("streamjoin.spark.join.worker.RESULT_ROWS", 1)
     query = start(make_task(how="full", workers=1))
     query.batch(left=[(1, 1, "l")], right=[(1, 2, "r")], watermark=0)
     assert query.finish() == [(1, 1, "l", None, None, None), (None, None, None, 1, 2, "r")]

@@ -16,10 +16,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F
 
-from streamjoin.spark import routing
-from streamjoin.spark.task import JoinTask
+from streamjoin.spark.join import routing
+from streamjoin.spark.join.pack import divided
+from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.window_join import make_task
-from streamjoin.spark.wire import divided
 
 HASHES = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20)
 

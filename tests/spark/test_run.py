@@ -33,20 +33,27 @@ from rich.console import Console
 
 import streamjoin as sj
 from streamjoin.cli.run import progress_line, progress_table, size_text, stopping
-from streamjoin.spark import lock
-from streamjoin.spark import session as sessions
-from streamjoin.spark.cache import FileCache, cache_folder
-from streamjoin.spark.checkpoint import RECORD, CheckpointError, claim, identity, mend
-from streamjoin.spark.ddl import ATOMIC, parse_ddl
-from streamjoin.spark.explain import explain
-from streamjoin.spark.failure import FAILURES, query_failure, why
-from streamjoin.spark.job import Job
-from streamjoin.spark.listener import Progress, ProgressListener, rows_behind
-from streamjoin.spark.lock import locked
-from streamjoin.spark.metrics import NAMES, OBSERVATION, WORKER, WORKERS
-from streamjoin.spark.session import KAFKA_CONNECTOR, check_master, cores, find_java, packages_of, settings_of
-from streamjoin.spark.sources import GeneratorSource, check_pattern, parse_records
-from streamjoin.spark.tables import JobError
+from streamjoin.spark.job import lock
+from streamjoin.spark.job import session as sessions
+from streamjoin.spark.job.checkpoint import RECORD, CheckpointError, claim, identity, mend
+from streamjoin.spark.job.ddl import ATOMIC, parse_ddl
+from streamjoin.spark.job.explain import explain
+from streamjoin.spark.job.failure import FAILURES, query_failure, why
+from streamjoin.spark.job.file import Job
+from streamjoin.spark.job.lock import locked
+from streamjoin.spark.job.progress import Progress, ProgressListener, rows_behind
+from streamjoin.spark.job.session import (
+    KAFKA_CONNECTOR,
+    check_master,
+    cores,
+    find_java,
+    packages_of,
+    settings_of,
+)
+from streamjoin.spark.job.sources import GeneratorSource, check_pattern, parse_records
+from streamjoin.spark.job.toml import JobError
+from streamjoin.spark.join.metrics import NAMES, OBSERVATION, WORKER, WORKERS
+from streamjoin.spark.state.cache import FileCache, cache_folder
 
 TIME = pa.timestamp("us", "UTC")
 LEFT = pa.schema({"ts": TIME, "x": pa.int32(), "name": pa.string()})
@@ -725,7 +732,7 @@ def test_a_failure_is_told_by_its_last_cause():
     text = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "worker.py", line 1, in main
-streamjoin.spark.state.StateError: the checkpoint was written by another join:
+streamjoin.spark.state.manifest.StateError: the checkpoint was written by another join:
   on was 'a' and is now 'b'
 
 \tat org.apache.spark.api.python.BasePythonRunner.run(PythonRunner.scala:1)

@@ -15,15 +15,15 @@ import streamjoin as sj
 pytest.importorskip("pyspark")
 
 from streamjoin.index.access import BandAccess
-from streamjoin.index.bisort import BISortSubwindow
 from streamjoin.index.chooser import Choice
 from streamjoin.index.protocol import Reach
 from streamjoin.index.strips import Ruler, Rulers, StripAccess, strip_widths
+from streamjoin.index.structures.bisort import BISortSubwindow
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.strips import FEW_STRIPS
-from streamjoin.spark.content import Content
-from streamjoin.spark.run_index import SPARSE, RunIndex, ScannedRun, places
-from streamjoin.spark.task import JoinTask
+from streamjoin.kernels.sorted.strips import FEW_STRIPS
+from streamjoin.spark.join.task import JoinTask
+from streamjoin.spark.state.content import Content
+from streamjoin.spark.state.run_index import SPARSE, RunIndex, ScannedRun, places
 
 POINTS = pa.schema({"ts": pa.int64(), "x": pa.float64(), "y": pa.int64(), "reach": pa.float64()})
 NEAR = "abs(left.x - right.x) <= right.reach AND left.y BETWEEN right.y - 2 AND right.y + 2"

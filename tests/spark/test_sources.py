@@ -24,8 +24,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamjoin.spark.job import Job
-from streamjoin.spark.sources import GeneratorSource
+from streamjoin.spark.job.file import Job
+from streamjoin.spark.job.sources import GeneratorSource
 
 pytestmark = pytest.mark.slow
 

@@ -20,13 +20,16 @@ import streamjoin as sj
 
 pytest.importorskip("pyspark")
 
-from streamjoin.spark import StateError, cache, routing, state
-from streamjoin.spark.content import Contents
-from streamjoin.spark.metrics import Counts
-from streamjoin.spark.processor import MOST_UNANSWERED, answered_together
-from streamjoin.spark.state import MemoryStore, State
-from streamjoin.spark.task import END, TIE, JoinTask
-from streamjoin.spark.worker import Worker
+from streamjoin.spark import StateError
+from streamjoin.spark.join import routing
+from streamjoin.spark.join.metrics import Counts
+from streamjoin.spark.join.processor import MOST_UNANSWERED, answered_together
+from streamjoin.spark.join.task import END, TIE, JoinTask
+from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.state import cache
+from streamjoin.spark.state import manifest as state
+from streamjoin.spark.state.content import Contents
+from streamjoin.spark.state.manifest import MemoryStore, State
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 
@@ -183,7 +186,7 @@ def test_the_least_recently_used_files_go_first(own_cache):
 def test_a_query_that_has_ended_leaves_no_files_and_those_of_others(own_cache, monkeypatch):
     def run_tasks_of(query: str) -> None:
         running = SimpleNamespace(getLocalProperty={cache.QUERY: query}.get)
-        monkeypatch.setattr("streamjoin.spark.cache.TaskContext.get", lambda: running)
+        monkeypatch.setattr("streamjoin.spark.state.cache.TaskContext.get", lambda: running)
         cache.MEMORY._held.clear()
 
     task, stores = make_task(), {"first": MemoryStore(), "second": MemoryStore()}
@@ -214,7 +217,7 @@ def test_runs_that_another_process_has_replaced_do_not_pile_up(own_cache, monkey
     processes = [cache.MEMORY, cache.ContentCache(1 << 30)]
     held = []
     for number in range(240):
-        monkeypatch.setattr("streamjoin.spark.cache.MEMORY", processes[number % 2])
+        monkeypatch.setattr("streamjoin.spark.state.cache.MEMORY", processes[number % 2])
         step(task, store, 100 * number, 100, 100 * number - 1)
         held.append(len(processes[0]._held))
     assert max(held[120:]) <= max(held[60:120]) < 3 * state.SHARE

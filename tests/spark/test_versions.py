@@ -35,15 +35,16 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from streamjoin.spark import routing, state
-from streamjoin.spark.failure import query_failure
-from streamjoin.spark.metrics import Counts
-from streamjoin.spark.processor import JoinProcessor
-from streamjoin.spark.session import ROCKSDB
-from streamjoin.spark.state import MemoryStore, State
-from streamjoin.spark.task import JoinTask
+from streamjoin.spark.job.failure import query_failure
+from streamjoin.spark.job.session import ROCKSDB
+from streamjoin.spark.join import routing
+from streamjoin.spark.join.metrics import Counts
+from streamjoin.spark.join.processor import JoinProcessor
+from streamjoin.spark.join.task import JoinTask
+from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.state import manifest as state
+from streamjoin.spark.state.manifest import MemoryStore, State
 from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked, window_join
-from streamjoin.spark.worker import Worker
 
 STORED, CHECKPOINT = (Path(__file__).with_name(name) for name in ("state_1.json", "checkpoint_1.tar.gz"))
 SCHEMA = pa.schema({"ts": pa.timestamp("us", "UTC"), "x": pa.int32(), "name": pa.string()})

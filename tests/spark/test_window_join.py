@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import VariantVal
 
 from streamjoin.spark import in_time_order, window_join
-from streamjoin.spark.metrics import join_metrics
-from streamjoin.spark.task import HOW
+from streamjoin.spark.join.metrics import join_metrics
+from streamjoin.spark.join.task import HOW
 from streamjoin.spark.window_join import MARKED, POOL, make_task, spec_of
 
 SCHEMA = "ts TIMESTAMP, x INT, name STRING"

@@ -13,8 +13,9 @@ from pyspark.sql.conversion import PandasToArrowConversion
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
-from streamjoin.spark import window_join, wire
-from streamjoin.spark.wire import ROWS, TOLD, output_frame, result_values
+from streamjoin.spark import window_join
+from streamjoin.spark.join import pack as wire
+from streamjoin.spark.join.pack import ROWS, TOLD, output_frame, result_values
 
 FAR = 10**18  # microseconds: the year 33658, which Python's own datetimes do not reach
 INSTANT = pa.timestamp("us", "UTC")

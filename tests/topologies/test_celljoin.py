@@ -13,10 +13,10 @@ import handshake_runs
 import streamjoin as sj
 from handshake_runs import ORDERS, WINDOWS, check, check_large_join, pushes, small_tables, spec_of, table
 from strategies import push_all
-from streamjoin.engine import Join
+from streamjoin.engine.join import Join
 from streamjoin.index import chain, scan
-from streamjoin.runtime.simulator import Simulator, from_seed
 from streamjoin.topologies.celljoin import Cores, Scanner
+from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import pytest
 
 import streamjoin as sj
 from handshake_runs import SCHEMA, spec_of
-from streamjoin.planner import TOPOLOGIES
+from streamjoin.plan.planner import TOPOLOGIES
 
 MOST_WORKERS, MOST_SOURCES = 8, 6
 ROWS = 240

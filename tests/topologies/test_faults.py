@@ -19,16 +19,16 @@ import streamjoin as sj
 from handshake_runs import SCHEMA, numbers, open_with, small_tables, spec_of
 from streamjoin.codegen.blocks import Pace
 from streamjoin.index import chain, scan
-from streamjoin.index.bisort import BISortSubwindow
-from streamjoin.kernels import expedition as kernel
+from streamjoin.index.structures.bisort import BISortSubwindow
+from streamjoin.kernels.concurrent import scanning_node as kernel
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.planner import TOPOLOGIES
-from streamjoin.runtime.node import Bell, Channel, Node
-from streamjoin.runtime.simulator import Simulator, from_seed
-from streamjoin.runtime.threads import MESSAGES, Threads
+from streamjoin.plan.planner import TOPOLOGIES
 from streamjoin.topologies import celljoin
+from streamjoin.topologies.handshake.scanning_node import Store
 from streamjoin.topologies.matching import Found
-from streamjoin.topologies.scanning_node import Store
+from streamjoin.topologies.runtime.node import Bell, Channel, Node
+from streamjoin.topologies.runtime.simulator import Simulator, from_seed
+from streamjoin.topologies.runtime.threads import MESSAGES, Threads
 
 THREADED = ["celljoin", "panjoin", "scalejoin"]
 

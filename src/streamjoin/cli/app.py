@@ -72,7 +72,7 @@ def demo(
         report(sample.check(left.slice(0, rates.rows), right.slice(0, rates.rows), spec))
         return
     # Before anything is written: what is missing here?
-    jobs, _ = spark_part("job"), spark_part("session").find_java()
+    jobs, _ = job_part("file"), job_part("session").find_java()
     job = folder / "job.toml"
     if job.exists():
         say(f"{folder} is there already: its job goes on where it ended; remove the folder to begin anew")
@@ -133,21 +133,21 @@ def run(
     ] = False,
 ) -> None:
     """Run a job file on Spark; after a stop the same command goes on where it ended."""
-    read = spark_part("job").Job.read(job)
+    read = job_part("file").Job.read(job)
     if master is not None:
-        spark_part("session").check_master(master)
+        job_part("session").check_master(master)
     if explain:
-        say(spark_part("explain").explain(read, master))
+        say(job_part("explain").explain(read, master))
     elif dry_run:
         say(f"{job} is in order; nothing was started")
     else:
         say(progress_line(run_job(read, master, console).progress))
 
 
-def spark_part(name: str) -> ModuleType:
-    """A module of `streamjoin.spark`; without PySpark an error that says how to get it."""
+def job_part(name: str) -> ModuleType:
+    """A module of `streamjoin.spark.job`; without PySpark, an error that says how to install it."""
     try:
-        return importlib.import_module(f"streamjoin.spark.{name}")
+        return importlib.import_module(f"streamjoin.spark.job.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("streamjoin"):
             raise

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from streamjoin.spark.job import Job
-    from streamjoin.spark.listener import Progress, ProgressListener
+    from streamjoin.spark.job.file import Job
+    from streamjoin.spark.job.progress import Progress, ProgressListener
 
 POLL_SECONDS = 1
 LINE_SECONDS = 10.0  # between lines where the output is no terminal
@@ -52,11 +52,11 @@ class Run:
 
 def run_job(job: Job, master: str | None, console: Console) -> Run:
     """Run the job until it ends, fails or is told to stop."""
-    from streamjoin.spark.cache import FILES
-    from streamjoin.spark.failure import FAILURES, why
-    from streamjoin.spark.listener import ProgressListener
-    from streamjoin.spark.lock import locked
-    from streamjoin.spark.session import open_session
+    from streamjoin.spark.job.failure import FAILURES, why
+    from streamjoin.spark.job.lock import locked
+    from streamjoin.spark.job.progress import ProgressListener
+    from streamjoin.spark.job.session import open_session
+    from streamjoin.spark.state.cache import FILES
 
     stop, listener = threading.Event(), ProgressListener()
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
@@ -86,7 +86,7 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
 
 def begin(spark: SparkSession, job: Job, console: Console) -> StreamingQuery:
     """Start the query, from its checkpoint if there is one, and say which."""
-    from streamjoin.spark.checkpoint import claim, mend
+    from streamjoin.spark.job.checkpoint import claim, mend
 
     with console.status("starting the query"):
         job, going_on = claim(spark, job)

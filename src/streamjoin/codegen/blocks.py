@@ -14,9 +14,9 @@ from numba.core.errors import NumbaError
 
 from streamjoin.codegen.columns import parameters
 from streamjoin.codegen.expressions import HEADER, Emitter
-from streamjoin.kernels import source
-from streamjoin.kernels.jit import jit
-from streamjoin.kernels.scan import CURSOR_SIZE, DONE, MIN_ROOM
+from streamjoin.jit import source
+from streamjoin.jit.decorator import jit
+from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE, MIN_ROOM
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import PredicateError
 from streamjoin.semantics.expressions import Call, Column, Expr, columns, sides

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamjoin.codegen.columns import ColumnData, arguments, parameters
 from streamjoin.codegen.expressions import HEADER, Emitter, sort_of
-from streamjoin.kernels import source
+from streamjoin.jit import source
 from streamjoin.semantics.analysis import Band, Clause
 from streamjoin.semantics.expressions import Column, Expr, columns
 from streamjoin.semantics.types import Type

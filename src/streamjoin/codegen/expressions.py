@@ -21,8 +21,11 @@ import math
 
 import numpy as np
 
-from streamjoin.kernels import exact, floats, text, wide
-from streamjoin.kernels.jit import jit
+from streamjoin.kernels.values import exact
+from streamjoin.kernels.values import floats
+from streamjoin.kernels.values import text
+from streamjoin.kernels.values import wide
+from streamjoin.jit.decorator import jit
 """
 
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

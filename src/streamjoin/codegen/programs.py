@@ -19,10 +19,11 @@ import numpy as np
 from streamjoin.codegen.blocks import BUDGET, Pace, block_scan, callable_scan
 from streamjoin.codegen.columns import ColumnData, arguments
 from streamjoin.codegen.evaluate import Bounds, Columns, Keys, key_dtype
-from streamjoin.kernels import hashing, intervals
+from streamjoin.kernels.hash import tables as hashing
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan import BUDGET as BAND_BUDGET
-from streamjoin.kernels.scan import CURSOR_SIZE, DONE, BandShape, band_scan
+from streamjoin.kernels.scan.bands import BUDGET as BAND_BUDGET
+from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE, BandShape, band_scan
+from streamjoin.kernels.sorted import intervals
 from streamjoin.semantics.analysis import AccessPath, Band, Clause
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns, walk

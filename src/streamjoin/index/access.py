@@ -10,9 +10,9 @@ import numpy as np
 
 from streamjoin.codegen.programs import COMPOSITE, Intervals, Table, WindowProgram
 from streamjoin.index.protocol import Subwindow
-from streamjoin.kernels.check import band_check
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan import Clauses
+from streamjoin.kernels.scan.bands import Clauses
+from streamjoin.kernels.scan.check import band_check
 from streamjoin.semantics.render import to_sql
 
 

@@ -24,13 +24,13 @@ import numpy as np
 
 from streamjoin.codegen.programs import Intervals
 from streamjoin.index.access import Access, ask
-from streamjoin.index.bisort import BISortSubwindow, Merging, in_key_order
 from streamjoin.index.chooser import Choice, Chooser, Workload
 from streamjoin.index.protocol import ALONE, Reach, Subwindow, Team, Tuples, cuts
 from streamjoin.index.sliding import ArrivedTuples, RowColumns
-from streamjoin.kernels.check import band_check
+from streamjoin.index.structures.bisort import BISortSubwindow, Merging, in_key_order
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan import BandShape
+from streamjoin.kernels.scan.bands import BandShape
+from streamjoin.kernels.scan.check import band_check
 
 SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
 SHARE = 4  # a new subwindow is made for this part of what the window holds, and merged ones are no larger

@@ -13,14 +13,14 @@ from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.codegen.programs import Table, WindowProgram, new_cursor
 from streamjoin.index.access import Access, ask
-from streamjoin.index.bisort import BISortSubwindow, Merging
 from streamjoin.index.chooser import Structure
 from streamjoin.index.protocol import Subwindow
-from streamjoin.kernels.check import band_check, goes_on
+from streamjoin.index.structures.bisort import BISortSubwindow, Merging
 from streamjoin.kernels.gather import BITS, gather
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan import MIN_ROOM, BandShape
-from streamjoin.kernels.sorted_probe import rises
+from streamjoin.kernels.scan.bands import MIN_ROOM, BandShape
+from streamjoin.kernels.scan.check import band_check, goes_on
+from streamjoin.kernels.sorted.probe import rises
 from streamjoin.semantics.expressions import Column
 
 Schemas = Mapping[str, pa.Schema]

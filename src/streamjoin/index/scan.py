@@ -11,7 +11,7 @@ from streamjoin.codegen.programs import WindowProgram, is_done, new_cursor
 from streamjoin.index.protocol import ALONE, Reach, Team, Tuples, cuts
 from streamjoin.index.sliding import SortedTuples
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan import MIN_ROOM
+from streamjoin.kernels.scan.bands import MIN_ROOM
 
 SHARED_COMPARISONS = (
     1 << 21

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from streamjoin.index.protocol import Tuples
-from streamjoin.kernels.check import goes_on
+from streamjoin.kernels.scan.check import goes_on
 
 SMALLEST = 1024  # rows of capacity below which memory is not given back
 LARGE = 1 << 22  # bytes of a column from which it has pages of its own

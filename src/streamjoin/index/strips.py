@@ -12,9 +12,9 @@ import numpy as np
 
 from streamjoin.codegen.programs import Intervals, Table, WindowProgram
 from streamjoin.index.access import key_text
-from streamjoin.index.bisort import sort_batch
-from streamjoin.kernels import strips
-from streamjoin.kernels.check import band_check
+from streamjoin.index.structures.bisort import sort_batch
+from streamjoin.kernels.scan.check import band_check
+from streamjoin.kernels.sorted import strips
 
 Pair = tuple[float, float]
 # So a sixty-fourth of what is found is found for the rounding; places of half the size are worth steps so many times as

@@ -4,7 +4,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from streamjoin.kernels.jit import jit
+from streamjoin.jit.decorator import jit
 
 BITS = (8, 16, 32, 64)  # of the values that can be gathered
 

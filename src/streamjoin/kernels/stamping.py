@@ -3,7 +3,7 @@ A call costs a fraction of what NumPy takes for a handful of tuples. Called from
 
 import numpy as np
 
-from streamjoin.kernels.jit import jit
+from streamjoin.jit.decorator import jit
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 

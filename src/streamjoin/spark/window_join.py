@@ -41,11 +41,11 @@ from pyspark.sql.types import (
 from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import Duration, RowWindow, TimeWindow, Window, nanoseconds
-from streamjoin.spark import routing
-from streamjoin.spark.metrics import NAMES, OBSERVATION, WORKER, WORKERS
-from streamjoin.spark.processor import JoinProcessor, join_group
-from streamjoin.spark.task import HOW, ORDERS, TIE, JoinTask
-from streamjoin.spark.wire import PARCEL_DDL, ROWS, TOLD, packer, unpack
+from streamjoin.spark.join import routing
+from streamjoin.spark.join.metrics import NAMES, OBSERVATION, WORKER, WORKERS
+from streamjoin.spark.join.pack import PARCEL_DDL, ROWS, TOLD, packer, unpack
+from streamjoin.spark.join.processor import JoinProcessor, join_group
+from streamjoin.spark.join.task import HOW, ORDERS, TIE, JoinTask
 
 PARTITIONING = ("auto", "hash", "range", "matrix")
 DELAY = "spark.watermarkDelayMs"  # the key of a column's metadata by which Spark knows a watermark

@@ -15,11 +15,11 @@ import numpy as np
 
 from streamjoin.index.protocol import ALONE, Part, Reach, Team, Tuples, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.runtime.node import Bell, Channel, Executor, Outbox, rehearse_channels
-from streamjoin.runtime.threads import Threads
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.matching import Collector, Found, Matcher, filters_of
 from streamjoin.topologies.protocol import OTHER, Frontier, Matches, Task
+from streamjoin.topologies.runtime.node import Bell, Channel, Executor, Outbox, rehearse_channels
+from streamjoin.topologies.runtime.threads import Threads
 from streamjoin.topologies.stamps import make_stamps
 
 BATCH = 4_096  # tuples that are joined at a time

@@ -17,10 +17,10 @@ from streamjoin.codegen.columns import ColumnData
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.protocol import Tuples, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.runtime.node import Outbox
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.protocol import OTHER, Fetch, Matches, Residuals
+from streamjoin.topologies.runtime.node import Outbox
 from streamjoin.topologies.stamps import INT64_MIN, in_reach
 
 STRETCH = 65_536  # pairs that a node hands over at a time

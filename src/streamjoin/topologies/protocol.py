@@ -14,9 +14,9 @@ import numpy as np
 
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.index.protocol import Tuples, WindowIndex
-from streamjoin.runtime.node import Bell
 from streamjoin.semantics.expressions import Column, Expr
 from streamjoin.semantics.spec import JoinSpec
+from streamjoin.topologies.runtime.node import Bell
 
 OTHER = {"left": "right", "right": "left"}
 

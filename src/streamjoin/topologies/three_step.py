@@ -24,12 +24,12 @@ import numpy as np
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.runtime.node import Bell
-from streamjoin.runtime.team import Team
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.matching import filters_of
 from streamjoin.topologies.protocol import OTHER, Frontier, Matches, Task
+from streamjoin.topologies.runtime.node import Bell
+from streamjoin.topologies.runtime.team import Team
 from streamjoin.topologies.settling import Settling
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1

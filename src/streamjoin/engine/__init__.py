@@ -1,0 +1,1 @@
+"""The embedded engine: rows in, rows out, in this process."""

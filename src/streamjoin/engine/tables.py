@@ -1,0 +1,55 @@
+"""The join of two whole tables: a stream of them, pushed in the order of time."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin.engine.join import BATCH_ROWS, open_join
+from streamjoin.engine.streams import Intake
+from streamjoin.kernels.stamping import falls
+from streamjoin.plan.planner import make_plan
+from streamjoin.semantics.errors import Backpressure
+from streamjoin.semantics.spec import SIDES, JoinSpec
+
+
+def join_tables(
+    left: Any,
+    right: Any,
+    spec: JoinSpec,
+    topology: str = "auto",
+    index: str = "auto",
+    workers: int | None = None,
+    order: str = "any",
+) -> pa.Table:
+    """Join two whole tables, given in any row order (each is sorted by its time first, stably).
+
+    The result has the oracle's order with `order="timestamp"`, and is in no particular one otherwise.
+    """
+    make_plan(spec, topology, index, workers, order)  # checks them
+    batches, times = {}, {}
+    for side, table in zip(SIDES, (left, right), strict=True):
+        intake = Intake(spec, side)
+        batch = intake.batch(table)
+        ts = intake.times(batch)
+        if falls(ts):
+            rows = np.argsort(ts, kind="stable")
+            batch, ts = batch.take(pa.array(rows)), ts[rows]
+        batches[side], times[side] = batch, ts
+    at = dict.fromkeys(SIDES, 0)
+    results: list[pa.RecordBatch] = []
+    with open_join(spec, topology, index, workers, order) as join:
+        for side in SIDES:
+            join.source(side, "")
+        while waiting := [side for side in SIDES if at[side] < len(times[side])]:
+            side = min(waiting, key=lambda s: times[s][at[s]])
+            with suppress(Backpressure):  # then poll first
+                join.push(side, batches[side].slice(at[side], BATCH_ROWS), timeout=0.0)
+                at[side] += BATCH_ROWS
+            while ready := join.poll():
+                results += [batch.replace_schema_metadata(spec.schema.metadata) for batch in ready]
+        results += join.finish().to_batches()
+    return pa.Table.from_batches(results, spec.schema)

@@ -1,0 +1,1 @@
+"""What a subwindow can be made of: one structure a file."""

@@ -1,0 +1,162 @@
+"""The hash subwindow: tuples found by equality of one key, in a few cache lines a probe.
+
+Its memory follows the tuples held, not the capacity: the table grows from few lines by doubling, up to the size
+that suits as many distinct keys as the capacity. A table of keys that are themselves hashes (of strings, of several
+columns: `kernels.hashing.combine`) finds candidates; whoever made the hashes compares what is behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from streamjoin.index.protocol import Subwindow
+from streamjoin.kernels.hash import tables as hashing
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.semantics.errors import IndexNotApplicableError, InputError
+
+DTYPES = ("int32", "int64", "float32", "float64")
+MOST_TUPLES = 2**29  # slots are 32-bit, and up to four times as many places of the pool
+GOOD_LOAD = 0.6  # tables of this load are probed nearly as fast as emptier ones
+FULL_LOAD = 0.75  # beyond, keys overflow into further lines too often
+SMALLEST_LINES, SMALLEST_TAIL = 4, 4  # homes, and lines behind the last one
+SMALLEST_POOL = 64
+WORTH_PACKING = 1.2  # times the packed size
+
+
+class HashSubwindow:
+    """Consecutive tuples of a window, found by equality (the contract is `index.protocol.Subwindow`).
+
+    A tuple costs 16 bytes of table at loads of 0.375 to 0.75 if its key is new; tuples of equal keys cost 4 to 16
+    bytes. Keys are int32, int64, float32 or float64.
+    """
+
+    def __init__(self, capacity: int, dtype: np.dtype, predecessor: Subwindow | None = None):
+        self.dtype = np.dtype(dtype)
+        if self.dtype.name not in DTYPES:
+            raise IndexNotApplicableError(f"hash keys are {', '.join(DTYPES)}, not {self.dtype}")
+        if not 0 < capacity <= MOST_TUPLES:
+            raise InputError(f"a hash subwindow holds 1 to {MOST_TUPLES:,} tuples, not {capacity:,}")
+        self.capacity, self._sealed = capacity, False
+        # Halvings of the table that suits the capacity, so that growth arrives there exactly.
+        self._halvings = max(0, (_lines_for(capacity) // SMALLEST_LINES).bit_length() - 1)
+        self._lines, self._tail = self._lines_after(self._halvings), SMALLEST_TAIL
+        self._table = _lines_of_memory(self._lines + self._tail)
+        self._table[:] = 0
+        self._pool = np.zeros(SMALLEST_POOL, np.int32)
+        self._counters = np.zeros(hashing.COUNTERS, np.int64)
+        self._counters[[hashing.LAST_SLOT, *range(hashing.LEFT_BEHIND, hashing.COUNTERS)]] = -1
+
+    def __len__(self) -> int:
+        return int(self._counters[hashing.TUPLES])
+
+    @property
+    def distinct(self) -> int:
+        """Different keys held, NaN not counted."""
+        return int(self._counters[hashing.DISTINCT])
+
+    @property
+    def nbytes(self) -> int:
+        return self._table.nbytes + self._pool.nbytes + self._counters.nbytes
+
+    def insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
+        """Add tuples whose slots rise; O(1) a tuple, amortised. A NaN key matches nothing."""
+        self._check(keys)
+        if self._sealed:
+            raise InputError(f"a sealed subwindow takes no tuples; {len(keys):,} came")
+        before, done = len(self), 0
+        while True:
+            most = int(self._lines * hashing.WAYS * FULL_LOAD)
+            room = self._table, self._lines, most, self._pool, self._counters
+            outcome = hashing.insert(keys, slots, done, *room)
+            if outcome >= 0:
+                return
+            if outcome == hashing.FALLING_SLOT:
+                last = self._counters[hashing.LAST_SLOT]
+                raise InputError(f"slots must rise, but {slots[done:]} came after {last}")
+            self._make_room(outcome)
+            done = len(self) - before
+
+    def seal(self) -> None:
+        """Give unused memory back, where that is worth a rebuild; O(tuples).
+
+        Speed does not ask for it: the tuples of a key always lie together.
+        """
+        self._sealed = True
+        lines, places = _lines_for(self.distinct), hashing.pooled(self._table) + hashing.SLACK
+        packed_size = (lines + self._tail) * hashing.LINE * 8 + places * 4
+        if self.nbytes > WORTH_PACKING * packed_size:
+            self._rebuild(lines, np.zeros(places, np.int32))
+
+    def probe(
+        self, lows: np.ndarray, highs: np.ndarray, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
+    ) -> Iterator[int]:
+        """Append a pair (probe, slot) for each probe i and tuple with key == lows[i] == highs[i] and
+        start[i] <= slot < stop[i], slots of a probe rising; O(probes + pairs).
+
+        Yields the count before each stretch of pairs. Raises `IndexNotApplicableError` for an interval of more
+        than one number; an empty one (low > high, or NaN) matches nothing.
+        """
+        self._check(lows)
+        if lows is not highs and not hashing.is_equality(lows, highs):
+            wide = int(np.flatnonzero(lows < highs)[0])
+            raise IndexNotApplicableError(
+                f"a hash index finds equal keys only; probe {wide} asks for {lows[wide]} to {highs[wide]}"
+            )
+        contiguous = np.ascontiguousarray
+        return self._pairs(contiguous(lows), contiguous(highs), contiguous(start), contiguous(stop), pairs)
+
+    def _pairs(
+        self, lows: np.ndarray, highs: np.ndarray, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
+    ) -> Iterator[int]:
+        cursor = np.zeros(hashing.CURSOR_SIZE, np.int64)
+        probes = lows, highs, start, stop, self._table, self._lines, self._pool, cursor
+        while cursor[0] != hashing.DONE:
+            pairs.reserve(hashing.MIN_ROOM)
+            before = pairs.count
+            pairs.count = hashing.probe(*probes, pairs.probe, pairs.pos, before)
+            if pairs.count > before:
+                yield before
+
+    def _check(self, keys: np.ndarray) -> None:
+        if keys.dtype != self.dtype:
+            raise InputError(f"keys of this subwindow are {self.dtype}, not {keys.dtype}")
+
+    def _make_room(self, reason: int) -> None:
+        if reason == hashing.POOL_FULL:
+            grown = np.empty(2 * len(self._pool), np.int32)
+            grown[: len(self._pool)] = self._pool
+            self._pool = grown
+        elif reason == hashing.TAIL_FULL:
+            self._tail *= 2
+            self._rebuild(self._lines)
+        else:
+            self._halvings -= 1
+            self._rebuild(self._lines_after(self._halvings))
+
+    def _lines_after(self, halvings: int) -> int:
+        return -int(-_lines_for(self.capacity) // 2.0**halvings)
+
+    def _rebuild(self, lines: int, pool: np.ndarray | None = None) -> None:
+        """Move to a table of so many lines, and to the pool if one is given, packed."""
+        packed, target = pool is not None, self._pool if pool is None else pool
+        while True:
+            table = _lines_of_memory(lines + self._tail)
+            if hashing.rebuild(self._table, self._pool, table, lines, target, packed):
+                break
+            self._tail *= 2
+        self._table, self._lines, self._pool = table, lines, target
+
+
+def _lines_for(keys: int) -> int:
+    """Lines of a table of good load."""
+    return max(1, int(keys / (hashing.WAYS * GOOD_LOAD)) + 1)
+
+
+def _lines_of_memory(lines: int) -> np.ndarray:
+    """Uninitialised lines, each in one cache line."""
+    size = hashing.LINE * lines
+    memory = np.empty(size + hashing.LINE, np.int64)
+    skipped = -(memory.ctypes.data // 8) % hashing.LINE
+    return memory[skipped : skipped + size]

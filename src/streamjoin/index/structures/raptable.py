@@ -1,0 +1,144 @@
+"""The RaP-Table subwindow: range partitions, rebalanced from each subwindow to the next (Pan & Jacobsen, III-B)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamjoin.index.structures.llat import HIGHEST, Finder, PartitionedSubwindow
+from streamjoin.kernels.partitioned import llat, raptable
+from streamjoin.semantics.errors import SpecError
+
+PARTITION_SIZE = 64  # tuples aimed at by default
+FIRST_ADJUSTMENT = 1024  # tuples after which a table without a predecessor looks at its balance
+ADJUSTMENT_GROWTH = 4
+
+
+class RaPTableSubwindow(PartitionedSubwindow):
+    """Tuples of a subwindow, partitioned by splitters that suit its predecessor's data.
+
+    `splitters`, P - 1 rising keys, replace those. Without either the table begins with the range of the dtype cut
+    evenly, and adjusts itself after 1024, 4096, ... tuples, which moves each tuple 1/3 time on average.
+    Keys that drift out of the predecessor's range meet in few partitions: WiB+-Tree serves those.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        dtype: np.dtype,
+        predecessor: object | None = None,
+        partitions: int | None = None,
+        splitters: np.ndarray | None = None,
+    ):
+        super().__init__(
+            capacity, np.dtype(dtype), partitions or max(1, capacity // PARTITION_SIZE), columns=4
+        )
+        self._next_adjustment = self.capacity + 1
+        self._counts, self._lows, self._highs = np.empty(0, np.int64), np.empty(0, dtype), np.empty(0, dtype)
+        self._header[raptable.PARTITIONS] = self.partitions
+        if splitters is not None:
+            self._divide(self._checked(splitters))
+        elif (
+            isinstance(predecessor, RaPTableSubwindow)
+            and len(predecessor)
+            and predecessor.dtype == self.dtype
+        ):
+            self._divide(predecessor.adjusted_splitters(self.partitions))
+        else:
+            self._divide(even_splitters(self.dtype, self.partitions))
+            self._next_adjustment = FIRST_ADJUSTMENT
+
+    def _checked(self, splitters: np.ndarray) -> np.ndarray:
+        if splitters.shape != (self.partitions - 1,) or not (splitters[1:] >= splitters[:-1]).all():
+            raise SpecError(
+                f"{self.partitions} partitions need {self.partitions - 1} splitters that never fall"
+            )
+        return splitters
+
+    def _divide(self, splitters: np.ndarray) -> None:
+        """Begin empty partitions."""
+        self._fence(np.append(splitters.astype(self.dtype), self.dtype.type(HIGHEST[self.dtype.name])))
+        normal = self._entries[: self.partitions]
+        normal[:, llat.HEAD], normal[:, llat.NEXT] = 0, llat.NONE
+        normal[:, llat.LAST] = np.arange(self.partitions)
+        normal[:, llat.AFTER] = np.arange(1, self.partitions + 1)
+        self._header[llat.PTR_G] = self.partitions
+
+    @property
+    def splitters(self) -> np.ndarray:
+        """The partition table: partition i takes keys in (splitters[i - 1], splitters[i]]."""
+        return self._fences[: self.partitions - 1]
+
+    def histograms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tuples, smallest and greatest finite key of each partition; O(tuples + P), once if sealed."""
+        if self.sealed:
+            return self._counts, self._lows, self._highs
+        counts = np.empty(self.partitions, np.int64)
+        lows, highs = np.zeros(self.partitions, self.dtype), np.zeros(self.partitions, self.dtype)
+        raptable.histograms(self._keys, self._entries, self.width, counts, lows, highs)
+        return counts, lows, highs
+
+    def adjusted_splitters(self, partitions: int) -> np.ndarray:
+        """Splitters that would balance the tuples held over so many partitions (Algorithm 1)."""
+        counts, lows, highs = self.histograms()
+        return (
+            balanced(counts, lows, highs, partitions)
+            if counts.any()
+            else even_splitters(self.dtype, partitions)
+        )
+
+    def seal(self) -> None:
+        self._counts, self._lows, self._highs = self.histograms()
+        super().seal()
+
+    def _insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
+        raptable.insert(
+            *(self._keys, self._slots, self._entries, self._header, self.width, self._fences),
+            *(keys, slots),
+        )
+        if self._count >= self._next_adjustment:
+            self._adjust()
+
+    def _adjust(self) -> None:
+        """Balance the partitions of the tuples held; O(tuples + P)."""
+        while self._next_adjustment <= self._count:
+            self._next_adjustment *= ADJUSTMENT_GROWTH
+        splitters = self.adjusted_splitters(self.partitions)
+        held = np.empty(self._count, self.dtype), np.empty(self._count, np.int32)
+        offsets = np.empty(self.partitions + 1, np.int64)
+        llat.pack(
+            *(self._keys, self._slots, self._entries, self.width, np.arange(self.partitions), offsets, *held)
+        )
+        count = offsets[-1]
+        self._divide(splitters)
+        raptable.insert(
+            *(self._keys, self._slots, self._entries, self._header, self.width, self._fences),
+            *(held[0][:count], held[1][:count]),
+        )
+
+    def _open(self) -> Finder:
+        return raptable.probe, (
+            self._keys,
+            self._slots,
+            self._entries,
+            self._header,
+            self.width,
+            self._fences,
+        )
+
+    def _ordered_partitions(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.arange(self.partitions), self._fences[: self.partitions]
+
+
+def balanced(counts: np.ndarray, lows: np.ndarray, highs: np.ndarray, partitions: int) -> np.ndarray:
+    """Splitters that spread the counted tuples evenly, as far as the histograms tell (Algorithm 1); O(P)."""
+    uppers = np.empty(partitions, lows.dtype)
+    raptable.adjust(counts, lows, highs, uppers)
+    return uppers[:-1]
+
+
+def even_splitters(dtype: np.dtype, partitions: int) -> np.ndarray:
+    """The finite range of a dtype cut into equal parts, as the paper's first partition table."""
+    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    return balanced(
+        np.ones(1, np.int64), np.array([limits.min], dtype), np.array([limits.max], dtype), partitions
+    )

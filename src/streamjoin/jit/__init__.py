@@ -1,0 +1,1 @@
+"""From Python source to machine code: the one decorator, generated modules, and the cache of compiled code."""

@@ -1,0 +1,1 @@
+"""Hash tables of window tuples."""

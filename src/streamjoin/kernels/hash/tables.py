@@ -1,0 +1,372 @@
+"""Hash tables of window tuples: open addressing over distinct keys, the tuples of one key side by side.
+
+A *table* is made of lines of 64 bytes with four buckets: the words of four keys, then what is said about each,
+`count << 32 | ref`, 0 if the bucket is free. With one tuple, `ref` is its slot. With more, it is where their
+slots, rising, lie in the *pool*: in an area of a power of two places, left for one of twice the size when it
+is full, so that a probe always reads consecutive memory. Areas left behind are chained per size and used again.
+
+A key's home is the line to which its hash scales; it goes to the first free bucket from there on. Scaling
+keeps the order of hashes, so that a rebuild reads and writes both tables from front to end. The last line
+always has a free bucket: searches stop there without a check.
+
+Memory latency is hidden by hashing a block of keys first, and fetching lines some keys ahead of their use.
+Which bucket a key has, and whether it has none, one or a few tuples, decides no branch: none of that can be
+predicted, and a wrong guess costs as much as the rest of the work.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from streamjoin.jit.decorator import inner, jit
+from streamjoin.kernels.scan import vector
+from streamjoin.kernels.scan.vector import load, pointer, prefetch, splat, stack_array, store, trailing_zeros
+
+WAYS = 4  # buckets of a line
+LINE = 2 * WAYS  # int64 of a line
+BLOCK = 256  # keys hashed at once
+AHEAD = 32  # keys whose lines are on their way from memory
+QUEUE = 288  # BLOCK + AHEAD; Numba wants a literal
+LANES = 8  # slots copied at once
+SLACK = LANES  # copying may overshoot, in the pool and in the output
+MIN_ROOM = BLOCK + SLACK  # for the pairs of a block of keys that have one tuple each
+FIRST_CLASS = 2  # a key's second to fourth slot lie in an area of 2**2 places
+CURSOR_SIZE = 2
+DONE = -1
+
+# The counters of a table, an int64 array: its distinct keys, tuples taken, the last slot, places of the pool in
+# use, and for each size the first area left behind, or -1.
+DISTINCT, TUPLES, LAST_SLOT, POOL_END, LEFT_BEHIND = 0, 1, 2, 3, 4
+COUNTERS = LEFT_BEHIND + 32
+# Why `insert` stopped.
+TABLE_FULL, TAIL_FULL, POOL_FULL, FALLING_SLOT = -1, -2, -3, -4
+
+
+def inline(function):
+    """As `inner`, for what is called for every tuple: a call would cost as much as the work."""
+    return jit(function, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+@intrinsic
+def word_of(typing_context, key):
+    """A number as int64, the same for equal numbers of one sort: floats as the bits of float64, both zeros as +0.0."""
+    if not isinstance(key, (types.Integer, types.Float, types.Boolean)):
+        return None
+
+    def generate(context, builder, signature, arguments):
+        value = arguments[0]
+        if isinstance(key, types.Float):
+            if key.bitwidth < 64:
+                value = builder.fpext(value, ir.DoubleType())
+            return builder.bitcast(builder.fadd(value, ir.DoubleType()(0.0)), ir.IntType(64))
+        if value.type.width == 64:
+            return value
+        extend = builder.sext if isinstance(key, types.Integer) and key.signed else builder.zext
+        return extend(value, ir.IntType(64))
+
+    return types.int64(key), generate
+
+
+@inline
+def mixed(word):
+    """A bijection of uint64 in which every bit of the word moves every bit of the result."""
+    state = np.uint64(word)
+    state ^= state >> np.uint64(32)
+    state *= np.uint64(0xD6E8FEB86659FD93)
+    state ^= state >> np.uint64(32)
+    state *= np.uint64(0xD6E8FEB86659FD93)
+    return state ^ (state >> np.uint64(32))
+
+
+@inline
+def home_of(word, lines):
+    """The line at which the search for a word starts, below `lines`, which is below 2**32."""
+    return np.int64(((mixed(word) >> np.uint64(32)) * np.uint64(lines)) >> np.uint64(32))
+
+
+@jit
+def _mix_column(keys, first, out):
+    for i in range(len(keys)):
+        seed = np.uint64(0x9E3779B97F4A7C15) if first else np.uint64(out[i])
+        out[i] = np.int64(mixed(seed ^ np.uint64(word_of(keys[i]))))
+
+
+def combine(keys, out):
+    """Fill `out` (int64) with a hash of each row of the columns `keys`, numbers of any type. O(rows * columns).
+
+    Equal rows have equal hashes, also if a column is int32 here and int64 there; -0.0 equals 0.0. Whoever
+    finds equal hashes must compare the columns: unequal rows may share one, and a NaN has one as well.
+    """
+    for number, column in enumerate(keys):
+        _mix_column(column, number == 0, out)
+
+
+@inline
+def _equal(vectors, others):
+    return vector.at_most_unsigned(vector.wrapping_sub(vectors, others), splat(np.int64(0), WAYS))
+
+
+@inline
+def _search(table, line, word):
+    """The place of what is said about a word, or of the free bucket where it would be."""
+    while True:
+        equal = _equal(load(table, line * LINE, WAYS), splat(word, WAYS))
+        free = _equal(load(table, line * LINE + WAYS, WAYS), splat(np.int64(0), WAYS))
+        bits = vector.word(vector.either(equal, free))
+        if bits != 0:
+            return line * LINE + WAYS + trailing_zeros(bits)
+        line += 1
+
+
+@inner
+def _new_area(pools, counters, size_class):
+    """The place of a free area of 2**size_class slots; -1 if the pool has to grow first."""
+    place = counters[LEFT_BEHIND + size_class]
+    if place >= 0:
+        counters[LEFT_BEHIND + size_class] = pools[place]
+        return place
+    place = counters[POOL_END]
+    if place + (1 << size_class) + SLACK > len(pools):
+        return -1
+    counters[POOL_END] = place + (1 << size_class)
+    return place
+
+
+@inner
+def _with_slot(pools, counters, said, slot):
+    """What is said about a key after one more tuple; -1 if the pool has to grow first."""
+    count, ref = said >> 32, said & 0xFFFFFFFF
+    if count == 1:
+        area = _new_area(pools, counters, FIRST_CLASS)
+        if area < 0:
+            return -1
+        pools[area] = ref
+        ref = area
+    elif count >= (1 << FIRST_CLASS) and (count & (count - 1)) == 0:
+        full = trailing_zeros(np.uint64(count))
+        area = _new_area(pools, counters, full + 1)
+        if area < 0:
+            return -1
+        for i in range(count):
+            pools[area + i] = pools[ref + i]
+        pools[ref] = counters[LEFT_BEHIND + full]
+        counters[LEFT_BEHIND + full] = ref
+        ref = area
+    pools[ref + count] = slot
+    return ((count + 1) << 32) | ref
+
+
+@inner
+def _rising(slots, last):
+    falls = np.int64(len(slots) > 0 and slots[0] <= last)
+    for i in range(1, len(slots)):
+        falls |= np.int64(slots[i] <= slots[i - 1])
+    return falls == 0
+
+
+@jit
+def insert(keys, slots, begin, tables, lines, most, pools, counters):
+    """Add tuples from number `begin` on, whose slots rise; how many are in now, or why the rest must wait.
+
+    On TABLE_FULL (`most` distinct keys are there), TAIL_FULL (the last line is reached) and POOL_FULL the caller
+    makes room and goes on from where counters[TUPLES] says. FALLING_SLOT: nothing was taken. O(1) a tuple.
+    """
+    if begin == 0 and not _rising(slots, counters[LAST_SLOT]):
+        return FALLING_SLOT
+    table, last = pointer(tables), len(tables) - LINE
+    words, homes = stack_array(np.int64(0), BLOCK), stack_array(np.int64(0), QUEUE)
+    for i in range(QUEUE):
+        homes[i] = 0
+    for block in range(begin, len(keys), BLOCK):
+        size = min(BLOCK, len(keys) - block)
+        for i in range(size):
+            words[i] = word_of(keys[block + i])
+            homes[i] = home_of(words[i], lines)
+        for i in range(AHEAD):
+            prefetch(table, LINE * homes[i])
+        for i in range(size):
+            prefetch(table, LINE * homes[i + AHEAD])
+            slot = slots[block + i]
+            if keys[block + i] == keys[block + i]:  # a NaN is counted, and found by nobody
+                at = _search(table, homes[i], words[i])
+                said = table[at]
+                if said != 0:
+                    said = _with_slot(pools, counters, said, slot)
+                    if said < 0:
+                        return POOL_FULL
+                else:
+                    if at >= last:
+                        return TAIL_FULL
+                    if counters[DISTINCT] >= most:
+                        return TABLE_FULL
+                    counters[DISTINCT] += 1
+                    table[at - WAYS] = words[i]
+                    said = (np.int64(1) << 32) | np.int64(slot)
+                table[at] = said
+            counters[LAST_SLOT] = slot
+            counters[TUPLES] += 1
+    return len(keys)
+
+
+@jit
+def pooled(tables):
+    """How many slots the pool of a table holds, gaps and areas left behind not counted. O(buckets)."""
+    total = 0
+    for line in range(0, len(tables), LINE):
+        for place in range(line + WAYS, line + LINE):
+            count = tables[place] >> 32
+            total += count if count > 1 else 0
+    return total
+
+
+@jit
+def rebuild(old_tables, old_pools, tables, lines, pools, packed):
+    """Fill another table, of `lines` homes, from an old one; False if its last line is reached.
+
+    `packed`: slots are copied to `pools` without gaps; otherwise they stay where they are. O(buckets of both
+    + slots), from front to end.
+    """
+    old, table, last, end = pointer(old_tables), pointer(tables), len(tables) - LINE, 0
+    for i in range(len(tables)):
+        table[i] = 0
+    for line in range(0, len(old_tables), LINE):
+        for place in range(line, line + WAYS):
+            word, said = old[place], old[place + WAYS]
+            if said == 0:
+                break
+            at = _search(table, home_of(word, lines), word)
+            if at >= last:
+                return False
+            count, ref = said >> 32, said & 0xFFFFFFFF
+            if packed and count > 1:
+                for i in range(count):
+                    pools[end + i] = old_pools[ref + i]
+                said = (count << 32) | end
+                end += count
+            table[at - WAYS] = word
+            table[at] = said
+    return True
+
+
+@jit
+def is_equality(lows, highs):
+    """Whether no interval has room for two keys."""
+    wide = 0
+    for i in range(len(lows)):
+        wide |= np.int64(lows[i] < highs[i])
+    return wide == 0
+
+
+@inline
+def _locate(low, high, begin, size, table, lines, pool, words, found):
+    """Find what is said about the keys of `size` probes, 0 without a match; the sum of their counts."""
+    for i in range(size):
+        words[i] = word_of(low[begin + i])
+        found[i] = home_of(words[i], lines)
+    for i in range(AHEAD):
+        prefetch(table, LINE * found[i])
+    total = 0
+    for i in range(size):
+        prefetch(table, LINE * found[i + AHEAD])
+        # Not equal are NaN and the ends of empty intervals.
+        equal = np.int64(low[begin + i] == high[begin + i])
+        said = table[_search(table, found[i], words[i])] * equal
+        many = said >> 32
+        prefetch(pool, (said & 0xFFFFFFFF) if many > 1 else 0)
+        found[i] = said
+        total += many
+    return total
+
+
+@inner
+def _below(pool, ref, count, bound):
+    """How many of the `count` rising slots from pool[ref] on are below the bound."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        if pool[ref + middle] < bound:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@inner
+def _copy(probe, ref, many, pool, out_probe, out_pos, count):
+    """Write `many` pairs, none if it is negative; the new count. Overshoots by less than SLACK."""
+    for i in range(0, many, LANES):
+        store(splat(np.int32(probe), LANES), out_probe, count + i)
+        store(load(pool, ref + i, LANES), out_pos, count + i)
+    return count + max(many, 0)
+
+
+@inner
+def _write_some(probe, said, start, stop, pool, out_probe, out_pos, count):
+    """As `_write`, for many slots, or some that are out of range."""
+    many, ref = said >> 32, said & 0xFFFFFFFF
+    if many <= 1:
+        return count + (many & np.int64(start <= ref) & np.int64(ref < stop))
+    begin, end = _below(pool, ref, many, start), _below(pool, ref, many, stop)
+    return _copy(probe, ref + begin, end - begin, pool, out_probe, out_pos, count)
+
+
+@inline
+def _write(probe, said, start, stop, pool, out_probe, out_pos, count):
+    """Write the pairs of one probe with slots in [start, stop); the new count. Overshoots by up to SLACK."""
+    many, ref = said >> 32, said & 0xFFFFFFFF
+    several = -np.int64(many > 1)  # a mask of all bits or none
+    place = ref & several
+    first = (pool[place] & several) | (ref & ~several)
+    last = (pool[place + ((many - 1) & several)] & several) | (ref & ~several)
+    store(splat(np.int32(probe), LANES), out_probe, count)
+    store(load(pool, place, LANES), out_pos, count)
+    out_pos[count] = np.int32(first)
+    if (many <= LANES) & (start <= first) & (last < stop):
+        return count + many
+    return _write_some(probe, said, start, stop, pool, out_probe, out_pos, count)
+
+
+@jit
+def probe(lows, highs, starts, stops, tables, lines, pools, cursor, out_probes, out_positions, count):
+    """Write (probe, slot) pairs of equal keys with slots in [start, stop) from `count` on; the new count.
+
+    Needs MIN_ROOM. Returns when the room is used, with the place to go on in `cursor` (zeros at first), or
+    when all is done, with DONE there. O(probes + pairs).
+    """
+    n, table, pool = len(lows), pointer(tables), pointer(pools)
+    low, high, start, stop = pointer(lows), pointer(highs), pointer(starts), pointer(stops)
+    out_probe, out_pos = pointer(out_probes), pointer(out_positions)
+    room = min(len(out_probes), len(out_positions)) - SLACK
+    words, found = stack_array(np.int64(0), BLOCK), stack_array(np.int64(0), QUEUE)
+    for i in range(QUEUE):
+        found[i] = 0
+    begin, skip = cursor[0], cursor[1]
+    while begin < n:
+        size = min(BLOCK, n - begin)
+        total = _locate(low, high, begin, size, table, lines, pool, words, found)
+        if skip == 0 and count + total <= room:
+            for i in range(begin, begin + size):
+                count = _write(i, found[i - begin], start[i], stop[i], pool, out_probe, out_pos, count)
+            begin += size
+            continue
+        # Room may be short: probe by probe, and of the last one perhaps a part.
+        for i in range(begin, begin + size):
+            many, ref = found[i - begin] >> 32, found[i - begin] & 0xFFFFFFFF
+            if many <= 1:
+                if count == room:
+                    cursor[0], cursor[1] = i, 0
+                    return count
+                out_probe[count], out_pos[count] = np.int32(i), np.int32(ref)
+                count += many & np.int64(start[i] <= ref) & np.int64(ref < stop[i])
+                continue
+            first = _below(pool, ref, many, start[i]) + skip
+            left = _below(pool, ref, many, stop[i]) - first
+            if left > room - count:
+                cursor[0], cursor[1] = i, skip + room - count
+                return _copy(i, ref + first, room - count, pool, out_probe, out_pos, count)
+            count = _copy(i, ref + first, left, pool, out_probe, out_pos, count)
+            skip = 0
+        begin += size
+    cursor[0] = DONE
+    return count

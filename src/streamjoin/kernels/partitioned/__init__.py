@@ -1,0 +1,1 @@
+"""Partitioned structures: LLAT, RaP-Table, WiB+-Tree."""

@@ -1,0 +1,1 @@
+"""Vector scans of a window and checks of candidate pairs."""

@@ -1,0 +1,351 @@
+"""The scan: probes against every window position in their range, for an AND of ORs of closed bands.
+
+`band_scan` generates a kernel for one shape of predicate. The kernel cuts the window into chunks that
+stay in the L1 cache and meets each chunk with groups of four probes, so that a loaded vector of keys
+serves four probes. Predicates are evaluated whole, and only match bits leave the vector registers
+(Teubner & Mueller 2011, section 5.3). A unit of work is one chunk and one group, in two steps: the
+first keeps the non-zero words of match bits, without a branch that depends on the data; the second,
+*emit*, turns their bits into pairs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streamjoin.jit import source
+from streamjoin.kernels.scan import vector
+from streamjoin.kernels.scan.vector import GROUP
+
+CHUNK_BYTES = 16384  # keys of one chunk: half of a small L1 cache, the rest is for words and pairs
+MAX_CHUNK = 2048  # window positions
+SLACK = 16  # `emit` writes whole vectors and may overshoot
+MIN_ROOM = GROUP * MAX_CHUNK + SLACK  # what one unit may write
+CURSOR_SIZE = 4
+BUDGET = 3  # of a cursor: one more than the units of work that a call may do; 0 for any number
+DONE = -1
+DENSE = 3  # bits a word from which on packing whole masks beats writing bit by bit
+DTYPES = {"i1": 1, "i2": 2, "i4": 4, "i8": 8, "f4": 4, "f8": 8}
+
+
+@dataclass(frozen=True)
+class BandShape:
+    """`low <= keys[key] <= high` with one bound or both; `dtype` is that of the key and of the bounds."""
+
+    key: int
+    dtype: str
+    lo: bool = True
+    hi: bool = True
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"a band's dtype is one of {', '.join(DTYPES)}, not {self.dtype!r}")
+        if not (self.lo or self.hi):
+            raise ValueError("a band needs a lower or an upper bound")
+        if self.key < 0:
+            raise ValueError(f"a band's key is an index into the keys, not {self.key}")
+
+
+Clauses = tuple[tuple[BandShape, ...], ...]
+
+
+@functools.cache
+def band_scan(clauses: Clauses, lanes: int | None = None) -> Callable[..., int]:
+    """The compiled kernel for `clauses`: a pair matches if in every clause a band holds; all do if there is none.
+
+    `scan(start, stop, keys, lows, highs, cursor, out_probe, out_pos, count) -> count`
+
+    start, stop   int64[n], neither ever falls: probe i meets positions start[i] <= pos < stop[i], all
+                  of which the keys have, below 2**31
+    keys          tuple of contiguous arrays, the window's keys
+    lows, highs   tuples of one array[n] per band, clause after clause; of any length, even 0, where
+                  the band lacks that bound
+    cursor        int64[CURSOR_SIZE], zeros at first; cursor[0] == DONE when all pairs are out. cursor[BUDGET] may be
+                  set before each call
+    out_probe, out_pos   int32; pairs are appended from `count` on, and scrap may follow them
+    count         pairs in the output so far; the new number is returned
+
+    The kernel returns when it is done, has done the units it may, or as soon as fewer than MIN_ROOM places are free:
+    drain or grow the output and call again with the same cursor and inputs. An empty band (low > high) and NaN, in
+    keys or bounds, match nothing. Pairs come unit by unit: the window's chunks in order, in a chunk
+    groups of probes in order; their order in a unit is not specified. Cost: each position in range is
+    compared with GROUP probes at a time, `lanes` positions at once.
+    """
+    lanes = lanes or vector.lanes()
+    if lanes not in vector.LANE_COUNTS:
+        raise ValueError(f"lanes is one of {vector.LANE_COUNTS}, not {lanes}")
+    _check(clauses)
+    emit = source.load(_EMIT.format(lanes=lanes, dense=DENSE if vector.has_compress() else 64), "emit")
+    return source.load(_kernel_source(clauses, lanes, emit.__name__), "band_scan").scan
+
+
+def _check(clauses: Clauses) -> None:
+    if () in clauses:
+        raise ValueError(f"a clause needs at least one band, but clause {clauses.index(())} has none")
+    dtypes: dict[int, str] = {}
+    for band in _bands(clauses):
+        if dtypes.setdefault(band.key, band.dtype) != band.dtype:
+            raise ValueError(f"key {band.key} is {dtypes[band.key]} in one band and {band.dtype} in another")
+
+
+def _bands(clauses: Clauses) -> list[BandShape]:
+    return [band for clause in clauses for band in clause]
+
+
+def _kernel_source(clauses: Clauses, lanes: int, emit_module: str) -> str:
+    bands = _bands(clauses)
+    sizes = {band.key: DTYPES[band.dtype] for band in bands}
+    pointers = [f"key{key} = pointer(keys[{key}])" for key in sizes]
+    pointers += [f"all_low{b} = pointer(lows[{b}])" for b, band in enumerate(bands) if band.lo]
+    pointers += [f"all_high{b} = pointer(highs[{b}])" for b, band in enumerate(bands) if band.hi]
+    group, one = _Block(clauses, lanes, GROUP), _Block(clauses, lanes, 1)
+    return _SCAN.format(
+        lanes=lanes,
+        chunk=min(MAX_CHUNK, max(GROUP * lanes, CHUNK_BYTES // max(1, sum(sizes.values())) // 256 * 256)),
+        emit_module=emit_module,
+        pointers=_lines(4, pointers),
+        group_alive=group.alive(),
+        group_bounds=_lines(16, group.bounds()),
+        group_block=_lines(20, group.block()),
+        group_tail=_lines(20, group.tail()),
+        one_alive=one.alive(),
+        one_bounds=_lines(16, one.bounds()),
+        one_block=_lines(20, one.block()),
+        one_tail=_lines(20, one.tail()),
+    )
+
+
+def _lines(indent: int, lines: list[str]) -> str:
+    return ("\n" + " " * indent).join(lines) or "pass"
+
+
+def _nest(function: str, terms: list[str]) -> str:
+    return functools.reduce(lambda left, right: f"{function}({left}, {right})", terms)
+
+
+class _Block:
+    """Writes the comparison of a block of positions with `probes` probes: one vector with GROUP, or GROUP with one.
+
+    A *span* is a band whose two bounds make one unsigned comparison, `key - low <= high - low`. It
+    can not tell an empty band, so it serves clauses of one band, whose probe is then skipped. Floats need
+    converting to integers in the same order, which pays if GROUP probes share it and the CPU compares unsigned.
+    """
+
+    def __init__(self, clauses: Clauses, lanes: int, probes: int):
+        self.clauses, self.lanes, self.probes = clauses, lanes, probes
+        self.bands = _bands(clauses)
+        alone = [len(clause) == 1 for clause in clauses for _ in clause]
+        floats = probes > 1 and vector.has_unsigned_compare()
+        self.spans = [
+            b
+            for b, band in enumerate(self.bands)
+            if alone[b] and band.lo and band.hi and (floats or band.dtype[0] == "i")
+        ]
+
+    def alive(self) -> str:
+        """Whether no span is empty or NaN; `&`, because a branch each would cost more."""
+        at = range(self.probes)
+        tests = [f"(all_low{b}[probe + {p}] <= all_high{b}[probe + {p}])" for b in self.spans for p in at]
+        return f"({' & '.join(tests) or True})"
+
+    def bounds(self) -> list[str]:
+        """The bounds in every lane of a vector: low and high, or low and span."""
+        probes = range(self.probes)
+        return [line for b in range(len(self.bands)) for p in probes for line in self._bounds(b, p)]
+
+    def block(self) -> list[str]:
+        """`bits` of a whole block."""
+        if self.probes == GROUP:
+            masks = [f"m{p} = {self._match(p)}" for p in range(GROUP)]
+            return [*self._loads("load", "at"), *masks, "bits = word_of_four(m0, m1, m2, m3)"]
+        lines = []
+        for step in range(GROUP):
+            lines += self._loads("load", f"at + {step * self.lanes}")
+            lines.append(f"m{step} = {self._match(0)}")
+        return [*lines, "bits = word_of_four(m0, m1, m2, m3)"]
+
+    def tail(self) -> list[str]:
+        """`bits` of the positions before `end`, fewer than a vector if it is near."""
+        loads, here = self._loads("load_first", "at, end - at"), f"first(end - at, {self.lanes})"
+        masks = [f"both({self._match(p)}, {here})" for p in range(self.probes)]
+        return [*loads, f"bits = {'word' if self.probes == 1 else 'word_of_four'}({', '.join(masks)})"]
+
+    def _name(self, what: str, b: int, p: int) -> str:
+        return f"{what}{b}_of_{p}" if self.probes > 1 else f"{what}{b}"  # their types may differ
+
+    def _bounds(self, b: int, p: int) -> list[str]:
+        band = self.bands[b]
+        low, high = (f"splat({side}{b}[probe + {p}], {self.lanes})" for side in ("all_low", "all_high"))
+        low_name = self._name("low", b, p)
+        if b not in self.spans:
+            lines = [f"{low_name} = {low}"] if band.lo else []
+            return lines + ([f"{self._name('high', b, p)} = {high}"] if band.hi else [])
+        if band.dtype[0] == "f":
+            low, high = f"ordered_low({low})", f"ordered_high({high})"
+        return [f"{low_name} = {low}", f"{self._name('span', b, p)} = wrapping_sub({high}, {low_name})"]
+
+    def _loads(self, function: str, place: str) -> list[str]:
+        keys = sorted({band.key for band in self.bands})
+        lines = [f"v{key} = {function}(key{key}, {place}, {self.lanes})" for key in keys]
+        floats = sorted({self.bands[b].key for b in self.spans if self.bands[b].dtype[0] == "f"})
+        return lines + [f"o{key} = ordered(v{key})" for key in floats]
+
+    def _match(self, p: int) -> str:
+        numbers = iter(range(len(self.bands)))
+        clauses = [_nest("either", [self._test(next(numbers), p) for _ in clause]) for clause in self.clauses]
+        return _nest("both", clauses) if clauses else f"first({self.lanes}, {self.lanes})"
+
+    def _test(self, b: int, p: int) -> str:
+        band, low, high = self.bands[b], self._name("low", b, p), self._name("high", b, p)
+        if b in self.spans:
+            key = f"{'o' if band.dtype[0] == 'f' else 'v'}{band.key}"
+            return f"at_most_unsigned(wrapping_sub({key}, {low}), {self._name('span', b, p)})"
+        tests = [f"at_least(v{band.key}, {low})"] if band.lo else []
+        return _nest("both", tests + ([f"at_most(v{band.key}, {high})"] if band.hi else []))
+
+
+_EMIT = '''\
+import numpy as np
+
+from streamjoin.jit.decorator import inner
+from streamjoin.kernels.scan.vector import bit_count, ramp, splat, store, store_compressed, trailing_zeros
+
+LANES = {lanes}
+DENSE = {dense}  # bits a word from which on packing wins
+
+
+@inner
+def emit_dense(words, places, found, shift, probe, out_probe, out_pos, count):
+    """As `emit`, by packing all lanes of a mask at once: the same time for one bit and for all."""
+    low = (1 << shift) - 1
+    for i in range(found):
+        bits, place = words[i], places[i]
+        for bit in range(0, 4 * LANES, LANES):
+            part = (bits >> np.uint64(bit)) & np.uint64((1 << LANES) - 1)
+            store(splat(np.int32(probe + (bit >> shift)), LANES), out_probe, count)
+            store_compressed(ramp(np.int32(place + (bit & low)), LANES), part, out_pos, count)
+            count += bit_count(part)
+    return count
+
+
+@inner
+def emit(words, places, found, shift, probe, out_probe, out_pos, count):
+    """Write a pair for every bit: the probe is `probe + (bit >> shift)`, the position `place + (bit % 2**shift)`."""
+    total = 0
+    for i in range(found):
+        total += bit_count(words[i])
+    if total > found * DENSE:
+        return emit_dense(words, places, found, shift, probe, out_probe, out_pos, count)
+    low = (1 << shift) - 1
+    for i in range(found):
+        bits, place = words[i], places[i]
+        end = count + bit_count(bits)
+        while count < end:
+            # Four at a time whether or not there are as many: a branch for each bit would be mispredicted.
+            for j in range(4):
+                bit = trailing_zeros(bits)
+                out_probe[count + j] = np.int32(probe + (bit >> shift))
+                out_pos[count + j] = np.int32(place + (bit & low))
+                bits &= bits - np.uint64(1)
+            count += 4
+        count = end
+    return count
+
+
+@inner
+def clip(words, places, found, probe, start, stop):
+    """Clear the bits of a group's words that are outside their probe's range."""
+    for i in range(found):
+        keep = np.uint64(0)
+        for p in range(4):
+            before = min(max(start[probe + p] - places[i], 0), LANES)
+            until = min(max(stop[probe + p] - places[i], 0), LANES)
+            lanes = ((np.uint64(1) << np.uint64(until)) - np.uint64(1)) >> np.uint64(before) << np.uint64(before)
+            keep |= lanes << np.uint64(p * LANES)
+        words[i] &= keep
+'''
+
+
+_SCAN = """\
+import numpy as np
+
+from streamjoin.jit.decorator import jit
+from streamjoin.kernels.scan.bands import BUDGET, DONE, MIN_ROOM
+from streamjoin.kernels.scan.vector import (
+    at_least, at_most, at_most_unsigned, both, either, first, load, load_first, ordered, ordered_high,
+    ordered_low, pointer, splat, stack_array, word, word_of_four, wrapping_sub,
+)
+from {emit_module} import clip, emit
+
+LANES = {lanes}
+CHUNK = {chunk}
+WORDS = CHUNK // LANES + 4  # of one unit, with room for tails
+GROUP_SHIFT = LANES.bit_length() - 1  # a word of a group: LANES positions of each of four probes
+ONE_SHIFT = 6  # a word of one probe: consecutive positions
+
+
+@jit
+def scan(starts, stops, keys, lows, highs, cursor, out_probes, out_positions, count):
+    n, room = len(starts), min(len(out_probes), len(out_positions))
+    start, stop, out_probe, out_pos = pointer(starts), pointer(stops), pointer(out_probes), pointer(out_positions)
+    {pointers}
+    words, places = stack_array(np.uint64(0), WORDS), stack_array(np.int64(0), WORDS)
+    # Ranges never fall, so the probes that meet a chunk are consecutive: from `live` on.
+    chunk, live, probe, budget = cursor[0], cursor[1], cursor[2], cursor[BUDGET]
+    while chunk != DONE:
+        lo, hi = chunk * CHUNK, chunk * CHUNK + CHUNK
+        while probe < n and start[probe] < hi:
+            budget -= 1
+            if room - count < MIN_ROOM or budget == 0:
+                cursor[0], cursor[1], cursor[2] = chunk, live, probe
+                return count
+            at, end, final, grouped = max(lo, start[probe]), hi, probe + 3, False
+            found = 0
+            if final < n:
+                end = min(hi, stop[final])
+                # Four together unless their ranges hardly overlap, or a band is empty: `span` can not tell.
+                grouped = (at < end) & (2 * (start[final] - at) <= end - at) & {group_alive}
+            if grouped:
+                same = start[final] <= at and end <= stop[probe]
+                {group_bounds}
+                while at + LANES <= end:
+                    {group_block}
+                    words[found] = bits
+                    places[found] = at
+                    found += np.int64(bits != 0)
+                    at += LANES
+                if at < end:
+                    {group_tail}
+                    words[found] = bits
+                    places[found] = at
+                    found += np.int64(bits != 0)
+                if not same:
+                    clip(words, places, found, probe, start, stop)
+                count = emit(words, places, found, GROUP_SHIFT, probe, out_probe, out_pos, count)
+                probe += 4
+                continue
+            end = min(hi, stop[probe])
+            if at < end and {one_alive}:
+                {one_bounds}
+                while at + 4 * LANES <= end:
+                    {one_block}
+                    words[found] = bits
+                    places[found] = at
+                    found += np.int64(bits != 0)
+                    at += 4 * LANES
+                while at < end:
+                    {one_tail}
+                    words[found] = bits
+                    places[found] = at
+                    found += np.int64(bits != 0)
+                    at += LANES
+                count = emit(words, places, found, ONE_SHIFT, probe, out_probe, out_pos, count)
+            probe += 1
+        while live < n and stop[live] <= hi:
+            live += 1
+        probe = live
+        chunk = max(chunk + 1, start[live] // CHUNK) if live < n else DONE
+    cursor[0] = DONE
+    return count
+"""

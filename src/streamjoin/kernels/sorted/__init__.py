@@ -1,0 +1,1 @@
+"""Sorted runs, strips and intervals."""

@@ -1,0 +1,39 @@
+"""Several intervals of one key, made disjoint: whoever asks for them one after the other finds each tuple once."""
+
+import numpy as np
+
+from streamjoin.jit.decorator import jit
+
+
+@jit
+def make_disjoint(lows, highs, nothing_low, nothing_high):
+    """Rewrite the intervals [lows[b, i], highs[b, i]] of each i in place: the same keys, by low, none touching
+    another; those left over, and empty ones (low > high, or NaN), become [nothing_low, nothing_high] behind them.
+
+    Cost: O(k) for k intervals whose order is that of the one before, as with constant offsets; O(k * k) at worst.
+    """
+    count, n = lows.shape
+    order, low, high = np.arange(count), np.empty(count, lows.dtype), np.empty(count, lows.dtype)
+    for i in range(n):
+        filled = 0
+        for place in range(count):
+            # Empty ones are left out of `low`, but stay in `order`, behind the others.
+            band, at = order[place], filled
+            if lows[band, i] <= highs[band, i]:
+                while at > 0 and low[at - 1] > lows[band, i]:
+                    low[at], high[at] = low[at - 1], high[at - 1]
+                    at -= 1
+                low[at], high[at] = lows[band, i], highs[band, i]
+                filled += 1
+                for moved in range(place, at, -1):
+                    order[moved] = order[moved - 1]
+                order[at] = band
+        kept = 0
+        for place in range(filled):
+            if kept and low[place] <= highs[kept - 1, i]:
+                highs[kept - 1, i] = max(highs[kept - 1, i], high[place])
+            else:
+                lows[kept, i], highs[kept, i] = low[place], high[place]
+                kept += 1
+        for place in range(kept, count):
+            lows[place, i], highs[place, i] = nothing_low, nothing_high

@@ -1,0 +1,1 @@
+"""Exact integers, floats, wide integers and text inside kernels."""

@@ -1,0 +1,86 @@
+"""Strings and binaries in kernels: a value is (bytes array, start, length), as Arrow lays them out."""
+
+import numpy as np
+
+from streamjoin.jit.decorator import jit
+
+
+@jit
+def compare(a, b):
+    """-1, 0 or 1 by bytes, which for UTF-8 is the order of code points."""
+    a_data, a_start, a_length = a
+    b_data, b_start, b_length = b
+    for i in range(min(a_length, b_length)):
+        x, y = a_data[a_start + i], b_data[b_start + i]
+        if x != y:
+            return -1 if x < y else 1
+    return 0 if a_length == b_length else (-1 if a_length < b_length else 1)
+
+
+@jit
+def equal(a, b):
+    a_data, a_start, a_length = a
+    b_data, b_start, b_length = b
+    if a_length != b_length:
+        return False
+    for i in range(a_length):
+        if a_data[a_start + i] != b_data[b_start + i]:
+            return False
+    return True
+
+
+@jit
+def hash64(a):
+    """FNV-1a with a final mix; equal bytes give equal hashes in every process."""
+    data, start, length = a
+    state = np.uint64(0xCBF29CE484222325)
+    for i in range(length):
+        state = (state ^ np.uint64(data[start + i])) * np.uint64(0x100000001B3)
+    state ^= state >> np.uint64(32)
+    state *= np.uint64(0xD6E8FEB86659FD93)
+    state ^= state >> np.uint64(32)
+    return np.int64(state)
+
+
+@jit
+def _next_character(data, at, end):
+    """The position behind the UTF-8 character at `at`."""
+    at += 1
+    while at < end and (data[at] & 0xC0) == 0x80:
+        at += 1
+    return at
+
+
+@jit
+def like(a, pattern, escape):
+    """SQL LIKE: % any characters, _ one character. `escape` is one ASCII byte or -1.
+
+    Backtracks to the last % only, so it costs at most O(len(text) * len(pattern)).
+    """
+    data, at, length = a
+    rule, here, rule_length = pattern
+    end, rule_end = at + length, here + rule_length
+    star, star_text = -1, at
+    while True:
+        matched = False
+        if here < rule_end:
+            byte = rule[here]
+            if byte == 37 and escape != 37:
+                star, star_text = here + 1, at
+                here += 1
+                continue
+            if at < end:
+                if byte == 95 and escape != 95:
+                    at, here, matched = _next_character(data, at, end), here + 1, True
+                else:
+                    literal = here + 1 if byte == escape and here + 1 < rule_end else here
+                    if rule[literal] == data[at]:
+                        at, here, matched = at + 1, literal + 1, True
+        elif at == end:
+            return True
+        if matched:
+            continue
+        if star < 0 or star_text >= end:
+            return False
+        star_text = _next_character(data, star_text, end)
+        at, here = star_text, star

@@ -1,0 +1,1 @@
+"""How a join will run: options, the physical plan as frozen data, and the choices that fill it in."""

@@ -1,0 +1,1 @@
+"""Jobs described in TOML files: reading, running, resuming."""

@@ -1,0 +1,65 @@
+"""How a job would be run, in words: what comes from where, how the join is spread and indexed, and why."""
+
+from __future__ import annotations
+
+from streamjoin.semantics.analysis import describe
+from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.job.file import Job
+from streamjoin.spark.job.session import DEFAULT_MASTER, check_master, cores, packages_of
+from streamjoin.spark.join.routing import RANGE_INTERVALS, Routing
+from streamjoin.spark.join.task import JoinTask
+
+ROUTES = {
+    "hash": "rows go where the hash of their equality keys sends them; none is replicated",
+    "range": "rows go where the range of their key sends them, and to the next one where its edge is near",
+    "matrix": "left rows go to a row of workers and right rows to a column, so each pair meets once",
+    "every": "row windows count all rows, so every worker sees them all and probes for its share",
+}
+
+
+def explain(job: Job, master: str | None) -> str:
+    """The plan of a job as text; no Spark is started."""
+    chosen = master or job.spark.master or DEFAULT_MASTER
+    check_master(chosen)
+    workers = job.join.workers or cores(chosen)
+    lines = [f"job          {job.run.name}, on {chosen}, {job.run.trigger}"]
+    for side in SIDES:
+        inputs = getattr(job, side).inputs
+        lines += [f"{side:<13}{each.source.kind} {each.source.place}".rstrip() for each in inputs]
+    lines.append(f"sink         {job.sink.kind} {job.sink.place}".rstrip())
+    lines.append(f"checkpoint   {job.run.checkpoint or 'none: a restart begins anew'}")
+    lines += [f"package      {package}" for package in packages_of(job)]
+    task = job.task(workers or 1)
+    if task is None:
+        return "\n".join(
+            [*lines, f"join         {job.join.on}", "             select gives columns that only Spark knows"]
+        )
+    return "\n".join([*lines, *explain_task(task, workers)])
+
+
+def explain_task(task: JoinTask, workers: int | None) -> list[str]:
+    """The join's lines: predicate, windows, indexes, routing."""
+    plan, spec = task.plan(), task.spec
+    split = describe(plan.analysis) if plan.analysis else ["a compiled callable"]
+    lines = [f"join         {task.how}, on {spec.on}", *(f"             {line}" for line in split)]
+    unit = spec.time_unit or "ticks"
+    for side in SIDES:
+        window = spec.side_window(side)
+        length = f"{window.size:,} {'rows' if window.rows else unit}"
+        lines.append(f"{side} window".ljust(13) + f"{length}; index {plan.index[side]}")
+    count = (
+        f"{task.routing.workers} of {workers}" if workers is not None else "as many as the cluster has cores"
+    )
+    lines.append(f"workers      {count}; {task.routing.describe()}: {ROUTES[task.routing.kind]}")
+    replicas = ", ".join(f"{side} {copies(task.routing, side)}" for side in SIDES)
+    return [*lines, f"replicas     {replicas}"] if workers is not None else lines
+
+
+def copies(routing: Routing, side: str) -> str:
+    """How many workers get a row of a side; with ranges only rows near an edge go to two."""
+    most = routing.replicas(side)
+    return (
+        f"{1 + 1 / RANGE_INTERVALS:g} on average, {most} at most"
+        if routing.kind == "range" and most > 1
+        else str(most)
+    )

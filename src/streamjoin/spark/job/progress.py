@@ -1,0 +1,144 @@
+"""What a running query tells of itself: Spark's progress events, cut down to what somebody who watches wants."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+
+from streamjoin.spark.join.metrics import NAMES, held_by_workers, join_metrics
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A query so far. Totals count since this start of the query; `behind` is as of the last batch, and so is the state
+    of the workers that ran in it; the others hold what they held before."""
+
+    batches: int = 0
+    rows: int = 0
+    candidates: int = 0  # pairs that were compared
+    matches: int = 0
+    late: int = 0
+    cache_hits: int = 0  # runs of state found decoded
+    cache_misses: int = 0  # and those read back from the state store
+    busy_seconds: float = 0.0  # spent in micro-batches
+    batch_seconds: float = 0.0  # spent in the last one
+    kernel_seconds: float = 0.0  # of the last one, all workers together: probing and indexing,
+    state_seconds: float = 0.0  # reading and writing state,
+    conversion_seconds: float = 0.0  # decoding input and building results
+    rows_per_second: float = 0.0  # of the last micro-batch that had rows
+    watermark: datetime | None = None
+    newest: datetime | None = None  # the greatest event time seen
+    reported: datetime | None = None
+    held: Mapping[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # state, by join and worker
+    behind: int | None = None  # rows that wait in the sources, where they tell (Kafka)
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """How far the newest row is behind the clock; of old data this is its age."""
+        if self.reported is None or self.newest is None:
+            return None
+        return (self.reported - self.newest).total_seconds()
+
+    @property
+    def state_rows(self) -> int:
+        """Rows held for later partners, replicas included."""
+        return sum(rows for rows, _ in self.held.values())
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(size for _, size in self.held.values())
+
+    @property
+    def worker_seconds(self) -> float:
+        """What the workers of the join, all together, took of the last micro-batch."""
+        return self.kernel_seconds + self.state_seconds + self.conversion_seconds
+
+    def after(self, event: StreamingQueryProgress) -> Progress:
+        """The progress after one more micro-batch."""
+        joins = join_metrics(event.observedMetrics).values()
+        told = {name: sum(join[name] for join in joins) for name in NAMES}
+        times = {name: moment(text) for name, text in event.eventTime.items()}
+        return replace(
+            self,
+            batches=self.batches + 1,
+            rows=self.rows + event.numInputRows,
+            candidates=self.candidates + told["candidates"],
+            matches=self.matches + told["matches"],
+            late=self.late + told["late"],
+            cache_hits=self.cache_hits + told["cache_hits"],
+            cache_misses=self.cache_misses + told["cache_misses"],
+            busy_seconds=self.busy_seconds + event.batchDuration / 1000,
+            batch_seconds=event.batchDuration / 1000,
+            kernel_seconds=told["kernel_us"] / 1e6,
+            state_seconds=told["state_us"] / 1e6,
+            conversion_seconds=told["conversion_us"] / 1e6,
+            rows_per_second=event.processedRowsPerSecond if event.numInputRows else self.rows_per_second,
+            watermark=times.get("watermark", self.watermark),
+            newest=max(filter(None, (self.newest, times.get("max"))), default=None),
+            reported=moment(event.timestamp),
+            held={**self.held, **held_by_workers(event.observedMetrics)},
+            behind=rows_behind(event),
+        )
+
+
+class ProgressListener(StreamingQueryListener):
+    """Keeps the progress of one query. Spark calls from a thread of its own; `progress` may be read from any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._progress = Progress()
+
+    @property
+    def progress(self) -> Progress:
+        with self._lock:
+            return self._progress
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing has been read yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        with self._lock:
+            self._progress = self._progress.after(event.progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing new has come: what was told last still holds."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Who waits for the query learns of its end, and of its error, from the query itself."""
+
+
+def rows_behind(event: StreamingQueryProgress) -> int | None:
+    """Rows in the sources' topics that have not been read, None if no source tells."""
+    counts = []
+    for source in event.sources:
+        latest, end = offsets(source.latestOffset), offsets(source.endOffset)
+        if latest is not None and end is not None:
+            counts.append(sum(latest[at] - end.get(at, 0) for at in latest))
+    return sum(counts) if counts else None
+
+
+def offsets(text: Any) -> dict[tuple[str, str], int] | None:
+    """The offsets of Kafka's topics, `{"topic": {"0": 17}}`, by topic and partition; None for another source's."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else text
+        return {(topic, part): int(at) for topic, parts in found.items() for part, at in parts.items()}
+    except (ValueError, AttributeError, TypeError):
+        return None
+
+
+def moment(text: str) -> datetime:
+    """A time of a progress event, `2026-01-31T12:00:00.000Z`."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)

@@ -1,0 +1,409 @@
+"""Where the rows of a side come from: one frozen class a kind, read from a job file and loaded as a streaming
+DataFrame. A side can have several sources, which must agree on their columns.
+
+Loading is lazy: Spark opens connections and lists files when the query starts.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import IllegalArgumentException, PySparkException
+from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from streamjoin.semantics.errors import SpecError
+from streamjoin.spark.job.ddl import parse_ddl
+from streamjoin.spark.job.toml import TomlTable
+
+FILE_FORMATS = ("parquet", "json", "csv")
+RECORD_FORMATS = ("json", "csv", "text")
+MALFORMED = ("fail", "drop")
+CORRUPT = "_streamjoin_corrupt"
+_SCHEMA = "the columns as Spark writes them, such as 'ts TIMESTAMP, x INT'"
+
+
+class PatternError(SpecError):
+    """What Kafka can not take for a regular expression."""
+
+
+class Source(Protocol):
+    """A physical stream."""
+
+    kind: ClassVar[str]
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people."""
+
+    @property
+    def columns(self) -> types.StructType | None:
+        """The columns before `select`; None while only a running Spark could tell."""
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        """The stream; nothing is read yet."""
+
+
+@dataclass(frozen=True)
+class FilesSource:
+    """Files that appear in a folder, or match a pattern; each is read once, oldest first."""
+
+    kind: ClassVar[str] = "files"
+    path: str
+    format: str
+    columns: types.StructType
+    malformed: str
+    header: bool
+    max_files: int | None
+    options: dict[str, str]
+
+    @classmethod
+    def read(cls, table: TomlTable, folder: Path, schema: str | None, side: str) -> FilesSource:
+        path = local_path(table.text("path", "a folder or a pattern, such as 'in/trades'"), folder)
+        form = table.choice("format", FILE_FORMATS, "parquet")
+        text = table.text("schema", _SCHEMA, schema)
+        columns = types.StructType()
+        if path is None:
+            pass  # which is one mistake
+        elif not is_remote(path) and not glob.glob(path):
+            table.complain("path", f"is {path!r}, where nothing is yet: make the folder, even if it is empty")
+        elif os.path.isfile(path):
+            table.complain(
+                "path", f"is {path!r}, which is a file: give its folder, or a pattern such as 'in/*.csv'"
+            )
+        elif text is None and form == "parquet":
+            columns = table.checked("schema", lambda: parquet_columns(path), columns)
+        else:
+            columns = read_columns(table, text, form)
+        for key, formats in (("malformed", ("json", "csv")), ("header", ("csv",))):
+            if key in table.values and form not in formats:
+                table.complain(key, f"is given for {form} files; allowed: of {' and '.join(formats)}")
+        return cls(
+            path or "",
+            form,
+            columns,
+            table.choice("malformed", MALFORMED, "fail"),
+            table.flag("header", False),
+            table.whole("max_files", "the most files a micro-batch takes", None),
+            table.settings("options", "recursiveFileLookup = true"),
+        )
+
+    @property
+    def place(self) -> str:
+        return f"{self.path} ({self.format})"
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        reader = spark.readStream.format(self.format).schema(self.columns)
+        if self.format != "parquet":
+            reader = reader.option("mode", "FAILFAST" if self.malformed == "fail" else "DROPMALFORMED")
+        if self.format == "csv":
+            reader = reader.option("header", self.header)
+        if self.max_files is not None:
+            reader = reader.option("maxFilesPerTrigger", self.max_files)
+        return reader.options(**self.options).load(self.path)
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """Topics of a Kafka cluster. Beside the record's columns, `select` sees a struct `kafka` (key, topic, ...)."""
+
+    kind: ClassVar[str] = "kafka"
+    servers: str
+    topics: tuple[str, ...]
+    pattern: str | None
+    format: str
+    columns: types.StructType
+    malformed: str
+    starting: str
+    max_rows: int | None
+    options: dict[str, str]
+
+    @classmethod
+    def read(cls, table: TomlTable, folder: Path, schema: str | None, side: str) -> KafkaSource:
+        form = table.choice("format", RECORD_FORMATS, "json")
+        topics = table.texts("topics", "the topic's name, or a list of names", ())
+        pattern = table.text("pattern", "a regular expression of topic names", None)
+        if "topics" not in table.values and "pattern" not in table.values:
+            table.complain("topics", "is needed, or else pattern (a regular expression): give one of the two")
+        elif "topics" in table.values and "pattern" in table.values:
+            table.complain("pattern", "is given, and topics as well: leave one of the two out")
+        return cls(
+            read_servers(table),
+            topics,
+            pattern,
+            form,
+            read_columns(table, table.text("schema", _SCHEMA, schema), form),
+            table.choice("malformed", MALFORMED, "fail"),
+            table.choice("starting", ("earliest", "latest"), "earliest"),
+            table.whole("max_rows", "the most rows a micro-batch takes", None),
+            table.settings("options", '"kafka.security.protocol" = "SSL"'),
+        )
+
+    @property
+    def place(self) -> str:
+        return f"{self.pattern or ', '.join(self.topics)} at {self.servers} ({self.format})"
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        if self.pattern is not None:
+            check_pattern(spark, self.pattern)
+        topics = ("subscribePattern", self.pattern) if self.pattern else ("subscribe", ",".join(self.topics))
+        reader = (
+            spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self.servers)
+            .option(*topics)
+            .option("startingOffsets", self.starting)
+        )
+        if self.max_rows is not None:
+            reader = reader.option("maxOffsetsPerTrigger", self.max_rows)
+        rows = reader.options(**self.options).load()
+        about = F.struct("key", "topic", "partition", "offset", "timestamp").alias("kafka")
+        # A record without a value is a tombstone: it says that a key is gone, and has no columns.
+        rows = rows.where("value IS NOT NULL").select(F.col("value").cast("string").alias("value"), about)
+        return parse_records(rows, self.format, self.columns, self.malformed)
+
+
+@dataclass(frozen=True)
+class SocketSource:
+    """Lines of text from a TCP server, for trying things out: what was read is lost when the query restarts."""
+
+    kind: ClassVar[str] = "socket"
+    host: str
+    port: int
+    format: str
+    columns: types.StructType
+    malformed: str
+
+    @classmethod
+    def read(cls, table: TomlTable, folder: Path, schema: str | None, side: str) -> SocketSource:
+        form = table.choice("format", RECORD_FORMATS, "json")
+        return cls(
+            table.text("host", "the server's name", "localhost"),
+            table.whole("port", "the server's port", most=65535),
+            form,
+            read_columns(table, table.text("schema", _SCHEMA, schema), form),
+            table.choice("malformed", MALFORMED, "fail"),
+        )
+
+    @property
+    def place(self) -> str:
+        return f"{self.host}:{self.port} ({self.format})"
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        lines = spark.readStream.format("socket").option("host", self.host).option("port", self.port).load()
+        return parse_records(lines, self.format, self.columns, self.malformed)
+
+
+@dataclass(frozen=True)
+class RateSource:
+    """Spark's own counter: `timestamp` (now) and `value` (0, 1, 2, ...)."""
+
+    kind: ClassVar[str] = "rate"
+    columns: ClassVar[types.StructType] = parse_ddl("timestamp TIMESTAMP, value BIGINT")
+    rows_per_second: int
+
+    @classmethod
+    def read(cls, table: TomlTable, folder: Path, schema: str | None, side: str) -> RateSource:
+        return cls(table.whole("rows_per_second", "rows each second", 1))
+
+    @property
+    def place(self) -> str:
+        return f"of {self.rows_per_second} rows/s"
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        return spark.readStream.format("rate").option("rowsPerSecond", self.rows_per_second).load()
+
+
+# Uniform values of 1..10000 by a hash of the row's number: the same rows on every run and after every restart.
+_INTEGER = "CAST(1 + pmod(xxhash64(value, {seed}L, '{name}'), 10000) AS INT) AS {name}"
+_REAL = (
+    "CAST(1 + 9999 * (pmod(xxhash64(value, {seed}L, '{name}'), 9007199254740992L) / 9007199254740992D)"
+    " AS {type}) AS {name}"
+)
+_WORD = (
+    "left(translate(md5(concat_ws('-', value, {seed}, '{name}')), '0123456789', 'ghijklmnop'), 20) AS {name}"
+)
+_COIN = "pmod(xxhash64(value, {seed}L, '{name}'), 2) = 1 AS {name}"
+BENCHMARK: dict[str, tuple[str, dict[str, str]]] = {
+    "left": ("ts TIMESTAMP, x INT, y FLOAT, z STRING", {"x": _INTEGER, "y": _REAL, "z": _WORD}),
+    "right": (
+        "ts TIMESTAMP, a INT, b FLOAT, c DOUBLE, d BOOLEAN",
+        {"a": _INTEGER, "b": _REAL, "c": _REAL, "d": _COIN},
+    ),
+}
+STREAM_START = "TIMESTAMP '2000-01-01 00:00:00+00:00'"
+
+
+@dataclass(frozen=True)
+class GeneratorSource:
+    """The papers' benchmark (Teubner & Mueller 2011, section 6): R(x, y, z) on the left, S(a, b, c, d) on the right.
+
+    `ts` advances by `rows_per_second`, in real time; with `rows_per_batch`, as fast as the query takes the rows.
+    """
+
+    kind: ClassVar[str] = "generator"
+    side: str
+    rows_per_second: int
+    rows_per_batch: int | None
+    seed: int
+
+    @classmethod
+    def read(cls, table: TomlTable, folder: Path, schema: str | None, side: str) -> GeneratorSource:
+        return cls(
+            side,
+            table.whole("rows_per_second", "rows each second of stream time", 1000),
+            table.whole("rows_per_batch", "rows each micro-batch, whatever the real time", None),
+            table.whole("seed", "the same one gives the same rows", 1, least=0),
+        )
+
+    @property
+    def columns(self) -> types.StructType:
+        return parse_ddl(BENCHMARK[self.side][0])
+
+    @property
+    def place(self) -> str:
+        return f"of {self.rows_per_second} rows/s"
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        if self.rows_per_batch is None:
+            rows = spark.readStream.format("rate").option("rowsPerSecond", self.rows_per_second).load()
+            time = "timestamp AS ts"
+        else:
+            rows = (
+                spark.readStream.format("rate-micro-batch").option("rowsPerBatch", self.rows_per_batch).load()
+            )
+            time = f"{STREAM_START} + make_dt_interval(0, 0, 0, value / {self.rows_per_second}BD) AS ts"
+        # The two sides must not be the same numbers under other names.
+        seed = 2 * self.seed + (self.side == "right")
+        kinds = {column.name: column.dataType.simpleString() for column in self.columns}
+        values = [
+            expression.format(name=name, seed=seed, type=kinds[name])
+            for name, expression in BENCHMARK[self.side][1].items()
+        ]
+        return rows.selectExpr(time, *values)
+
+
+ReadSource = Callable[[TomlTable, Path, str | None, str], Source]
+SOURCES: dict[str, ReadSource] = {
+    source.kind: source.read
+    for source in (FilesSource, KafkaSource, RateSource, SocketSource, GeneratorSource)
+}
+
+
+@dataclass(frozen=True)
+class Input:
+    """A source and what is taken from it: `select` are Spark SQL expressions, empty for all columns."""
+
+    source: Source
+    select: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def read(cls, table: TomlTable, folder: Path, schema: str | None, side: str) -> Input | None:
+        kind = table.choice("kind", tuple(SOURCES))
+        if kind is None:
+            return None
+        source = SOURCES[kind](table, folder, schema, side)
+        select = table.texts("select", "Spark SQL expressions, such as 'price * 100 AS cents'", ())
+        table.close()
+        return cls(source, select)
+
+    @property
+    def columns(self) -> types.StructType | None:
+        """The columns after `select`, if the file alone tells them."""
+        return None if self.select else self.source.columns
+
+    def load(self, spark: SparkSession) -> DataFrame:
+        rows = self.source.load(spark)
+        if self.select:
+            return rows.selectExpr(*self.select)
+        return rows.drop("kafka") if isinstance(self.source, KafkaSource) else rows
+
+
+def read_servers(table: TomlTable) -> str:
+    """The brokers of a Kafka cluster, as its clients take them; one without a port would fail only when asked."""
+    given = ",".join(table.texts("servers", "the brokers, such as 'localhost:9092'")).split(",")
+    for server in filter(None, given):
+        if not re.fullmatch(r"\S+:\d{1,5}", server.strip()):
+            table.complain("servers", f"has {server!r}; allowed: host:port, such as 'localhost:9092'")
+    return ",".join(server.strip() for server in given)
+
+
+def check_pattern(spark: SparkSession, pattern: str) -> None:
+    """Raise unless this is a regular expression: one of Java's, which are others than Python's, so that only Java can
+    tell. The first micro-batch would find out, when the checkpoint belongs to the mistake."""
+    try:
+        cast(Any, spark._jvm).java.util.regex.Pattern.compile(pattern)
+    except IllegalArgumentException as error:
+        told = str(error).splitlines()[0]
+        raise PatternError(f"is {pattern!r}, which is no regular expression of Java: {told}") from None
+
+
+def read_columns(table: TomlTable, text: str | None, form: str) -> types.StructType:
+    """The columns of records in the given format; lines of text have one."""
+    if form == "text":
+        return parse_ddl("value STRING")
+    if text is None:
+        table.complain("schema", f"is missing, and {form} does not tell it: give {_SCHEMA}")
+        return types.StructType()
+    return table.checked("schema", lambda: parse_ddl(text), types.StructType())
+
+
+def parse_records(rows: DataFrame, form: str, columns: types.StructType, malformed: str) -> DataFrame:
+    """`value`, one record of JSON or CSV a row, taken apart into `columns`; other columns of `rows` follow."""
+    if form == "text":
+        return rows
+    others = [name for name in rows.columns if name != "value"]
+    if malformed == "fail":
+        schema, options = columns, {"mode": "FAILFAST"}
+    else:
+        schema = types.StructType([*columns.fields, types.StructField(CORRUPT, types.StringType())])
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    # from_csv takes a schema as text, and so does from_json.
+    parse = F.from_json if form == "json" else F.from_csv
+    parsed = rows.select(parse("value", schema.toDDL(), options).alias("record"), *others)
+    if malformed == "drop":
+        parsed = parsed.where(f"record.{CORRUPT} IS NULL")
+    return parsed.select("record.*", *others).drop(CORRUPT)
+
+
+def parquet_columns(path: str) -> types.StructType:
+    """The columns of the first Parquet file below a local path."""
+    if is_remote(path):
+        raise SpecError(f"is missing, and {path!r} can not be looked at before Spark runs: give {_SCHEMA}")
+    found = sorted(file for top in glob.glob(path) for file in parquet_files(Path(top)))
+    if not found:
+        raise SpecError(
+            f"is missing, and there is no Parquet file in {path!r} to read it from: give {_SCHEMA}"
+        )
+    try:
+        columns: types.StructType = from_arrow_schema(pq.read_schema(found[0]))
+    except (pa.ArrowException, OSError, PySparkException) as error:
+        raise SpecError(
+            f"is missing, and {str(found[0])!r} does not tell it ({error}): give {_SCHEMA}"
+        ) from None
+    return columns
+
+
+def parquet_files(top: Path) -> list[Path]:
+    """The data files of a folder, or a file that a pattern matches; Spark skips names that begin with _ or a dot."""
+    if top.is_file():
+        return [top]
+    return [file for file in top.rglob("*.parquet") if not file.name.startswith(("_", "."))]
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is a URI, which is left to Spark; `file:` as well, because a cluster may have another default."""
+    return re.match(r"[A-Za-z][\w+.-]*:/", path) is not None
+
+
+def local_path(path: str | None, folder: Path) -> str | None:
+    """A path of a job file: relative to the file's folder, unless it is a URI."""
+    return path if path is None or is_remote(path) else str(folder / Path(path).expanduser())

@@ -1,0 +1,1 @@
+"""The join as Spark runs it: packing, routing, the stateful processor and its worker."""

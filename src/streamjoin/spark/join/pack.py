@@ -1,0 +1,218 @@
+"""Rows between Spark and a worker. Rows of any type stay Arrow from the first Python process to the last.
+
+On their way to a worker many are one binary value, an Arrow IPC stream: Spark moves, sorts and hands over a few values
+a micro-batch instead of every row. `pack` makes them before the shuffle, as `mapInArrow`. The rows that a stream's
+worker finds go to Spark as they are, though in DataFrames of pandas, because a stateful operator gives nothing else;
+those of a table's worker as values again, for `unpack`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.programs import combined
+from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.join.process import GARBAGE
+from streamjoin.spark.join.routing import worker_ids
+from streamjoin.spark.join.task import TIE, JoinTask
+
+PARCEL = pa.schema({"worker": pa.int32(), "side": pa.int8(), "rows": pa.binary()})
+PARCEL_DDL = "worker INT, side TINYINT, rows BINARY"
+# What a stream's worker gives: result rows, and with the last of them its id and counts as in `Counts`.
+ROWS, TOLD = "rows", "told"
+COUNTS = pa.list_(pa.int64())
+VALUE_BYTES = 1 << 18  # of result rows, about: Java copies a value several times, and keeps large ones apart
+PARCEL_ROWS, PARCEL_BYTES = 1 << 17, 1 << 25  # what is gathered before it is divided among the workers
+
+PackBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def encode(batch: pa.RecordBatch) -> bytes:
+    """A batch as bytes, its schema included."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def decode(data: bytes | pa.Buffer) -> pa.RecordBatch:
+    """What `encode` was given, without a copy of the data."""
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch()
+
+
+def packer(task: JoinTask, side: str) -> PackBatches:
+    """The function that divides one side's rows among the workers. Worker 0 hears of every partition, so that it
+    runs whenever there is input and can see whether the join is still the one its state belongs to."""
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number, ids = SIDES.index(side), worker_ids(task.routing.workers)
+        for batch in gathered(batches, PARCEL_ROWS, PARCEL_BYTES):
+            parcels = divided(task, side, in_utc(batch))
+            chosen = [k for k, parcel in enumerate(parcels) if parcel.num_rows or k == 0]
+            yield pa.record_batch(
+                {
+                    "worker": pa.array([ids[k] for k in chosen], pa.int32()),
+                    "side": pa.array([number] * len(chosen), pa.int8()),
+                    "rows": pa.array([encode(parcels[k]) for k in chosen], pa.binary()),
+                },
+                PARCEL,
+            )
+        GARBAGE.end_task()
+
+    return pack
+
+
+def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same instants, labelled UTC. Spark labels them with the session's time zone, which means nothing to a join
+    and may be another one after a restart; rows of both must go together."""
+    fields = [field.with_type(utc_type(field.type)) for field in batch.schema]
+    if all(field.type == old for field, old in zip(fields, batch.schema.types, strict=True)):
+        return batch
+    return pa.record_batch(Labelled(batch, pa.schema(fields)))
+
+
+class Labelled:
+    """A batch under another schema, or an array under another type, in which values look the same: Arrow takes it over
+    by its C data interface, copies nothing and checks nothing. A cast would refuse NULL for a struct of fields that can
+    not be it."""
+
+    def __init__(self, data: pa.RecordBatch | pa.Array, label: pa.Schema | pa.DataType):
+        self._data, self._label = data, label
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        return self._label.__arrow_c_schema__(), self._data.__arrow_c_array__()[1]
+
+
+def utc_type(kind: pa.DataType) -> pa.DataType:
+    """The type with UTC in place of any time zone, inside nested types as well."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(utc_type(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(utc_type(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(utc_type(kind.key_type)),
+            kind.item_field.with_type(utc_type(kind.item_type)),
+        )
+    return kind
+
+
+def divided(task: JoinTask, side: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """The rows for each worker."""
+    if task.routing.kind == "range":
+        targets = task.routing.ranges(*reached_keys(task, side, batch))
+        return [batch.take(pa.array(rows)) for rows in targets]
+    if task.routing.kind == "hash":
+        hashes, ok = equality_hashes(task, side, batch)
+        if not ok.all() and side not in task.kept:  # a NULL key matches nothing
+            batch, hashes = batch.filter(pa.array(ok)), hashes[ok]
+    else:
+        hashes = np.asarray(batch.column(TIE))
+        if task.routing.kind == "matrix" and not task.settles:
+            batch = batch.drop_columns([TIE])
+    targets = task.routing.targets(side, hashes)
+    if len(targets) == 1:
+        return [batch]
+    return [batch.take(pa.array(rows)) for rows in targets]
+
+
+def equality_hashes(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+    """A hash of the equality keys, the same on both sides, and which rows can match at all. The others, such as those
+    with a NULL key, are spread by their time."""
+    program, band = task.equality()  # left rows as it stores them, right rows as they probe it
+    count = batch.num_rows
+    columns = program.stored_columns if side == "left" else program.probe_columns
+    data = {column: to_column_data(batch.column(column.name), column.type) for column in columns}
+    if side == "left":
+        stored = program.prepare_stored(data, count)
+        keys, ok = program.key_of_band(stored, band), stored["key_ok"]
+    else:
+        probing = program.prepare_probe(data, count)
+        keys, ok = program.bounds_of_band(probing, band)[0], probing["probe_ok"]
+    hashes = combined([keys])
+    return (hashes if ok.all() else np.where(ok, hashes, combined([task.times(batch, side)]))), ok
+
+
+def reached_keys(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest key that each row may meet, NaN if none; of the side that goes to one worker, the key
+    of the row. Rows of that side that match nothing, but may be asked for, get some key by their time."""
+    ranged, once = task.compiled.ranges[task.routing.once], task.routing.once
+    if side != once:
+        return ranged.intervals(batch)
+    keys = ranged.keys(batch)
+    if once in task.kept:
+        keys = np.where(np.isnan(keys), task.times(batch, side).astype(np.float64), keys)
+    return keys, keys
+
+
+def gathered(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches, of about so many rows or bytes; batches without rows are left out."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+        if sum(b.num_rows for b in waiting) >= rows or sum(b.nbytes for b in waiting) >= nbytes:
+            yield pa.concat_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Result rows from the binary values of a table's workers."""
+    for batch in batches:
+        for value in batch.column("rows"):
+            yield decode(value.as_buffer())
+    GARBAGE.end_task()
+
+
+class Untouched(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]  # pandas has no types
+    """Arrow data that pandas holds on its way to Spark, which makes Arrow of it again. Values of nested types would be
+    converted one by one first, from whatever users make them of: `Series.apply`, which asks for `map` and then looks at
+    the first value, that Python need not be able to hold."""
+
+    def map(self, mapper: Any, na_action: Any = None) -> Untouched:
+        return self
+
+    def __getitem__(self, item: Any) -> Any:
+        return self._pa_array[item] if isinstance(item, int) else super().__getitem__(item)
+
+    def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:
+        """The data, labelled with the session's time zone if that is what differs."""
+        held = self._pa_array
+        data = held.chunk(0) if held.num_chunks == 1 else held.combine_chunks()
+        if type is None or type == data.type or utc_type(type) != utc_type(data.type):
+            return data
+        return pa.array(Labelled(data, type))
+
+
+def result_values(schema: pa.Schema, rows: pa.RecordBatch | None) -> pa.Array:
+    """Result rows for Spark, many in each value; one value without any if there are none."""
+    if rows is None or not rows.num_rows:
+        return pa.nulls(1, rows_type(schema))
+    step = max(1, VALUE_BYTES * rows.num_rows // max(1, rows.nbytes))
+    ends = pa.array([*range(0, rows.num_rows, step), rows.num_rows], pa.int32())
+    together = pa.StructArray.from_arrays(rows.columns, fields=list(schema))
+    return pa.ListArray.from_arrays(ends, together, rows_type(schema))
+
+
+def output_frame(values: pa.Array, told: Sequence[int] | None = None) -> pd.DataFrame:
+    """What Spark gets of a worker: some result rows, and with the last of a micro-batch its id and counts. Every frame
+    takes Spark a millisecond, so these have none of their own."""
+    counts = pa.array([*[None] * (len(values) - 1), told], COUNTS)
+    # Columns without names are taken in their order, by which Spark saves a copy of the frame.
+    return pd.DataFrame({0: Untouched(values), 1: Untouched(counts)}, copy=False)
+
+
+def rows_type(schema: pa.Schema) -> pa.DataType:
+    """Of a value with any number of rows."""
+    return pa.list_(pa.field("element", pa.struct(list(schema)), nullable=False))

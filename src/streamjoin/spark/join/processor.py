@@ -1,0 +1,188 @@
+"""The join as Spark runs it: a stateful processor that unpacks, lets a worker join, and packs."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.join.metrics import Counts
+from streamjoin.spark.join.pack import decode, encode, output_frame, result_values
+from streamjoin.spark.join.process import AHEAD, GARBAGE
+from streamjoin.spark.join.routing import worker_ids
+from streamjoin.spark.join.task import END, JoinTask
+from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.state.manifest import MemoryStore, State, StateError
+
+DATA = StructType([StructField("data", BinaryType())])
+NUMBER = StructType([StructField("number", LongType())])
+# With some 200 answers that nobody reads Spark waits, reads no more, and would have the worker wait as well.
+MOST_UNANSWERED = 64
+SENT_BYTES = 1 << 21  # that may be on their way to it before the worker waits, if the host allows so many
+
+
+class SparkStore:
+    """Spark's state store as `state.Store`, for the grouping key that is being handled. `kinds` of values: each costs
+    Spark some 3 ms a task, to generate what encodes them, whether there are any or not."""
+
+    def __init__(self, handle: StatefulProcessorHandle, kinds: Sequence[str]):
+        self._manifest = handle.getValueState("manifest", DATA)
+        self._values = {kind: handle.getMapState(kind, NUMBER, DATA) for kind in kinds}
+
+    def read_manifest(self) -> bytes | None:
+        value = self._manifest.get()
+        return None if value is None else bytes(value[0])
+
+    def write_manifest(self, data: bytes) -> None:
+        self._manifest.update((data,))
+
+    def read(self, kind: str, number: int) -> bytes:
+        value = self._values[kind].getValue((number,))
+        assert value is not None, f"the manifest names {kind} {number}, which the state store does not have"
+        return bytes(value[0])
+
+    def write(self, kind: str, number: int, data: bytes) -> None:
+        self._values[kind].updateValue((number,), (data,))
+
+    def remove(self, kind: str, number: int) -> None:
+        self._values[kind].removeKey((number,))
+
+
+@contextlib.contextmanager
+def answered_together(handle: StatefulProcessorHandle) -> Iterator[None]:
+    """What is told to the state store meanwhile is answered together, MOST_UNANSWERED at a time. Spark would wait for
+    every answer, which takes a millisecond or two on busy cores. Nothing may be asked, by Spark either if this is left
+    for a while by a `yield`: it takes all that a processor gives before it does."""
+    client: Any = getattr(handle, "_statefulProcessorApiClient", None)
+    if client is None:  # of the handle that Spark has for tests
+        yield
+        return
+    client._client_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)
+    receive, unanswered = client._receive_proto_message, 0
+
+    def hear() -> None:
+        """All answers that are due. After one that refuses, Spark sends no more."""
+        nonlocal unanswered
+        while unanswered:
+            unanswered -= 1
+            status, error, _ = receive()
+            if status:
+                raise StateError(f"Spark's state store did not take what this micro-batch keeps: {error}")
+
+    def answer_later() -> tuple[int, str, bytes]:
+        nonlocal unanswered
+        unanswered += 1
+        if unanswered == MOST_UNANSWERED:
+            hear()
+        return 0, "", b""
+
+    client._receive_proto_message = answer_later
+    try:
+        yield
+    except OSError:  # Spark listens no more: it may have told why
+        with contextlib.suppress(OSError, EOFError):
+            hear()
+        raise
+    finally:
+        del client._receive_proto_message
+    hear()
+
+
+class JoinProcessor(StatefulProcessor):
+    """For `transformWithStateInPandas`, grouped by worker id, with event-time timers."""
+
+    def __init__(self, task: JoinTask):
+        self.task = task
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        kinds = ("runs", "matched") if self.task.kept else ("runs",)
+        self._handle, self._store = handle, SparkStore(handle, kinds)
+        self._acted: dict[int, int] = {}  # by worker, the watermark of its last step
+        self._stepped: list[Worker] = []
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
+        batches: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
+        counts = Counts()
+        for frame in rows:
+            counts.turn("conversion")
+            for side, data in zip(frame["side"], frame["rows"], strict=True):
+                batches[SIDES[side]].append(decode(data))
+            counts.turn(None)
+        yield from self._run(key[0], batches, timerValues.getCurrentWatermarkInMs(), None, counts)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[pd.DataFrame]:
+        fired, spark_ms = expiredTimerInfo.getExpiryTimeInMs(), timerValues.getCurrentWatermarkInMs()
+        if self._acted.get(int(key[0])) != spark_ms:
+            yield from self._run(key[0], {}, spark_ms, fired, Counts())
+
+    def close(self) -> None:
+        GARBAGE.end_task()
+        AHEAD.begin([worker.prepare for worker in self._stepped])
+
+    def _run(
+        self,
+        worker_id: int,
+        batches: dict[str, list[pa.RecordBatch]],
+        spark_ms: int,
+        fired: int | None,
+        counts: Counts,
+    ) -> Iterator[pd.DataFrame]:
+        self._acted[int(worker_id)] = spark_ms
+        AHEAD.finish()
+        counts.turn("state")
+        state = State(self.task, self._store, counts)
+        number = worker_ids(self.task.routing.workers).index(int(worker_id))
+        worker = Worker(self.task, number, state, counts)
+        last: pa.RecordBatch | None = None
+        for result in worker.step(batches, self.task.watermark(spark_ms)):
+            if last is not None:
+                counts.turn("conversion")
+                frame = output_frame(result_values(self.task.schema, last))
+                counts.turn(None)
+                yield frame
+            last = result
+        counts.turn("state")
+        with answered_together(self._handle):
+            self._set_timer(state, worker.wake_at(), spark_ms, fired)
+            state.save()
+            counts.turn("conversion")
+            values = result_values(self.task.schema, last)
+            counts.turn(None)
+            # While Spark takes these, the state store answers: for how long, the counts can not tell any more.
+            yield output_frame(values, [int(worker_id), *astuple(counts)])
+        self._stepped.append(worker)
+
+    def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:
+        """Ask to be called when the watermark reaches `ticks`, and not at the moment asked for before. If that is due
+        already, it fires in this very micro-batch: Spark removes it then, sooner than we could, and there will be
+        nothing left to do."""
+        wanted = None if ticks is None else max(self.task.timer_ms(ticks), spark_ms + 1)
+        if wanted == state.timer:
+            return
+        if state.timer is not None and state.timer != fired and state.timer > spark_ms:
+            self._handle.deleteTimer(state.timer)
+        if wanted is not None:
+            self._handle.registerTimer(wanted)
+        state.timer = wanted
+
+
+def join_group(task: JoinTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All rows of one worker, of whole tables: the same join in one step."""
+    parcels: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
+    number = 0
+    for batch in batches:
+        for worker, side, data in zip(*(batch.column(n) for n in ("worker", "side", "rows")), strict=True):
+            parcels[SIDES[side.as_py()]].append(decode(data.as_buffer()))
+            number = worker_ids(task.routing.workers).index(worker.as_py())
+    counts = Counts()
+    worker = Worker(task, number, State(task, MemoryStore(), counts), counts)
+    for result in worker.step(parcels, END):
+        yield pa.record_batch({"rows": pa.array([encode(result)], pa.binary())})

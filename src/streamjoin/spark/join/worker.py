@@ -1,0 +1,307 @@
+"""One worker's share of a join: what it does with the rows and the watermark of a micro-batch.
+
+Every pair meets exactly once. With time windows and no order asked for, a row probes *at once* everything of the
+other side that came before it, and of the rows that came together the left ones probe the right ones. With row
+windows or `order="timestamp"` a row waits in the state until it is *settled*: the watermark has passed it, so
+nothing before it in the total order can still come; then it probes what precedes it there.
+
+A row's fate is *decided* once no partner can come any more; an outer or anti join gives out an unmatched row at
+that moment, which comes once, because the watermark passes it once. Only then may a run be forgotten.
+All of it follows from the input, the watermark and the state before, so a micro-batch that is run again gives the
+same rows, whichever worker, host or process runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin.index.protocol import Tuples
+from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.join.metrics import Counts
+from streamjoin.spark.join.pack import gathered, reached_keys
+from streamjoin.spark.join.routing import range_of, share
+from streamjoin.spark.join.task import BEGIN, END, OTHER, TIE, JoinTask
+from streamjoin.spark.state.content import (
+    Content,
+    Contents,
+    Prober,
+    Stored,
+    in_order,
+    places_between,
+    tie_of,
+    with_ids,
+)
+from streamjoin.spark.state.manifest import State
+
+RESULT_ROWS, RESULT_BYTES = 1 << 16, 1 << 24  # of one batch of results, about
+
+Batches = Mapping[str, Sequence[pa.RecordBatch]]
+
+
+class Worker:
+    """`number` is its place among the workers. `step` is called once a micro-batch."""
+
+    def __init__(self, task: JoinTask, number: int, state: State, counts: Counts):
+        self.task, self.number, self.state, self.counts = task, number, state, counts
+        self._probed: dict[str, Tuples] = {}  # by side, what it was probed with
+
+    def step(self, batches: Batches, watermark: int) -> Iterator[pa.RecordBatch]:
+        """Join the new rows, then everything the watermark makes final; gives result rows. The state is changed
+        when the last of them was taken. `watermark`: no row at or before it will come; END if none at all."""
+        state, task = self.state, self.task
+        watermark = max(watermark, state.acted)
+        self.counts.turn("conversion")
+        self.fresh = {side: self._fresh(side, batches.get(side, ()), watermark) for side in SIDES}
+        self.counts.turn("state")
+        self.contents = {
+            side: Contents([*(state.content(side, run) for run in state.runs[side]), *self.fresh[side]])
+            for side in SIDES
+        }
+        self.matched = {side: self._matched(side) for side in task.kept}
+        self._before = {side: flags.copy() for side, flags in self.matched.items()}
+        yield from gathered(self._joined(watermark), RESULT_ROWS, RESULT_BYTES)
+        self.counts.turn("state")
+        self._keep(watermark)
+
+    def prepare(self) -> None:
+        """Make what the next step needs to probe the state as it is now, if it brings rows like those of the last. Only
+        memory is touched, and nothing depends on it."""
+        for side, probes in self._probed.items():
+            self.state.prepare(side, probes)
+
+    def _fresh(self, side: str, batches: Sequence[pa.RecordBatch], watermark: int) -> list[Content]:
+        """The new rows of a side, without those that come too late, as one content; none if there are none."""
+        rows = [batch for batch in batches if batch.num_rows]
+        self.counts.rows_in += sum(batch.num_rows for batch in rows)
+        if side in self.task.watermarked and BEGIN < watermark < END:
+            rows = [self._on_time(side, batch, watermark) for batch in rows]
+            rows = [batch for batch in rows if batch.num_rows]
+        return [in_order(self.task, side, rows)[0]] if rows else []
+
+    def _on_time(self, side: str, batch: pa.RecordBatch, watermark: int) -> pa.RecordBatch:
+        on_time = self.task.times(batch, side) > watermark
+        if on_time.all():
+            return batch
+        self.counts.late += self._first_copies(side, batch.filter(pa.array(~on_time)))
+        return batch.filter(pa.array(on_time))
+
+    def _first_copies(self, side: str, rows: pa.RecordBatch) -> int:
+        """How many of these rows no worker before this one got: each is to be counted once."""
+        routing = self.task.routing
+        if routing.kind != "range":
+            return rows.num_rows if routing.gets_first(side, self.number) else 0
+        lows, _ = reached_keys(self.task, side, rows)
+        return int(np.count_nonzero(range_of(lows, routing.width) % routing.workers == self.number))
+
+    def _matched(self, side: str) -> np.ndarray:
+        """For every row of a side, by id, whether it has found a partner so far."""
+        flags = [self.state.matched(side, run) for run in self.state.runs[side]]
+        new = sum(len(content) for content in self.fresh[side])
+        return np.concatenate([*flags, np.zeros(new, np.bool_)])
+
+    # Results
+
+    def _joined(self, watermark: int) -> Iterator[pa.RecordBatch]:
+        prober = Prober(self.task, self.contents)
+        for probing in SIDES:
+            self.counts.turn("kernel")
+            for pairs in self._pairs(prober, probing, watermark):
+                self.counts.turn("conversion")
+                if (result := self._result(pairs)) is not None:
+                    yield result
+                self.counts.turn("kernel")
+        self.counts.candidates += prober.candidates
+        if self.task.how != "semi":
+            for side in self.task.kept:
+                self.counts.turn("conversion")
+                yield from self._unmatched(side, watermark)
+
+    def _pairs(self, prober: Prober, probing: str, watermark: int) -> Iterator[dict[str, np.ndarray]]:
+        stored, mine = self.contents[OTHER[probing]], self.contents[probing]
+        if not stored.contents or not mine.contents:
+            return iter(())
+        if self.task.settles:
+            settled = mine.between(self.state.acted, watermark)
+            if settled is None:
+                return iter(())
+            probes = self._own(probing, settled)
+            return prober.pairs(probing, probes, self._settled_rows(OTHER[probing], probes))
+        if not self.fresh[probing]:
+            return iter(())
+        new = self.fresh[probing][0].tuples
+        probes = with_ids(new, new.id + mine.starts[-1])
+        met = self._stored(OTHER[probing], probes)
+        if probing == "right" and self.fresh["left"]:
+            met.pop()  # the new left rows have probed the new right ones
+        return prober.pairs(probing, probes, met)
+
+    def _stored(self, side: str, probes: Tuples) -> list[Stored]:
+        """All rows of a side that these are to probe, the new ones last."""
+        if len(probes):
+            self._probed[side] = probes
+        contents = self.contents[side]
+        new = list(zip(contents.contents, contents.starts.tolist(), strict=True))[
+            len(self.state.runs[side]) :
+        ]
+        held = self.state.layered(side, contents)
+        return [*held, *(Stored(content.indexed, start) for content, start in new)]
+
+    def _own(self, side: str, probes: Tuples) -> Tuples:
+        """Where every worker has all rows, those that this one probes with."""
+        if self.task.routing.kind != "every" or self.task.routing.workers == 1:
+            return probes
+        contents = self.contents[side]
+        tie = np.concatenate([tie_of(content) for content in contents.contents])[probes.id]
+        return probes.pick(np.flatnonzero(share(tie, self.task.routing.workers) == self.number))
+
+    def _settled_rows(self, side: str, probes: Tuples) -> list[Stored]:
+        """What settled rows probe: a row window is counted off, so its rows must lie in one total order."""
+        if not self.task.spec.side_window(side).rows:
+            return self._stored(side, probes)
+        content, order = self._total_order(side)
+        return [Stored(content.indexed, order)]
+
+    def _result(self, pairs: dict[str, np.ndarray]) -> pa.RecordBatch | None:
+        """The rows that some new pairs give, if any."""
+        self.counts.matches += len(pairs["left"])
+        if not len(pairs["left"]):
+            return None
+        if self.task.how == "semi":
+            found = np.unique(pairs["left"])
+            found = found[~self.matched["left"][found]]
+            self.matched["left"][found] = True
+            return self._rows("left", found) if len(found) else None
+        for side in self.task.kept:
+            self.matched[side][pairs[side]] = True
+        if self.task.how == "anti":
+            return None
+        columns = [column for side in SIDES for column in self._rows(side, pairs[side]).columns]
+        return pa.RecordBatch.from_arrays(columns, names=self.task.schema.names)
+
+    def _rows(self, side: str, ids: np.ndarray) -> pa.RecordBatch:
+        contents = self.contents[side]
+        held = contents.contents[0].batch.schema
+        fields = [field for field in held if field.name != TIE]
+        return contents.rows.take(ids, pa.schema(fields))
+
+    def _unmatched(self, side: str, watermark: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a side that are decided now and have no partner, with NULL for the other side."""
+        ids = self._decided(side, watermark)
+        ids = ids[~self.matched[side][ids]]
+        self.counts.unmatched += len(ids)
+        if not len(ids):
+            return
+        found = self._rows(side, ids).columns
+        if self.task.how != "anti":
+            nothing = [pa.nulls(len(ids), field.type) for field in self.task.spec.side_schema(OTHER[side])]
+            found = [*found, *nothing] if side == "left" else [*nothing, *found]
+        yield pa.RecordBatch.from_arrays(found, names=self.task.schema.names)
+
+    def _decided(self, side: str, watermark: int) -> np.ndarray:
+        """The ids of rows whose fate this watermark decides."""
+        contents = self.contents[side]
+        if not contents.contents:
+            return np.empty(0, np.int64)
+        if self.task.spec.side_window(side).rows:
+            return self._decided_by_count(side, watermark)
+        after, until = (self._past(side, mark) for mark in (self.state.acted, watermark))
+        parts = []
+        for start, content in zip(contents.starts, contents.contents, strict=True):
+            low, high = places_between(content.ts, after, until)
+            parts.append(np.arange(start + low, start + high))
+        return np.concatenate(parts)
+
+    def _decided_by_count(self, side: str, watermark: int) -> np.ndarray:
+        """In a row window: rows behind the last ones that a row to come can meet."""
+        content, order = self._total_order(side)
+        ts, tie = content.ts, tie_of(content)
+        settled = int(ts.searchsorted(watermark, "right"))
+        size = 0 if watermark == END else self.task.spec.side_window(side).size
+        low, high = self._place(self.state.decided[side], ts, tie), max(0, settled - size)
+        if high > low:
+            last = (ts[:high] == ts[high - 1]) & (tie[:high] == tie[high - 1])
+            self.state.decided[side] = int(ts[high - 1]), int(tie[high - 1]), int(last.sum())
+        return order[low:high]
+
+    def _total_order(self, side: str) -> tuple[Content, np.ndarray]:
+        """All rows of a side in the total order, and their ids. O(rows)."""
+        contents = self.contents[side]
+        content, order = in_order(self.task, side, [content.batch for content in contents.contents])
+        return content, np.arange(contents.count) if order is None else order
+
+    @staticmethod
+    def _place(cut: tuple[int, int, int] | None, ts: np.ndarray, tie: np.ndarray) -> int:
+        """Where the rows begin that come after a cut (ts, tie, how many like it)."""
+        if cut is None:
+            return 0
+        begin, end = (int(ts.searchsorted(cut[0], which)) for which in ("left", "right"))
+        first, last = (int(tie[begin:end].searchsorted(cut[1], which)) for which in ("left", "right"))
+        return begin + min(first + cut[2], last)  # fewer are there if their runs have expired
+
+    def _past(self, side: str, watermark: int) -> int:
+        """The last time of rows of a side that no row after `watermark` can meet."""
+        if watermark in (BEGIN, END):
+            return watermark
+        return max(BEGIN, watermark - self.task.spec.side_window(side).size)
+
+    # State
+
+    def _keep(self, watermark: int) -> None:
+        """Keep the new rows, forget what nothing can meet any more, and merge what is left."""
+        state = self.state
+        for side in SIDES:
+            runs, contents = list(state.runs[side]), self.contents[side]
+            matched = self.matched.get(side)
+            expired = self._expiry(side, watermark)
+            for run, start in zip(runs, contents.starts, strict=False):
+                if expired(run.newest):
+                    state.drop(side, run)
+                elif matched is not None:
+                    rows = slice(start, start + run.rows)
+                    if (matched[rows] != self._before[side][rows]).any():
+                        state.mark(run, matched[rows])
+            for content in self.fresh[side]:
+                if not expired(int(content.ts[-1])):
+                    state.add(side, content, None if matched is None else matched[-len(content) :])
+            state.merge(side)
+        state.acted = watermark
+
+    def _expiry(self, side: str, watermark: int) -> Callable[[int], bool]:
+        """Whether rows up to some time can be met by nothing that comes after the watermark."""
+        window = self.task.spec.side_window(side)
+        if not window.rows:
+            past = self._past(side, watermark)
+            return lambda newest: past > BEGIN and newest <= past
+        every = np.sort(
+            np.concatenate([np.empty(0, np.int64), *(c.ts for c in self.contents[side].contents)])
+        )
+        settled = every[: every.searchsorted(watermark, "right")]
+
+        def expired(newest: int) -> bool:
+            later = len(settled) - int(settled.searchsorted(newest, "right"))
+            return newest <= watermark and (watermark == END or later >= window.size)
+
+        return expired
+
+    def wake_at(self) -> int | None:
+        """The least watermark at which rows settle, are decided or expire; None if it makes no difference."""
+        times = []
+        for side in SIDES:
+            window = self.task.spec.side_window(side)
+            if not window.rows:
+                times += [run.newest + window.size for run in self.state.runs[side]]
+            for content in self.contents[side].contents:
+                if self.task.settles:
+                    times += _next_after(content.ts, self.state.acted)
+                if side in self.matched and not window.rows:
+                    past = self._past(side, self.state.acted)
+                    times += [ts + window.size for ts in _next_after(content.ts, past)]
+        return min((ts for ts in times if ts < END), default=None)
+
+
+def _next_after(ts: np.ndarray, mark: int) -> list[int]:
+    """The first time after `mark`, if there is one."""
+    return [int(t) for t in ts[ts.searchsorted(mark, "right") :][:1]]

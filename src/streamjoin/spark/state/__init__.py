@@ -1,0 +1,1 @@
+"""What a worker keeps between micro-batches, and the caches over it."""

@@ -1,0 +1,136 @@
+"""Runs of one side, merged for probing: a probe asks a few large indexes instead of one for every run.
+
+State keeps runs as they were written, because writing a row again costs more than asking many runs for it. In memory it
+does not: neighbouring runs become a *layer*, one index over the rows of all of them. Layers grow geometrically, so a
+row is indexed a few times while it is held. A layer keeps the rows of runs that have expired until it becomes part of
+another: no probe reaches them.
+
+Layers belong to one process and can be made again from the runs, which they know by their tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamjoin.index.protocol import Tuples
+from streamjoin.spark.state.content import Contents, Stored
+from streamjoin.spark.state.run_index import IndexedTuples
+
+if TYPE_CHECKING:
+    from streamjoin.spark.state.manifest import Run
+
+# A layer is merged with those after it once it has less than so many times their rows, if so many become one.
+RATIO, FEWEST = 4, 3
+MOST_ROWS = 1 << 21  # of a layer that is merged: to index them takes some 50 ms
+# So many are probed before a micro-batch merges any itself; otherwise that is left to the time after it.
+MOST_LAYERS = 12
+
+
+class Layer:
+    """Rows of neighbouring runs in the total order. `places`: of each row in the runs one after the other, None if that
+    is the same order. The first `gone` runs have expired since."""
+
+    def __init__(self, runs: Sequence[Run], indexed: IndexedTuples, places: np.ndarray | None = None):
+        self.runs, self.indexed, self.places = tuple(runs), indexed, places
+        self.gone = 0
+
+    @property
+    def nbytes(self) -> int:
+        tuples, places = self.indexed.tuples, 0 if self.places is None else self.places.nbytes
+        return self.indexed.nbytes + tuples.ts.nbytes + tuples.id.nbytes + tuples.source.nbytes + places
+
+    @property
+    def gone_rows(self) -> int:
+        return sum(run.rows for run in self.runs[: self.gone])
+
+    @property
+    def rows(self) -> int:
+        """Those of the runs that are left."""
+        return len(self.indexed) - self.gone_rows
+
+    def fits(self, at: Mapping[str, int]) -> bool:
+        """Whether what is left of its runs is a stretch of the state's, `at` being the places of those."""
+        found = [at.get(run.token, -1) for run in self.runs]
+        self.gone = sum(place < 0 for place in found)
+        left = found[self.gone :]
+        return bool(left) and left[0] >= 0 and left == list(range(left[0], left[0] + len(left)))
+
+    def stored(self, at: Mapping[str, int], starts: np.ndarray) -> Stored:
+        """As it is probed, given the first ids of the state's runs."""
+        first = int(starts[at[self.runs[self.gone].token]]) - self.gone_rows
+        past = max((run.newest for run in self.runs[: self.gone]), default=None)
+        return Stored(self.indexed, first if self.places is None else self.places + first, past)
+
+    def left(self) -> tuple[Tuples, np.ndarray | None]:
+        """The tuples of the runs that are left, and their places in those."""
+        tuples, gone = self.indexed.tuples, self.gone_rows
+        if self.places is None:
+            return tuples.pick(slice(gone, None)), None
+        rows = np.flatnonzero(self.places >= gone)
+        return tuples.pick(rows), self.places[rows] - gone
+
+
+def merged(layers: Sequence[Layer]) -> Layer:
+    """One layer of what is left of neighbours; O(rows), more where they do not follow each other in time."""
+    parts = [layer.left() for layer in layers]
+    runs = [run for layer in layers for run in layer.runs[layer.gone :]]
+    ts = np.concatenate([tuples.ts for tuples, _ in parts])
+    stored = {
+        name: np.concatenate([tuples.stored[name] for tuples, _ in parts]) for name in parts[0][0].stored
+    }
+    count, nulls, indexer = len(ts), any(tuples.nulls for tuples, _ in parts), layers[0].indexed.indexer
+    together = Tuples(ts, np.arange(count), np.zeros(count, np.int32), stored, {}, nulls)
+    if all(places is None for _, places in parts) and not (ts[1:] < ts[:-1]).any():
+        return Layer(runs, IndexedTuples(indexer, together))
+    starts = np.cumsum([0, *(len(tuples) for tuples, _ in parts)])
+    everywhere = [
+        start + (np.arange(len(tuples)) if places is None else places)
+        for start, (tuples, places) in zip(starts, parts, strict=False)
+    ]
+    order = np.argsort(ts, kind="stable")
+    return Layer(runs, IndexedTuples(indexer, together.pick(order)), np.concatenate(everywhere)[order])
+
+
+class Layers:
+    """The layers of one side of one worker."""
+
+    def __init__(self) -> None:
+        self._held: list[Layer] = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(layer.nbytes for layer in self._held)
+
+    def over(self, runs: Sequence[Run], contents: Contents, final: int, ahead: bool) -> list[Stored]:
+        """All runs of the state as they are to be probed; the first `final` of them will never be merged there.
+        `ahead`: nobody waits for it."""
+        at = {run.token: place for place, run in enumerate(runs)}
+        held = [layer for layer in self._held if layer.fits(at)]
+        known = {run.token for layer in held for run in layer.runs}
+        single = [
+            Layer([run], content.indexed)
+            for run, content in zip(runs, contents.contents, strict=False)
+            if run.token not in known
+        ]
+        layers = sorted([*held, *single], key=lambda layer: at[layer.runs[-1].token])
+        lasting = sum(at[layer.runs[-1].token] < final for layer in layers)
+        begin = mergeable([layer.rows for layer in layers[:lasting]])
+        if lasting - begin >= FEWEST and (ahead or len(layers) > MOST_LAYERS):
+            together = merged(layers[begin:lasting])
+            layers[begin:lasting] = [together]
+            for run in together.runs:
+                contents.contents[at[run.token]].release()
+        self._held = [layer for layer in layers if len(layer.runs) > 1]
+        return [layer.stored(at, contents.starts) for layer in layers]
+
+
+def mergeable(rows: Sequence[int]) -> int:
+    """From which layer on all are to become one, by the rows of each."""
+    begin, together = len(rows) - 1, sum(rows[-1:])
+    while begin > 0 and rows[begin - 1] < RATIO * together and rows[begin - 1] + together <= MOST_ROWS:
+        begin -= 1
+        together += rows[begin]
+    return begin

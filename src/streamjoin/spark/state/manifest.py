@@ -1,0 +1,300 @@
+"""What a worker keeps between micro-batches: immutable runs of rows, and a manifest that names them.
+
+A micro-batch adds one run a side. Runs of equal age are merged, `FAN` at a time, until one is as large as a
+subwindow should be (Pan & Jacobsen 2018, section III-A: a window is a chain of subwindows, of which only the newest
+changes and the oldest goes as a whole). Only what is left at the end of the micro-batch is written. So a row is written
+a few times at most, whatever the size of the window, and reading an old run again is never needed for the sake of the
+state itself.
+
+Everything is written through one state store, which Spark commits or discards as a whole with the micro-batch:
+after a restart the manifest, the runs it names and the input that is read next always belong together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+import zlib
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from streamjoin.index.protocol import Tuples
+from streamjoin.semantics.errors import StreamJoinError
+from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.join.metrics import Counts
+from streamjoin.spark.join.pack import decode, encode
+from streamjoin.spark.join.task import BEGIN, JoinTask, differences
+from streamjoin.spark.state import cache
+from streamjoin.spark.state.content import Content, Contents, Stored, expect, in_order
+from streamjoin.spark.state.layers import Layers
+
+VERSION = 1  # of the manifest and of what runs look like
+FAN = 2  # runs of one level are merged this many at a time, until they are merged in memory alone (`layers`)
+SEALED_ROWS = 1 << 18  # a run of this size is a subwindow, and not merged any more
+# Nor is one that lasts this part of its window: writing a row again costs more than merging it in memory.
+SHARE = 32
+SEALED = 99  # the level of a subwindow
+
+
+class StateError(StreamJoinError, RuntimeError):
+    """A checkpoint that this join can not continue from, or state that Spark does not take."""
+
+
+class Store(Protocol):
+    """Where state is kept: values by number, of two kinds, and one manifest."""
+
+    def read_manifest(self) -> bytes | None: ...
+    def write_manifest(self, data: bytes) -> None: ...
+    def read(self, kind: str, number: int) -> bytes: ...
+    def write(self, kind: str, number: int, data: bytes) -> None: ...
+    def remove(self, kind: str, number: int) -> None: ...
+
+
+@dataclass
+class Run:
+    """Immutable rows of one side in the total order. `token` is unique; `crc` guards copies outside the store. It and
+    `nbytes` are known once the run is written."""
+
+    number: int
+    token: str
+    level: int
+    rows: int
+    oldest: int
+    newest: int
+    nbytes: int
+    crc: int
+
+
+class State:
+    """The state of one worker, as of the last committed micro-batch until `save`.
+
+    `acted`: the watermark up to which rows have settled, been decided and expired. `decided`: by side, the last
+    row in a row window whose fate is known, as (ts, tie, how many like it). `timer`: the Spark watermark at which
+    the worker asked to be called. `token`: what this worker of this query is known by, drawn when the manifest is first
+    written; another query of the same join, which has a checkpoint of its own, has another.
+    """
+
+    def __init__(self, task: JoinTask, store: Store, counts: Counts):
+        self.task, self.store, self.counts = task, store, counts
+        self.token = uuid.uuid4().hex
+        self.runs: dict[str, list[Run]] = {side: [] for side in SIDES}
+        self.acted, self.timer, self._next = BEGIN, None, 0
+        self.decided: dict[str, tuple[int, int, int] | None] = dict.fromkeys(SIDES)
+        self._unwritten: dict[int, tuple[Content, np.ndarray | None]] = {}  # new runs by number
+        self._dropped: list[tuple[str, int]] = []  # kind and number of what the store still has
+        data = store.read_manifest()
+        if data is not None:
+            self._load(json.loads(data), hashlib.sha256(data).hexdigest())
+        # What a process prepared for one index, or one function of two rows, is of no use to another.
+        self._owner = (task.digest, self.token)
+
+    acted: int
+    timer: int | None
+
+    def _load(self, manifest: dict, digest: str) -> None:  # type: ignore[type-arg]  # JSON
+        if manifest["version"] != VERSION:
+            raise StateError(
+                f"this checkpoint has state of version {manifest['version']}, and this streamjoin reads version "
+                f"{VERSION}: run the version that wrote it, or start with a new checkpoint"
+            )
+        changed = differences(manifest["join"], self.task.signature)
+        if changed:
+            raise StateError(
+                f"this checkpoint belongs to another join: {'; '.join(changed)}. "
+                "Give the settings it was started with, or start with a new checkpoint"
+            )
+        self.token = manifest.get("token", digest)  # older checkpoints have none; the runs in them are unique
+        self.runs = {side: [Run(**run) for run in manifest["runs"][side]] for side in SIDES}
+        self.acted, self.timer, self._next = manifest["acted"], manifest["timer"], manifest["next"]
+        self.decided = {
+            side: None if cut is None else (cut[0], cut[1], cut[2])
+            for side, cut in manifest["decided"].items()
+        }
+
+    def save(self) -> None:
+        """Write new runs and the manifest: it is what the next micro-batch finds, if Spark commits this one. Nothing is
+        read meanwhile."""
+        for dropped in self._dropped:
+            self.store.remove(*dropped)
+        self._dropped.clear()
+        for run in (run for runs in self.runs.values() for run in runs):
+            if run.number in self._unwritten:
+                self._write(run, *self._unwritten.pop(run.number))
+        self.counts.state_rows, self.counts.state_bytes = self.rows, self.nbytes
+        manifest = {
+            "version": VERSION,
+            "join": self.task.signature,
+            "token": self.token,
+            "runs": {side: [vars(run) for run in runs] for side, runs in self.runs.items()},
+            "acted": self.acted,
+            "decided": self.decided,
+            "timer": self.timer,
+            "next": self._next,
+        }
+        self.store.write_manifest(json.dumps(manifest).encode())
+        names = [*SIDES, *(run.token for runs in self.runs.values() for run in runs)]
+        cache.MEMORY.keep(self._owner, {self._key(name) for name in names})
+        cache.MEMORY.trim()
+
+    @property
+    def rows(self) -> int:
+        return sum(run.rows for runs in self.runs.values() for run in runs)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(run.nbytes for runs in self.runs.values() for run in runs)
+
+    # Reading
+
+    def content(self, side: str, run: Run) -> Content:
+        """The rows of a run: from this process, from this host, or from the store."""
+        if run.number in self._unwritten:
+            return self._unwritten[run.number][0]
+        content = cache.MEMORY.get(self._key(run.token))
+        if isinstance(content, Content):
+            self.counts.cache_hits += 1
+            return content
+        data = cache.FILES.get(run.token, run.nbytes, run.crc)
+        if data is not None:
+            self.counts.cache_hits += 1
+        else:
+            self.counts.cache_misses += 1
+            data = self.store.read("runs", run.number)
+            cache.FILES.put(run.token, data)
+        content = Content(self.task, side, decode(data))
+        cache.MEMORY.put(self._key(run.token), content, self._owner)
+        return content
+
+    def layered(self, side: str, contents: Contents, ahead: bool = False) -> list[Stored]:
+        """The runs of a side as they are to be probed. `contents` are theirs, and may be followed by others. `ahead`:
+        nobody waits for it."""
+        runs, layers = self.runs[side], cache.MEMORY.get(self._key(side))
+        if not isinstance(layers, Layers):
+            if not runs:
+                return []
+            layers = Layers()
+            cache.MEMORY.put(self._key(side), layers, self._owner)
+        sealed = [place for place, run in enumerate(runs) if run.level == SEALED]
+        return layers.over(runs, contents, sealed[-1] + 1 if sealed else 0, ahead)
+
+    def prepare(self, side: str, probes: Tuples) -> None:
+        """Merge and index the runs of a side in memory, as the next micro-batch wants them for probes like these. Reads
+        nothing: if a run is not in memory, all is left to that micro-batch."""
+        found = [cache.MEMORY.get(self._key(run.token)) for run in self.runs[side]]
+        contents = [content for content in found if isinstance(content, Content)]
+        if len(contents) == len(found):
+            expect(self.layered(side, Contents(contents), ahead=True), probes)
+
+    def _key(self, name: str) -> Hashable:
+        """By which this process knows the layers of a side, or what it made of a run with this token."""
+        return (*self._owner, name)
+
+    def matched(self, side: str, run: Run) -> np.ndarray:
+        """Which rows of a run found a partner."""
+        if run.number in self._unwritten:
+            flags = self._unwritten[run.number][1]
+            assert flags is not None
+            return flags
+        return unpacked(self.store.read("matched", run.number), run.rows)
+
+    # Writing
+
+    def add(self, side: str, content: Content, matched: np.ndarray | None) -> None:
+        """Keep new rows as a run."""
+        self._keep(side, content, SEALED if len(content) >= SEALED_ROWS else 0, matched)
+
+    def _keep(self, side: str, content: Content, level: int, matched: np.ndarray | None) -> None:
+        oldest, newest = int(content.ts[0]), int(content.ts[-1])
+        self.runs[side].append(Run(self._next, uuid.uuid4().hex, level, len(content), oldest, newest, 0, 0))
+        self._unwritten[self._next] = content, matched
+        self._next += 1
+
+    def _write(self, run: Run, content: Content, matched: np.ndarray | None) -> None:
+        data = encode(content.batch)
+        run.nbytes, run.crc = len(data), zlib.crc32(data)
+        self.store.write("runs", run.number, data)
+        self.counts.written_bytes += len(data)
+        if matched is not None:
+            self.mark(run, matched)
+        cache.FILES.put(run.token, data)
+        cache.MEMORY.put(self._key(run.token), content, self._owner)
+
+    def mark(self, run: Run, matched: np.ndarray) -> None:
+        """Write which rows of a run found a partner: a bit a row."""
+        data = np.packbits(matched).tobytes()
+        self.store.write("matched", run.number, data)
+        self.counts.written_bytes += len(data)
+
+    def drop(self, side: str, run: Run) -> None:
+        """Forget a run."""
+        self.runs[side].remove(run)
+        if self._unwritten.pop(run.number, None) is not None:
+            return
+        self._dropped.append(("runs", run.number))
+        if side in self.task.kept:
+            self._dropped.append(("matched", run.number))
+        cache.MEMORY.remove(self._key(run.token))
+        cache.FILES.remove(run.token)
+
+    def merge(self, side: str) -> None:
+        """Merge the newest runs, as long as `FAN` of them have one level. A row is written at most once a level."""
+        runs = self.runs[side]
+        while (level := runs[-1].level if runs else SEALED) < SEALED and all(
+            run.level == level for run in runs[-FAN:]
+        ):
+            if len(runs) < FAN:
+                return
+            last = runs[-FAN:]
+            if not self._worth_merging(side, last):
+                for run in last:
+                    run.level = SEALED
+                return
+            self._merge(side, last, level + 1)
+
+    def _worth_merging(self, side: str, runs: Sequence[Run]) -> bool:
+        window, rows = self.task.spec.side_window(side), sum(run.rows for run in runs)
+        if window.rows:
+            return rows <= min(SEALED_ROWS, max(window.size // SHARE, 1024))
+        lasts = max(run.newest for run in runs) - min(run.oldest for run in runs)
+        return rows <= SEALED_ROWS and lasts <= window.size // SHARE
+
+    def _merge(self, side: str, runs: Sequence[Run], level: int) -> None:
+        content, order = in_order(self.task, side, [self.content(side, run).batch for run in runs])
+        matched = None
+        if side in self.task.kept:
+            matched = np.concatenate([self.matched(side, run) for run in runs])
+            matched = matched if order is None else matched[order]
+        for run in runs:
+            self.drop(side, run)
+        self._keep(side, content, level, matched)
+
+
+def unpacked(data: bytes, rows: int) -> np.ndarray:
+    return np.unpackbits(np.frombuffer(data, np.uint8), count=rows).view(np.bool_)
+
+
+class MemoryStore:
+    """A store in this process, for joins of whole tables."""
+
+    def __init__(self) -> None:
+        self.manifest: bytes | None = None
+        self.values: dict[tuple[str, int], bytes] = {}
+
+    def read_manifest(self) -> bytes | None:
+        return self.manifest
+
+    def write_manifest(self, data: bytes) -> None:
+        self.manifest = data
+
+    def read(self, kind: str, number: int) -> bytes:
+        return self.values[kind, number]
+
+    def write(self, kind: str, number: int, data: bytes) -> None:
+        self.values[kind, number] = data
+
+    def remove(self, kind: str, number: int) -> None:
+        del self.values[kind, number]

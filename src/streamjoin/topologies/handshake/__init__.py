@@ -1,0 +1,1 @@
+"""Handshake join and low-latency handshake join: chains of nodes."""

@@ -1,0 +1,290 @@
+"""A chain of nodes between a driver that feeds both its ends and a collector of what the nodes find.
+
+The driver alone knows the windows (Teubner & Mueller 2011, section 4.4): it stamps tuples, sends left ones in at
+the left end and right ones at the right end, and says with each message what of the other side can expire. Messages
+of one side are numbered. Every node says which one it is done with; the last that all are done with is the side's
+*high-water mark* (Roy, Teubner & Gemulla 2014, section 6.1).
+
+The collector reads both marks, then empties the nodes' outboxes, then trusts the marks. Sorted output waits in a
+buffer until the marks say that nothing earlier can come (section 6.2).
+
+No node waits for room in a channel, and nothing enters the chain unless it can be taken. So memory is bounded, and full
+channels can not stop each other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from streamjoin.index.protocol import Tuples
+from streamjoin.index.scan import ScanWindow
+from streamjoin.kernels.stamping import least
+from streamjoin.semantics.spec import SIDES
+from streamjoin.topologies.handshake.chain_node import Arrival, Marks, Message, Progress, Shared
+from streamjoin.topologies.matching import Collector, filters_of
+from streamjoin.topologies.protocol import OTHER, Frontier, Matches, Spread, Task
+from streamjoin.topologies.runtime.node import Bell, Executor, Node
+from streamjoin.topologies.runtime.threads import Threads
+from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, make_stamps
+
+BATCH, INDEXED_BATCH = 256, 1024  # tuples of a message, at most: such as are compared, such as are looked up
+CAPACITY = 64  # messages of a channel
+UNHEARD = 1024  # tuples that enter on one side, before the other one's way needs a message to let them expire
+
+
+class PipelineNode(Node, Protocol):
+    """What a chain asks of a node. Channels and outboxes know their ends' bells."""
+
+    inlets: dict[str, Any]
+    outlets: dict[str, Any]
+
+    @property
+    def outbox(self) -> Any:
+        """Of pairs: `rows` that wait, and `take`, which gives some of them as `Found`, or None."""
+
+    @property
+    def windows(self) -> Mapping[str, Any]: ...
+
+    @property
+    def comparisons(self) -> int: ...
+
+    def inlet(self, side: str, name: str, capacity: int, producer: Bell) -> Any:
+        """Make the channel to this node on the way of a side."""
+
+    def rehearse(self) -> None:
+        """Compile, or load from the cache, what a thread will run."""
+
+    def clear(self) -> None: ...
+
+
+AnyNode = TypeVar("AnyNode", bound=PipelineNode)
+
+
+class Sent(NamedTuple):
+    """What the driver remembers of an arrival. Of event times and places: the first and the last."""
+
+    number: int
+    tuples: int
+    least_id: int
+    first_place: int
+    last_place: int
+    first_time: int
+
+
+class Pipeline(Generic[AnyNode]):
+    """A topology over a chain of nodes; subclasses say which nodes, and what can still be found. `tells_at_once`:
+    whether nodes hear of what has expired as soon as it is known. `always_settles`: whatever the task."""
+
+    tells_at_once = always_settles = False
+    shares_rows = hashes_one_equality = False
+    few_on_way = INT64_MAX  # messages of a side; while more are, the driver is not told of marks
+
+    def __init__(
+        self,
+        task: Task,
+        executor: Executor | None = None,
+        batch: int | None = None,
+        capacity: int = CAPACITY,
+    ):
+        scanned = all(isinstance(task.make_window(side), ScanWindow) for side in SIDES)
+        self.workers, self._batch = task.workers, batch or (BATCH if scanned else INDEXED_BATCH)
+        self.settles = task.settles or self.always_settles
+        self._stamps = make_stamps(task.spec, self.settles)
+        self._bell, self.found, self._marks = Bell(), Bell(), Marks(self.workers, self.few_on_way)
+        let_go = Bell() if task.order == "any" else self.found  # promises and sorted results, by marks
+        filters, bells = filters_of(task.residuals), (self._bell, self.found, let_go)
+        shared = Shared(self.workers, task.make_window, filters, task.fetch, *bells, self._marks)
+        self.nodes = self.make_nodes(shared)
+        self._channels = connect(self.nodes, self._bell, capacity)
+        self.nodes[0].rehearse()  # before threads start and tuples come
+        self._entries = {"left": self.nodes[0].inlets["left"], "right": self.nodes[-1].inlets["right"]}
+        self._executor, self._started = executor or Threads(), False
+        self._numbers = dict.fromkeys(SIDES, 0)  # of the last message sent
+        self._told = dict.fromkeys(SIDES, INT64_MIN)  # what was said to be expired, on the way of a side
+        self._unheard = dict.fromkeys(SIDES, 0)  # tuples of the other side since the last message
+        self._sent: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # arrivals not marked as done
+        self._counts = dict.fromkeys(SIDES, 0)  # tuples held
+        self._collector = Collector(task.order)
+        self._heard = -1  # what the bells had rung for when results were last collected
+
+    def make_nodes(self, shared: Shared) -> list[AnyNode]:
+        raise NotImplementedError
+
+    def make_arrival(self, side: str, number: int, expired: int, tuples: Tuples) -> Arrival:
+        return Arrival(side, number, expired, tuples)
+
+    def earliest(self, what: str) -> float:
+        """The least place (`first_place`) or event time (`first_time`) that the later tuple of a pair to come can have,
+        if the pair has a tuple in the chain; infinity if none has."""
+        raise NotImplementedError
+
+    # What the engine asks
+
+    @property
+    def comparisons(self) -> tuple[int, ...]:
+        return tuple(node.comparisons for node in self.nodes)
+
+    @property
+    def windows(self) -> dict[str, Spread]:
+        return {side: Spread([node.windows[side] for node in self.nodes]) for side in SIDES}
+
+    def held(self, side: str) -> int:
+        return self._counts[side]
+
+    def oldest_id(self, side: str) -> int | None:
+        ids = [int(tuples.id.min()) for tuples in self._stamps.held(side)]
+        ids += [sent.least_id for sent in self.in_chain(side)]
+        waiting = self._collector.oldest_id(side)
+        return min(ids if waiting is None else [*ids, waiting], default=None)
+
+    def in_chain(self, side: str) -> Iterable[Sent]:
+        """The arrivals of which tuples may be in the chain."""
+        return self._sent[side]
+
+    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+        self._counts[side] += len(tuples)
+        self._stamps.push(side, tuples, ranks, frontier)
+
+    def advance(self, frontier: Frontier) -> None:
+        self._stamps.advance(frontier)
+        self._unheard = dict.fromkeys(SIDES, UNHEARD)  # there may be no arrival for long to tell it
+
+    @property
+    def idle(self) -> bool:
+        """Whether the chain has all that is known, and what has come of it so far is handed out. Looks at the marks if
+        nodes have rung, so that tuples are let go, and promises grow, while nothing comes and nothing is found."""
+        if self._collector.ready or not self._is_fed:
+            return False
+        seen = self._rung
+        if seen != self._heard:
+            marks = self._marks.by_side()
+            if any(node.outbox.rows for node in self.nodes):  # looked at after the marks
+                return False
+            self.settle(marks)
+            self._heard = seen
+        return not self._collector.ready
+
+    @property
+    def _is_fed(self) -> bool:
+        """Whether the chain has all that is known, and is done with it if nothing can come any more."""
+        if self._stamps.ready or self._executor.failed or any(map(self._owes, SIDES)):
+            return False
+        return not (self._stamps.ended and any(self._sent.values()))
+
+    @property
+    def _rung(self) -> int:
+        """Changes with every pair, and with every mark that the driver is told of."""
+        return self._bell.read() + self.found.read()
+
+    @property
+    def least_result_time(self) -> float:
+        return min(self._stamps.low, self.earliest("first_time"))
+
+    def step(self, most: float) -> Matches:
+        seen, rung = self._bell.read(), self._rung
+        self._executor.check()
+        if not self._collector.ready and (rung != self._heard or not self._collector.empty):
+            # Else there are enough that wait to be handed out, or no node has rung, so that none has more.
+            marks = self._marks.by_side()
+            self._collect()
+            self.settle(marks)
+            self._heard = rung
+        if not self._feed() and not self._collector.ready and not self._is_fed:
+            self._executor.wait(seen)
+        return self._collector.hand_out(most)
+
+    def clear(self) -> None:
+        self._executor.stop()
+        self._stamps.clear()
+        self._collector.clear()
+        for side in SIDES:
+            self._sent[side].clear()
+            self._counts[side] = 0
+            self._told[side] = INT64_MAX
+        for node in self.nodes:
+            node.clear()
+
+    # The driver
+
+    def _feed(self) -> bool:
+        """Send tuples as far as they are let in, then what has expired, if that is due. Whether anything was sent."""
+        sent = False
+        if not self._started:
+            self._executor.start(self.nodes, self._channels, self._bell)
+            self._started = True
+        while self._stamps.ready and all(map(self.lets_in, SIDES)):
+            side, tuples, time = self._stamps.take(self._batch)
+            self._send_arrival(side, tuples, time)
+            sent = True
+        for side in SIDES:
+            if self._owes(side) and self.lets_progress_in(side):
+                self.send(Progress(side, self._numbers[side] + 1, self._stamps.expired(OTHER[side])))
+                sent = True
+        return sent
+
+    def lets_in(self, side: str) -> bool:
+        """Whether an arrival may enter."""
+        return bool(self._entries[side].has_room)
+
+    def lets_progress_in(self, side: str) -> bool:
+        """Whether a message without tuples may."""
+        return bool(self._entries[side].has_room)
+
+    def _owes(self, side: str) -> bool:
+        """Whether the nodes are to be told now, on the way of `side`, what has expired."""
+        due = self.tells_at_once or self._unheard[side] >= UNHEARD or self._stamps.ended
+        return due and self._stamps.expired(OTHER[side]) > self._told[side]
+
+    def _send_arrival(self, side: str, tuples: Tuples, time: int) -> None:
+        number, expired = self._numbers[side] + 1, self._stamps.expired(OTHER[side])
+        self._unheard[OTHER[side]] += len(tuples)
+        places = int(tuples.ts[0]), int(tuples.ts[-1])
+        self._sent[side].append(Sent(number, len(tuples), least(tuples.id), *places, time))
+        self.send(self.make_arrival(side, number, expired, tuples))
+
+    def send(self, message: Message) -> None:
+        """Let a message enter the chain."""
+        side = message.side
+        self._marks.send(side, message.number)
+        self._entries[side].put(message)
+        self._numbers[side], self._unheard[side] = message.number, 0
+        if isinstance(message, Progress):
+            self._told[side] = message.expired
+
+    # The collector
+
+    def _collect(self) -> None:
+        for node in self.nodes:
+            while (found := node.outbox.take()) is not None:
+                self._collector.add(found)
+
+    def settle(self, marks: Mapping[str, int]) -> None:
+        """All results up to the marks are collected."""
+        for side in SIDES:
+            sent = self._sent[side]
+            while sent and sent[0].number <= marks[side]:
+                self.forget(side, sent.popleft())
+        if not self._collector.empty:
+            self._collector.release(min(self._stamps.place, self.earliest("first_place")))
+
+    def forget(self, side: str, sent: Sent) -> None:
+        """All nodes are done with an arrival."""
+        self._counts[side] -= sent.tuples
+
+
+def connect(nodes: Sequence[AnyNode], driver: Bell, capacity: int) -> list[Any]:
+    """Channels for both ways, from the driver through all nodes."""
+    channels: list[Any] = []
+    for side, way in (("left", nodes), ("right", nodes[::-1])):
+        bell, name = driver, "driver"
+        for number, node in enumerate(way):
+            channel = node.inlet(side, name, capacity, bell)
+            if number:
+                way[number - 1].outlets[side] = channel
+            channels.append(channel)
+            bell, name = node.bell, node.name
+    return channels

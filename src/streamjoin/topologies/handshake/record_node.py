@@ -1,0 +1,175 @@
+"""A node of low-latency handshake join that is compiled: the protocol runs without the GIL, and Python is asked only
+for what compiled code can not do, as making room.
+
+Messages between nodes are records in lock-free rings. Rows stay where the driver has staged them while they are on
+their way; nodes copy what rests with them. What a node does with a message is the kernel's of its kind
+(`scanning_node.py`, `hashing_node.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from streamjoin.kernels.concurrent import queue
+from streamjoin.kernels.concurrent import scanning_node as kernel
+from streamjoin.semantics.spec import SIDES
+from streamjoin.topologies.handshake.chain_node import Arrival, Message, Shared
+from streamjoin.topologies.matching import Found
+from streamjoin.topologies.runtime.node import PATIENCE, Bell, rehearse_channels
+
+WAITING_PAIRS = 65_536  # of one node, before it stops for the collector
+
+
+class Staging(Protocol):
+    """Rows of one side's arrivals while they are on their way; the driver writes, nodes read. As many arrivals as the
+    driver lets in have room."""
+
+    rows: np.ndarray
+
+    def write(self, arrival: Any) -> int:
+        """Stage an arrival; the number of its first row."""
+
+
+class Records:
+    """A bounded queue of messages as records to a node, from the driver or another node. Only the driver's end is in
+    Python."""
+
+    def __init__(self, name: str, capacity: int, consumer: Bell, stage: Staging):
+        self.name = name
+        self.watch: Callable[[str], None] | None = None
+        self.ring = queue.new_ring(capacity, kernel.MESSAGE)
+        self._consumer, self._stage = consumer, stage
+        self._record = np.zeros(kernel.MESSAGE, np.int64)
+
+    def put(self, message: Message) -> None:
+        """Stage a driver's message and send it; there must be room."""
+        kind, first, count, nulls = kernel.PROGRESS, 0, 0, False
+        if isinstance(message, Arrival):
+            tuples = message.tuples
+            kind, first, count, nulls = kernel.ARRIVAL, self._stage.write(message), len(tuples), tuples.nulls
+        self._record[:] = kind, message.number, message.expired, first, count, nulls
+        queue.put(self.ring, self._record)
+        if self.watch is not None:
+            self.watch(f"{self.name} <- {message}")
+        self._consumer.ring()
+
+    def __len__(self) -> int:
+        return int(queue.waiting(self.ring))
+
+    @property
+    def has_room(self) -> bool:
+        return bool(queue.has_room(self.ring, kernel.MESSAGE))
+
+
+class PairRing:
+    """Pairs of one node that wait for the driver."""
+
+    def __init__(self, most: int, node: Bell):
+        self.ring = queue.new_ring(most, 4)
+        self._node = node
+        kernel.take_pairs(self.ring, np.empty((4, 0), np.int64))  # compiled now, not when results wait
+
+    @property
+    def rows(self) -> int:
+        return int(queue.waiting(self.ring))
+
+    def take(self) -> Found | None:
+        """What waits, or None. The driver's."""
+        count = self.rows
+        if not count:
+            return None
+        pairs = np.empty((4, count), np.int64)
+        if kernel.take_pairs(self.ring, pairs):
+            self._node.ring()
+        return Found(dict(zip(SIDES, pairs[:2], strict=True)), dict(zip(SIDES, pairs[2:], strict=True)))
+
+
+class RecordNode:
+    """One node: channels, words that compiled code works on, and how Python comes in. Subclasses have the stores."""
+
+    advance: ClassVar[Callable[..., Any]]  # the kernels of the kind of node
+    wait_and_advance: ClassVar[Callable[..., Any]]
+    windows: dict[str, Any]
+
+    def __init__(self, number: int, shared: Shared, stages: Sequence[Staging], waiting: int, words: int):
+        self.name, self.number = f"node {number}", number
+        self.bell = Bell()
+        self.outbox = PairRing(WAITING_PAIRS, self.bell)
+        self.inlets: dict[str, Records] = {}
+        self.outlets: dict[str, Records] = {}
+        self._shared, self._staging = shared, stages
+        self._bells = dict.fromkeys(SIDES, shared.bell)  # of who sends on the way of a side
+        self._unsent = [queue.new_ring(waiting, kernel.MESSAGE) for _ in SIDES]
+        self._words = np.zeros(words, np.int64)
+        self._words[[kernel.NODE, kernel.LAST]] = number, shared.count - 1
+        self._arguments: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        message = self._words[: kernel.MESSAGE].tolist()
+        held = ", ".join(f"{len(store)} {side}" for side, store in self.windows.items())
+        return f"was at {message} from {SIDES[self._words[kernel.SIDE]]}; holds {held}, {self.outbox.rows} pairs wait"
+
+    @property
+    def comparisons(self) -> int:
+        return int(self._words[kernel.COMPARED])
+
+    def inlet(self, side: str, name: str, capacity: int, producer: Bell) -> Records:
+        """Make the channel to this node on the way of a side."""
+        self._bells[side] = producer
+        stage = self._staging[SIDES.index(side)]
+        self.inlets[side] = Records(f"{name} to {self.name}", capacity, self.bell, stage)
+        return self.inlets[side]
+
+    def step(self, most: int) -> bool:
+        busy = False
+        self._words[kernel.MOST] = most
+        while True:
+            why, did = self.advance(*self._gathered())
+            busy |= bool(did)
+            if not self.help(why):
+                return busy
+
+    def work(self) -> None:
+        while self.help(self.wait_and_advance(self.bell.words, PATIENCE, self._gathered())):
+            if self.bell.stopped:
+                break
+
+    def help(self, why: int) -> bool:
+        """Do what compiled code asks for, if it does. Forgets the arguments if they have changed."""
+        raise NotImplementedError
+
+    def gather(self) -> tuple[Any, ...]:
+        """All that the compiled code works on, behind what every node has."""
+        raise NotImplementedError
+
+    def rehearse(self) -> None:
+        """Compile, or load from the cache, what a thread will run."""
+        rehearse_channels()
+        stopped = Bell()
+        stopped.stop()
+        self.wait_and_advance(stopped.words, 0, self._gathered())
+        queue.has_room(self._unsent[0], kernel.MESSAGE)
+
+    def _gathered(self) -> tuple[Any, ...]:
+        if not self._arguments:
+            nowhere = queue.new_ring(1, kernel.MESSAGE)
+            rings = [self.inlets[side].ring for side in SIDES]
+            rings += [self.outlets[side].ring if side in self.outlets else nowhere for side in SIDES]
+            bells = [self._bells[side].words for side in SIDES]
+            self._arguments = (
+                self._words,
+                (*rings, *self._unsent),
+                (*bells, self._shared.bell.words, self._shared.found.words, self._shared.let_go.words),
+                self._shared.marks.words,
+                tuple(stage.rows for stage in self._staging),
+                *self.gather(),
+            )
+        return self._arguments
+
+    def clear(self) -> None:
+        """Let go of all tuples; nobody steps any more."""
+        self._words[kernel.BEGIN :] = 0
+        self._arguments = ()

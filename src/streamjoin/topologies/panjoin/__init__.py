@@ -1,0 +1,1 @@
+"""PanJoin: subwindows dealt to workers in turn."""

@@ -1,0 +1,426 @@
+"""PanJoin: a manager cuts both streams into subwindows and deals them to workers in turn; every worker probes its
+own (Pan & Jacobsen, section III-A).
+
+The five steps of a batch. The manager, the thread that pushes and polls, *collects* tuples, *preprocesses* them
+(stamps them, cuts them where a subwindow is full, decides which old ones go) and *sends* one command to every
+worker that has something to do. A worker *processes* its commands in turn: it drops expired subwindows,
+probes those of the opposite side, stores what is dealt to it. *Feedback* is a word in shared memory, the
+number of its last command that is done, and the answers in its outbox: pairs, or, while many tuples match, records
+that the manager makes pairs of (`panjoin_records.py`). Workers never talk to each other.
+
+Exactly once: all workers see the commands in one order, and each tuple is in one subwindow on one worker. So a
+pair is found by the later of its two commands, there, and by no other.
+
+The paper collects for a time or up to a count. Here a batch goes out as soon as the workers have room for a command,
+with whatever has come by then: under load batches grow by themselves up to `BATCH`, and a lone tuple does not wait.
+`CREDIT` commands a worker, so that the next one is prepared and sent while the last is worked on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streamjoin.codegen.evaluate import Filter
+from streamjoin.index.protocol import Reach, Tuples
+from streamjoin.kernels.concurrent import atomics
+from streamjoin.semantics.spec import SIDES
+from streamjoin.topologies.matching import Collector, Matcher, filters_of
+from streamjoin.topologies.panjoin.records import Answer, Backlog, MirroredWindow
+from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Spread, Task
+from streamjoin.topologies.runtime.node import Bell, Channel, Executor, Outbox, rehearse_channels
+from streamjoin.topologies.runtime.threads import Threads
+from streamjoin.topologies.stamps import make_stamps
+
+BATCH = 16_384  # tuples of a command, at most
+CREDIT = 3  # commands that a worker may have
+SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
+SHARE = 4  # subwindows of a side on each worker, about
+WAITING = 1 << 20  # pairs or records of one worker, before it stops for the manager
+MANY = 128  # matches of a probe, from which on workers answer with records
+RANK = np.zeros(1, np.int32)  # places order tuples, sources need not
+
+
+@dataclass(frozen=True)
+class Store:
+    """Rows of a command that go into a subwindow, and so to its worker."""
+
+    worker: int
+    subwindow: int
+    rows: slice
+
+
+@dataclass(frozen=True)
+class Command:
+    """Drop what is `expired`, then probe with a batch of `side`, if there is one, and store it."""
+
+    number: int
+    expired: Mapping[str, int]  # places of each side below this are not needed any more
+    side: str = "left"
+    tuples: Tuples | None = field(default=None, repr=False)
+    stores: tuple[Store, ...] = ()
+    records: bool = False  # are wanted for an answer
+
+    def __str__(self) -> str:
+        places = [] if self.tuples is None else self.tuples.ts.tolist()
+        dealt = ", ".join(f"{s.rows.stop - s.rows.start} into subwindow {s.subwindow}" for s in self.stores)
+        return f"{self.number}: {self.side} at places {places}, {dealt or 'nothing stored'}"
+
+
+class Worker:
+    """A node that owns some subwindows of both sides, those of a side in one window: its index chains tuples by
+    arrival itself, and finds in few structures what would lie in many."""
+
+    def __init__(self, number: int, make_window: MakeWindow, residuals: Mapping[str, Filter | None], fetch: Fetch,
+                 manager: Bell, capacity: int):  # fmt: skip
+        self.name, self.number = f"worker {number}", number
+        self.bell = Bell()
+        self.outbox: Outbox[Any] = Outbox(WAITING, self.bell, manager)  # of `Found` and `Answer`
+        self.inlet: Channel[Command] = Channel(f"manager to {self.name}", capacity, manager, self.bell)
+        # Written by this worker; the manager reads sizes.
+        self.windows = {side: make_window(side) for side in SIDES}
+        self.mirrored = {side: MirroredWindow(window) for side, window in self.windows.items()}
+        self._decided = {
+            side: residual is None for side, residual in residuals.items()
+        }  # by the window alone
+        self._done = np.zeros(atomics.LINE, np.int64)  # number of the last command; the worker writes
+        self._manager = manager
+        self._matcher = Matcher(residuals, fetch, self.outbox)
+        self._work: Iterator[None] | None = None
+
+    def __str__(self) -> str:
+        held = ", ".join(f"{len(self.windows[side])} {side}" for side in SIDES)
+        return f"done {self.done}, holds {held}, {self.outbox.rows} pairs or records wait"
+
+    @property
+    def done(self) -> int:
+        """Acquires: what was found for the commands up to this one is in the outbox."""
+        return int(atomics.read(self._done, 0))
+
+    @property
+    def comparisons(self) -> int:
+        return sum(window.comparisons for window in self.windows.values())
+
+    def step(self, most: int) -> bool:
+        busy = False
+        for _ in range(most):
+            if self.outbox.room <= 0 or self.bell.stopped:
+                break
+            if self._work is None:
+                command = self.inlet.take()
+                if command is None:
+                    break
+                self._work = self._execute(command)
+            busy = True
+            if next(self._work, self) is self:
+                self._work = None
+        return busy
+
+    def _execute(self, command: Command) -> Iterator[None]:
+        """Expire, probe, insert; yields wherever something was handed over."""
+        for side in SIDES:
+            place = np.array([command.expired[side]])
+            self.windows[side].expire(Reach(place, place))
+        if command.tuples is not None:
+            yield from self._probe(command, command.side, command.tuples)
+            self._store(command.side, command.tuples, command.stores)
+        atomics.write(self._done, 0, command.number)  # releases: the manager sees all of the above
+        self._manager.ring()
+
+    def _probe(self, command: Command, side: str, tuples: Tuples) -> Iterator[None]:
+        mirrored, answer = self.mirrored[OTHER[side]], None
+        if command.records and self._decided[OTHER[side]]:
+            answer = mirrored.answer(command.number, side, tuples)
+        else:
+            mirrored.forget()
+        if answer is None:
+            yield from self._matcher.match(self.windows[OTHER[side]], side, tuples)
+        elif len(answer):
+            self.outbox.put(len(answer), answer)
+            yield
+
+    def _store(self, side: str, tuples: Tuples, stores: Sequence[Store]) -> None:
+        for store in stores:
+            if store.worker == self.number:
+                self.windows[side].insert(tuples.pick(store.rows), RANK)
+
+    def clear(self) -> None:
+        """Let go of all tuples; nobody steps any more."""
+        self._work = None
+        for window in self.windows.values():
+            window.clear()
+        for mirrored in self.mirrored.values():
+            mirrored.forget()
+
+
+@dataclass
+class Dealt:
+    """What the manager knows of a subwindow."""
+
+    number: int
+    worker: int
+    capacity: int
+    count: int = 0
+    last_place: int = 0  # the greatest
+    least_id: int = 0
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A command that is not yet done. `gone`: the subwindows that it drops, by side. Place and time are those of the
+    first probe; infinite without any."""
+
+    number: int
+    probes: int
+    first_place: float
+    first_time: float
+    gone: Mapping[str, Sequence[Dealt]]
+
+
+class PanJoin:
+    """The topology, seen from the manager."""
+
+    shares_rows = hashes_one_equality = False
+
+    def __init__(
+        self,
+        task: Task,
+        executor: Executor | None = None,
+        batch: int = BATCH,
+        credit: int = CREDIT,
+        smallest: int = SMALLEST,
+        many: float = MANY,
+    ):
+        self.settles = task.settles
+        self._stamps = make_stamps(task.spec, self.settles)
+        self._batch, self._smallest, self._many = batch, smallest, many
+        self._bell, self._collector, self._backlog = Bell(), Collector(task.order), Backlog(task.order)
+        self.found = self._bell
+        filters = filters_of(task.residuals)
+        rehearse_channels()
+        self.nodes = [
+            Worker(number, task.make_window, filters, task.fetch, self._bell, credit)
+            for number in range(task.workers)
+        ]
+        self._executor, self._started = executor or Threads(), False
+        self._numbers = {"command": 0, "subwindow": 0}  # of the last one; of subwindows over both sides
+        self._dealt: dict[str, deque[Dealt]] = {side: deque() for side in SIDES}  # live subwindows
+        self._sent: deque[Sent] = deque()
+        self._owed: list[deque[int]] = [deque() for _ in self.nodes]  # commands that a worker has not done
+        self._counts = dict.fromkeys(SIDES, 0)
+        self._found = self._probed = (
+            0  # pairs and probes, since it was last weighed how workers should answer
+        )
+        self._records = many <= 0
+
+    # What the engine asks
+
+    @property
+    def comparisons(self) -> tuple[int, ...]:
+        return tuple(node.comparisons for node in self.nodes)
+
+    @property
+    def windows(self) -> dict[str, Spread]:
+        return {side: Spread([node.mirrored[side] for node in self.nodes]) for side in SIDES}
+
+    def held(self, side: str) -> int:
+        return self._counts[side]
+
+    def oldest_id(self, side: str) -> int | None:
+        """Pairs that wait to be sorted need no more: a subwindow goes with a command after the last that reaches it,
+        and once that is done nothing is left to come before those pairs. Records may wait longer."""
+        ids = [int(tuples.id.min()) for tuples in self._stamps.held(side)]
+        ids += [dealt.least_id for dealt in self._dealt[side]]
+        ids += [dealt.least_id for sent in self._sent for dealt in sent.gone[side]]
+        ids += self._backlog.least_ids(side)
+        return min(ids, default=None)
+
+    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+        self._counts[side] += len(tuples)
+        self._stamps.push(side, tuples, ranks, frontier)
+
+    def advance(self, frontier: Frontier) -> None:
+        self._stamps.advance(frontier)
+
+    @property
+    def idle(self) -> bool:
+        if (
+            self._executor.failed
+            or self._stamps.ready
+            or self._collector.ready
+            or self._backlog
+            or any(map(self._is_due, SIDES))
+        ):
+            return False
+        if any(node.outbox.rows for node in self.nodes):
+            return False
+        return not self._sent if self._stamps.ended else not self._news
+
+    @property
+    def _news(self) -> bool:
+        """Whether the oldest command is done and the manager has not looked yet."""
+        return bool(self._sent) and self._sent[0].number < self._first_owed()
+
+    @property
+    def least_result_time(self) -> float:
+        """A result to come is found by a tuple that is still to come or in a command that is not done."""
+        return min([self._stamps.low, *(sent.first_time for sent in self._sent)])
+
+    def step(self, most: float) -> Matches:
+        seen = self._bell.read()
+        self._executor.check()
+        self._send_ready()
+        looks = not self._collector.ready and not self._backlog  # what has been found is handed out first
+        if looks:
+            first = self._first_owed()  # before the outboxes are emptied
+            self._collect()
+            self._settle(first)
+        self._make_pairs()
+        if looks and not self._collector.ready and not self.idle:
+            self._executor.wait(seen)
+        return self._collector.hand_out(most)
+
+    def clear(self) -> None:
+        self._executor.stop()
+        self._stamps.clear()
+        self._collector.clear()
+        self._backlog.clear()
+        self._sent.clear()
+        for side in SIDES:
+            self._dealt[side].clear()
+            self._counts[side] = 0
+        for owed, node in zip(self._owed, self.nodes, strict=True):
+            owed.clear()
+            node.clear()
+
+    # The manager
+
+    def _send_ready(self) -> None:
+        """Send what has been collected while every worker has room for a command."""
+        if not self._started:
+            channels: list[Channel[Any]] = [node.inlet for node in self.nodes]
+            self._executor.start(self.nodes, channels, self._bell)
+            self._started = True
+        while all(node.inlet.has_room for node in self.nodes):
+            # Before the next batch is taken: it may be the last that reaches something.
+            expired = {side: self._stamps.expired(side) for side in SIDES}
+            gone = {side: self._expired(side) for side in SIDES}
+            if self._stamps.ready:
+                side, tuples, time = self._stamps.take(self._batch)
+                probed = {dealt.worker for dealt in self._dealt[OTHER[side]]}
+                stores = tuple(self._deal(side, tuples))
+                command = Command(self._next_command, expired, side, tuples, stores, self._records)
+                self._send(command, probed, gone, time)
+            elif any(gone.values()):
+                self._send(Command(self._next_command, expired), set(), gone)
+            else:
+                return
+
+    @property
+    def _next_command(self) -> int:
+        self._numbers["command"] += 1
+        return self._numbers["command"]
+
+    def _send(
+        self, command: Command, probed: set[int], gone: Mapping[str, list[Dealt]], time: float = math.inf
+    ) -> None:
+        """Send to the workers that have something to probe, to store or to drop."""
+        touched = {dealt.worker for each in gone.values() for dealt in each}
+        for worker in sorted(probed | touched | {store.worker for store in command.stores}):
+            self.nodes[worker].inlet.put(command)
+            self._owed[worker].append(command.number)
+        probes, first_place = 0, math.inf
+        if command.tuples is not None:
+            probes, first_place = len(command.tuples), int(command.tuples.ts[0])
+        self._sent.append(Sent(command.number, probes, first_place, time, gone))
+
+    def _deal(self, side: str, tuples: Tuples) -> Iterator[Store]:
+        """Cut a batch where subwindows are full; the workers take turns with new ones."""
+        done = 0
+        while done < len(tuples):
+            dealt = self._open_subwindow(side)
+            rows = slice(done, min(len(tuples), done + dealt.capacity - dealt.count))
+            least, last = int(tuples.id[rows].min()), int(tuples.ts[rows].max())
+            dealt.least_id = min(dealt.least_id, least) if dealt.count else least
+            dealt.last_place = max(dealt.last_place, last) if dealt.count else last
+            dealt.count += rows.stop - rows.start
+            done = rows.stop
+            yield Store(dealt.worker, dealt.number, rows)
+
+    def _open_subwindow(self, side: str) -> Dealt:
+        dealt = self._dealt[side]
+        if not dealt or dealt[-1].count >= dealt[-1].capacity:
+            self._numbers["subwindow"] += 1
+            number = self._numbers["subwindow"]
+            share = sum(each.count for each in dealt) // (SHARE * len(self.nodes))
+            capacity = min(max(self._smallest, 1 << share.bit_length()), LARGEST)
+            dealt.append(Dealt(number, number % len(self.nodes), capacity))
+        return dealt[-1]
+
+    def _is_due(self, side: str) -> bool:
+        """Whether no tuple that is still to be taken can reach the oldest subwindow."""
+        dealt = self._dealt[side]
+        return bool(dealt) and dealt[0].last_place < self._stamps.expired(side)
+
+    def _expired(self, side: str) -> list[Dealt]:
+        """Take the oldest subwindows off, as far as they are due."""
+        gone = []
+        while self._is_due(side):
+            gone.append(self._dealt[side].popleft())
+        return gone
+
+    # Feedback
+
+    def _first_owed(self) -> int:
+        """The number of the first command that some worker has not done."""
+        for owed, node in zip(self._owed, self.nodes, strict=True):
+            done = node.done
+            while owed and owed[0] <= done:
+                owed.popleft()
+        return min((owed[0] for owed in self._owed if owed), default=self._numbers["command"] + 1)
+
+    def _collect(self) -> None:
+        for node in self.nodes:
+            while (found := node.outbox.take()) is not None:
+                if isinstance(found, Answer):
+                    self._backlog.add(found)
+                    self._found += found.covered
+                else:
+                    self._collector.add(found)
+                    self._found += len(found.ids["left"])
+
+    def _settle(self, first: int) -> None:
+        """All answers to the commands before `first` are collected."""
+        while self._sent and self._sent[0].number < first:
+            sent = self._sent.popleft()
+            self._probed += sent.probes
+            for side, gone in sent.gone.items():
+                self._counts[side] -= sum(dealt.count for dealt in gone)
+        if self._probed:
+            # Mirrors are made anew when records are wanted again: not for matches that are about as many.
+            enough = self._many / 2 if self._records else self._many
+            self._records = self._found >= enough * self._probed
+            self._found = self._probed = 0
+        self._backlog.settle(first)
+        self._release()
+
+    def _make_pairs(self) -> None:
+        """Of records, until there are results to hand out. To let some go costs as much as all that wait: they are
+        not looked through before they have doubled."""
+        enough = 2 * self._collector.waiting
+        while self._backlog and not self._collector.ready:
+            for found in self._backlog.pairs():
+                self._collector.add(found)
+            if not self._backlog or self._collector.waiting >= enough:
+                self._release()
+                enough = 2 * self._collector.waiting
+
+    def _release(self) -> None:
+        """Let those results go that nothing can come before."""
+        ahead = [self._stamps.place, self._backlog.place, *(sent.first_place for sent in self._sent)]
+        self._collector.release(min(ahead))

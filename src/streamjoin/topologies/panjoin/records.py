@@ -1,0 +1,316 @@
+"""Index records of PanJoin's workers, and the pairs they stand for (Pan & Jacobsen, section III-D).
+
+A worker with sorted subwindows answers a batch with records, <first, last> in a main array: its work does not depend on
+how many tuples match. The manager makes pairs of them, a stretch at a time, when results are asked for.
+
+What it makes them from is the mirror of the main arrays, in memory that is never changed once a record points into it.
+The main array of a full subwindow is left alone by everybody, that of the newest one is copied when it has changed; ids
+and places lie by slot, and are appended to. So worker and manager share it without a lock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from streamjoin.codegen.programs import Intervals, limits
+from streamjoin.index.access import Access
+from streamjoin.index.adaptive import AdaptiveWindow
+from streamjoin.index.chain import ChainWindow, Link
+from streamjoin.index.protocol import Reach, Tuples, WindowIndex
+from streamjoin.index.structures.bisort import BISortSubwindow
+from streamjoin.kernels.sorted.records import expand
+from streamjoin.topologies.matching import STRETCH, Found
+from streamjoin.topologies.protocol import OTHER
+from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, in_reach
+
+
+@dataclass(frozen=True)
+class Run:
+    """Records of one sorted array for the probes of a command, and what they point into. `reach`, by probe, if the
+    tuples that they cover have to be checked for it."""
+
+    firsts: np.ndarray  # as in `Records`, which cover something
+    lasts: np.ndarray
+    asking: np.ndarray  # rises
+    outside: bool
+    slots: np.ndarray
+    mirror: Mirror
+    reach: Reach | None
+
+    def sizes(self, probes: int) -> np.ndarray:
+        """The tuples that the records of each probe cover."""
+        inside = self.lasts - self.firsts
+        return np.bincount(self.asking, len(self.slots) - inside if self.outside else inside, probes)
+
+    def fill(self, probes: Tuples, first: int, last: int, out: np.ndarray) -> int:
+        """Write the pairs of the probes `first` to `last` - 1 into the rows of `out`: ids of the probe and of what it
+        meets, then, if there are four, their places. How many pairs."""
+        rows = slice(*self.asking.searchsorted([first, last]))
+        some = self.firsts[rows], self.lasts[rows], self.asking[rows], self.outside, self.slots
+        ids, places = self.mirror.ids, self.mirror.places
+        count: int = expand(*some, probes.id, ids, out[0], out[1])
+        if len(out) > 2:
+            expand(*some, probes.ts, places, out[2], out[3])
+        if self.reach is None or self.reach.low is None:
+            return count
+        bound, place = np.empty((2, count), np.int64)
+        expand(*some, self.reach.low, places, bound, place)
+        met = bound <= place
+        expand(*some, self.reach.high, places, bound, place)
+        kept = np.flatnonzero(met & (place <= bound))
+        out[:, : len(kept)] = out[:, kept]
+        return len(kept)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker found for a command. `ends`: pairs that the records of each probe and of those before it stand for,
+    or more. `least_id`: of each side."""
+
+    number: int
+    side: str
+    probes: Tuples
+    runs: tuple[Run, ...]
+    ends: np.ndarray
+    least_id: Mapping[str, int]
+
+    def __len__(self) -> int:
+        """Records."""
+        return sum(len(run.asking) for run in self.runs)
+
+    @property
+    def covered(self) -> int:
+        """Pairs, or a few more."""
+        return int(self.ends[-1])
+
+    def pairs(self, first: int, last: int, placed: bool) -> Found:
+        """The pairs of the probes `first` to `last` - 1, with their places if asked."""
+        room = int(self.ends[last - 1] - (self.ends[first - 1] if first else 0))
+        out, count = np.empty((4 if placed else 2, room), np.int64), 0
+        for run in self.runs:
+            count += run.fill(self.probes, first, last, out[:, count:])
+        sides = self.side, OTHER[self.side]
+        ids, places = (dict(zip(sides, rows[:, :count], strict=False)) for rows in (out[:2], out[2:]))
+        return Found(ids, places)
+
+
+class Mirror:
+    """What records of one subwindow point into: ids and places by slot, and its sorted slots as they are now."""
+
+    def __init__(self, capacity: int):
+        self.ids, self.places = np.empty((2, capacity), np.int64)
+        self.count, self.least_id = 0, INT64_MAX
+        self._main = np.empty(0, np.int32)
+
+    @property
+    def nbytes(self) -> int:
+        return self.ids.nbytes + self.places.nbytes + self._main.nbytes
+
+    def append(self, ids: np.ndarray, places: np.ndarray, count: int) -> None:
+        """Take the last ones of `count` tuples. Those before them that are not there yet are held no more: their place
+        is out of reach."""
+        start = count - len(ids)
+        self.places[self.count : start] = INT64_MIN
+        self.ids[start:count], self.places[start:count] = ids, places
+        self.count, self.least_id = count, min(self.least_id, int(ids.min()))
+
+    def runs(
+        self, link: Link, changes: bool, questions: Intervals, outside: bool, reach: Reach | None
+    ) -> Iterator[Run]:
+        """The records of the subwindow's main array and of its buffer."""
+        assert isinstance(link.subwindow, BISortSubwindow) and questions.asking is not None
+        main, buffer = link.subwindow.run_records(*questions, outside)
+        if changes:
+            # The main array only grows: as long as it has its size it is the same.
+            if len(self._main) != len(main.slots):
+                self._main = main.slots.copy()
+            main, buffer = replace(main, slots=self._main), replace(buffer, slots=buffer.slots.copy())
+        for found in (main, buffer):
+            covering = found.firsts < found.lasts
+            if outside:
+                covering = (found.firsts > 0) | (found.lasts < len(found.slots))
+            rows = np.flatnonzero(covering)
+            if len(rows):
+                firsts, lasts, asking = found.firsts[rows], found.lasts[rows], questions.asking[rows]
+                yield Run(firsts, lasts, asking, outside, found.slots, self, reach)
+
+
+class MirroredWindow:
+    """A worker's window that answers with records, if its subwindows are sorted by the one key that decides."""
+
+    def __init__(self, window: WindowIndex):
+        self._window = window
+        self._mirrors: dict[Link, Mirror] = {}
+
+    def __len__(self) -> int:
+        return len(self._window)
+
+    @property
+    def nbytes(self) -> int:
+        """With the mirrors."""
+        return self._window.nbytes + sum(mirror.nbytes for mirror in tuple(self._mirrors.values()))
+
+    def answer(self, number: int, side: str, probes: Tuples) -> Answer | None:
+        """What probes of `side` meet; None if records can not tell. O(log n) a probe and subwindow, whatever matches,
+        and O(1) for each tuple that came since the last time or was merged."""
+        window = self._window.window if isinstance(self._window, AdaptiveWindow) else self._window
+        if not isinstance(window, ChainWindow) or not all(map(is_decisive, window.links)) or not len(window):
+            self.forget()
+            return None
+        known = probes.probing["probe_ok"]
+        window.workload.observe(probes if known.all() else probes.pick(known))
+        self._mirrors = {link: self._mirrors.get(link) or Mirror(link.capacity) for link in window.links}
+        runs = tuple(self._runs(window, probes))
+        sizes = sum((run.sizes(len(probes)) for run in runs), np.zeros(len(probes)))
+        ends = np.cumsum(sizes).astype(np.int64)
+        window.comparisons += int(ends[-1])
+        least = min((mirror.least_id for mirror in self._mirrors.values()), default=INT64_MAX)
+        return Answer(number, side, probes, runs, ends, {side: int(probes.id.min()), OTHER[side]: least})
+
+    def _runs(self, window: ChainWindow, probes: Tuples) -> Iterator[Run]:
+        """The records of every subwindow in reach."""
+        reach, questions = in_reach(window, probes), dict[Access, tuple[Intervals, bool]]()
+        end = len(window)
+        for link in reversed(window.links):  # of the oldest, the first tuples may be gone
+            if not reach.misses(link.oldest, link.newest):
+                if link.access not in questions:
+                    questions[link.access] = asked(link.access, probes)
+                covered = reach.covers(link.oldest, link.newest)
+                mirror, changes = self._followed(window, link, end), link is window.links[-1]
+                yield from mirror.runs(link, changes, *questions[link.access], None if covered else reach)
+            end -= link.count
+
+    def _followed(self, window: ChainWindow, link: Link, end: int) -> Mirror:
+        """The mirror of a subwindow whose last tuple is at the position before `end`, up to date."""
+        mirror = self._mirrors[link]
+        if mirror.count < link.count:
+            start = max(0, end - link.count + mirror.count)
+            mirror.append(window.ids(np.arange(start, end)), window["ts"][start:end], link.count)
+        return mirror
+
+    def forget(self) -> None:
+        """Let go of the mirrors: nothing new will point into them soon."""
+        self._mirrors = {}
+
+
+def is_decisive(link: Link) -> bool:
+    """Whether the key of a subwindow decides the predicate, and its main array is sorted."""
+    return isinstance(link.subwindow, BISortSubwindow) and not link.access.unchecked[0]
+
+
+def asked(access: Access, probes: Tuples) -> tuple[Intervals, bool]:
+    """The intervals that probes ask for, by probe, and whether what lies outside them is meant."""
+    ok = probes.probing["probe_ok"]
+    kept = np.flatnonzero(ok)
+    probing = probes.probing if len(kept) == len(ok) else probes.pick(kept).probing
+    questions, outside = without_gap(access.questions(probing), len(kept), access.dtype)
+    lows, highs, asking = questions
+    if asking is None:
+        return Intervals(lows, highs, kept), outside
+    order = np.argsort(asking, kind="stable")
+    return Intervals(lows[order], highs[order], kept[asking[order]]), outside
+
+
+def without_gap(questions: Intervals, probes: int, dtype: np.dtype) -> tuple[Intervals, bool]:
+    """Where every probe asks for all keys but those between two, as with `<>`: what lies between, and True."""
+    lows, highs, asking = questions
+    least, most = limits(dtype)
+    if asking is None or len(asking) != 2 * probes or (asking[:probes] != asking[probes:]).any():
+        return questions, False
+    if (lows[:probes] != least).any() or (highs[probes:] != most).any():
+        return questions, False
+    if dtype.kind == "f":
+        return Intervals(np.nextafter(highs[:probes], most), np.nextafter(lows[probes:], least)), True
+    return Intervals(highs[:probes] + dtype.type(1), lows[probes:] - dtype.type(1)), True
+
+
+class Waiting:
+    """Answers to one command that are made pairs of together, probe after probe."""
+
+    def __init__(self, answers: Sequence[Answer]):
+        self.answers, self.places = answers, answers[0].probes.ts
+        self._ends = np.sum([answer.ends for answer in answers], axis=0)
+        self._at = 0  # the first probe whose pairs are still to be made
+
+    @property
+    def done(self) -> bool:
+        return self._at == len(self._ends)
+
+    @property
+    def place(self) -> int:
+        return int(self.places[self._at])
+
+    def stretch(self) -> int:
+        """The probe after the next ones that have about STRETCH pairs, or after one."""
+        made = int(self._ends[self._at - 1]) if self._at else 0
+        return max(self._at + 1, int(self._ends.searchsorted(made + STRETCH, "right")))
+
+    def pairs(self, last: int, placed: bool) -> Iterator[Found]:
+        """Those of the probes before `last`, by worker."""
+        first, self._at = self._at, max(self._at, last)
+        for answer in self.answers if first < last else ():
+            yield answer.pairs(first, last, placed)
+
+
+class Backlog:
+    """Answers whose pairs are still to be made. Where results are sorted, those to one command belong together, and
+    wait until all workers have given theirs. Commands are then made pairs of side by side: their places overlap."""
+
+    def __init__(self, order: str):
+        self._sorted = order == "timestamp"
+        self._coming: dict[int, list[Answer]] = {}  # by command
+        self._waiting: deque[Waiting] = deque()
+
+    def __bool__(self) -> bool:
+        """Whether pairs can be made."""
+        return bool(self._waiting)
+
+    def add(self, answer: Answer) -> None:
+        if self._sorted:
+            self._coming.setdefault(answer.number, []).append(answer)
+        else:
+            self._waiting.append(Waiting([answer]))
+
+    def settle(self, first: int) -> None:
+        """All answers to the commands before `first` have come."""
+        for number in [number for number in self._coming if number < first]:
+            self._waiting.append(Waiting(self._coming.pop(number)))
+
+    def pairs(self) -> Iterator[Found]:
+        """Those of the next probes: about STRETCH for a command, or those of one probe."""
+        if not self._sorted:
+            first = self._waiting[0]
+            yield from first.pairs(first.stretch(), placed=False)
+        else:
+            ends = [(waiting.places, waiting.stretch()) for waiting in self._waiting]
+            bound = min((int(places[end]) for places, end in ends if end < len(places)), default=INT64_MAX)
+            for waiting in self._waiting:
+                yield from waiting.pairs(int(waiting.places.searchsorted(bound)), placed=True)
+        self._waiting = deque(waiting for waiting in self._waiting if not waiting.done)
+
+    @property
+    def place(self) -> float:
+        """No pair that is still to be made has its later tuple before this place."""
+        return min((waiting.place for waiting in self._waiting), default=math.inf)
+
+    def least_ids(self, side: str) -> list[int]:
+        """The smallest ids of a side in what waits."""
+        groups = [*(waiting.answers for waiting in self._waiting), *self._coming.values()]
+        return [answer.least_id[side] for group in groups for answer in group]
+
+    def clear(self) -> None:
+        self._coming.clear()
+        self._waiting.clear()
+
+
+def rehearse_records(dtype: np.dtype) -> None:
+    """Compile what records of such keys take."""
+    subwindow, none = BISortSubwindow(1, dtype), np.empty(0, np.int64)
+    subwindow.insert(np.zeros(1, dtype), np.zeros(1, np.int32))
+    for records in subwindow.run_records(np.zeros(1, dtype), np.zeros(1, dtype), np.zeros(1, np.int64)):
+        expand(records.firsts[:0], records.lasts[:0], none, False, records.slots, none, none, none, none)

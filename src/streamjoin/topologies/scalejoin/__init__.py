@@ -1,0 +1,1 @@
+"""ScaleJoin: every worker sees every tuple and stores its share."""

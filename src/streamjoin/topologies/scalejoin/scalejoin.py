@@ -1,0 +1,248 @@
+"""ScaleJoin: every worker sees every tuple, in one order, and each tuple is stored by one worker, in turn
+(Gulisano et al. 2015, section IV and Algorithm 1).
+
+    sources -> gate in -> n workers: expire, probe, store every n-th tuple -> gate out -> results
+
+The gate (`kernels/concurrent/gate.py`) merges the sources and hands each worker all ready tuples, so workers never
+talk to each other, and the comparisons of a probe are spread evenly whatever the rates and keys are. A pair is
+compared by the worker that stores its earlier tuple, and by no other.
+
+What is ready, and where tuples lie in a window:
+- *settled*, for row windows and sorted output: a tuple is ready when nothing that precedes it in the total order can
+  come. All workers count the tuples they take; that number is the tuple's place, the same on all of them.
+- *at once*, for time windows in any output order: the gate's key is the number of arrival, a tuple is ready when it
+  has come, and its place is its event time.
+
+Sorted output: a worker adds its pairs to a second gate, keyed by the places of the later and the earlier tuple, and
+marks how far it is; the driver reads what is ready. Else pairs leave through outboxes.
+
+Bounds: the driver holds more input back while a worker is `waiting` ready tuples behind; a worker stops while its
+outbox is full, or it has no nodes left in the second gate. There each worker has nodes of its own, and the one that is
+furthest behind has all of its own ready, so one of them can always go on. Tuples that are not ready yet are
+kept without bound, as by any topology that settles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamjoin.index.protocol import Tuples
+from streamjoin.kernels.concurrent import gate
+from streamjoin.kernels.concurrent.gate import LEAST, Gate
+from streamjoin.semantics.spec import SIDES
+from streamjoin.topologies.matching import Collector, Found, filters_of
+from streamjoin.topologies.protocol import Frontier, Matches, Spread, Task
+from streamjoin.topologies.runtime.node import Bell, Executor, rehearse_channels
+from streamjoin.topologies.runtime.threads import Threads
+from streamjoin.topologies.scalejoin.worker import Board, News, Progress, Shared, SharedRows, Worker
+
+CAPACITY = 4_096  # nodes of the gate in at first, and of each worker in the gate out
+WAITING = 8_192  # ready tuples that a worker may be behind before the driver waits for it
+SIDE_BITS = 32  # a key's second number: the side, then the rank of the source
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What the driver remembers of a push, until nothing of it is needed."""
+
+    count: int
+    least_id: int
+    end: int  # position after the last
+    last_key: int  # event time or number of arrival, the greatest
+    first_ts: int
+    last_ts: int
+
+
+class ScaleJoin:
+    """The driver: adds tuples to the gate, says what can still come, and collects what the workers find."""
+
+    shares_rows = hashes_one_equality = False
+
+    def __init__(
+        self,
+        task: Task,
+        executor: Executor | None = None,
+        capacity: int = CAPACITY,
+        waiting: int = WAITING,
+    ):
+        self.settles, workers = task.settles, task.workers
+        self._waiting, self._bell = waiting, Bell()
+        self.found = self._bell
+        rehearse_channels()
+        gate.rehearse()
+        # Where tuples settle, the driver reads too, to know how many are ready.
+        self._gate = Gate(1, workers + self.settles, capacity)
+        # One node more: the last one that was read stays in its place.
+        self._out = Gate(workers, 1, capacity + 1) if task.order == "timestamp" else None
+        self._rows = {side: SharedRows() for side in SIDES}
+        self._board = Board()
+        shared = Shared(workers, task.spec, self.settles, task.make_window, filters_of(task.residuals), task.fetch,
+                        self._gate, self._rows, self._board, self._out, self._bell)  # fmt: skip
+        self.workers = [Worker(number, shared) for number in range(workers)]
+        self._executor, self._started = executor or Threads(), False
+        self._collector = Collector("any")  # sorted pairs come sorted
+        self._ranks = {side: np.zeros(0, np.int32) for side in SIDES}
+        self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
+        self._added = self._ready = 0
+        self._held = dict.fromkeys(SIDES, 0)
+        self._arrivals: dict[str, deque[Arrival]] = {
+            side: deque() for side in SIDES
+        }  # that may be in pairs to come
+        self._unread: dict[str, deque[Arrival]] = {
+            side: deque() for side in SIDES
+        }  # that a worker is not done with
+        self._known = [Progress()] * workers  # what has been collected is at least as of this
+        self._scrap = np.empty(1024, np.int64)
+        self._pairs = np.empty((2, 65_536), np.int64)
+
+    # What the engine asks
+
+    @property
+    def comparisons(self) -> tuple[int, ...]:
+        return tuple(worker.comparisons for worker in self.workers)
+
+    @property
+    def windows(self) -> dict[str, Spread]:
+        return {side: Spread([worker.windows[side] for worker in self.workers]) for side in SIDES}
+
+    def held(self, side: str) -> int:
+        return self._held[side]
+
+    def oldest_id(self, side: str) -> int | None:
+        return self._arrivals[side][0].least_id if self._arrivals[side] else None
+
+    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+        self._start()
+        self._relabel(ranks)
+        if len(tuples):
+            self._add(side, tuples)
+        self.advance(frontier)
+
+    def advance(self, frontier: Frontier) -> None:
+        self._start()
+        self._frontier = frontier
+        if self.settles:
+            ts, side, rank = frontier.bound
+            if math.isfinite(ts):
+                self._gate.promise(0, int(ts), (side << SIDE_BITS) + rank)
+            elif ts > 0:
+                self._gate.close(0)
+            while count := self._gate.next_ready(len(self.workers), self._scrap, self._scrap):
+                self._ready += count
+        else:
+            self._gate.promise(0, self._added, LEAST)
+            self._board.post(News(self._added, dict(frontier.low)))
+            self._ready = self._added
+        self._ring()
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            self._executor.start(self.workers, [], self._bell)
+
+    def _relabel(self, ranks: Mapping[str, np.ndarray]) -> None:
+        """A new source may come between others: keep the ranks in the gate those of its next tuples."""
+        for number, side in enumerate(SIDES):
+            old, new = self._ranks[side], ranks[side]
+            if self.settles and len(new) > len(old):
+                changes = np.zeros(len(old), np.int64)
+                changes[old] = new[: len(old)] - old
+                self._gate.relabel(number << SIDE_BITS, changes)
+            self._ranks[side] = new.copy()
+
+    def _add(self, side: str, tuples: Tuples) -> None:
+        count, number = len(tuples), SIDES.index(side)
+        first = self._rows[side].append(tuples)
+        positions = np.arange(first, first + count)
+        keys, ties = np.arange(self._added, self._added + count), np.zeros(count, np.int64)
+        if self.settles:
+            keys, ties = (
+                tuples.ts.copy(),
+                (number << SIDE_BITS) + self._ranks[side].astype(np.int64)[tuples.source],
+            )
+        sides, done = np.full(count, number), 0
+        while (done := self._gate.add(0, keys, ties, positions, sides, done)) < count:
+            self._gate.grow(0, max(count - done, self._gate.size))
+        self._added += count
+        self._held[side] += count
+        arrival = Arrival(count, int(tuples.id.min()), first + count, int(keys[-1]), int(tuples.ts[0]),
+                          int(tuples.ts[-1]))  # fmt: skip
+        self._arrivals[side].append(arrival)
+        self._unread[side].append(arrival)
+
+    def _ring(self) -> None:
+        for worker in self.workers:
+            worker.bell.ring()
+
+    @property
+    def idle(self) -> bool:
+        """Collects what there is; what is known of the workers' progress is as of before."""
+        progress = [worker.progress for worker in self.workers]
+        self._collect()
+        if self._collector.ready or self._executor.failed:
+            return False
+        self._known = progress
+        done = min(p.done for p in progress)
+        ended = min(self._frontier.low.values()) == math.inf
+        if self._ready - done > (0 if ended else self._waiting):
+            return False
+        self._forget()
+        return True
+
+    def step(self, most: float) -> Matches:
+        seen = self._bell.read()
+        self._executor.check()
+        if not self.idle and not self._collector.ready:
+            self._executor.wait(seen)
+            self._collect()
+        return self._collector.hand_out(most)
+
+    def _collect(self) -> None:
+        """Take what the workers have found, as long as nothing is to be handed out yet."""
+        if self._collector.ready:
+            return
+        if self._out is None:
+            for worker in self.workers:
+                while (found := worker.outbox.take()) is not None:
+                    self._collector.add(found)
+        elif count := self._out.next_ready(0, self._pairs[0], self._pairs[1]):
+            left, right = self._pairs[:, :count].copy()
+            self._collector.add(Found({"left": left, "right": right}, {}))
+            self._ring()
+
+    def _forget(self) -> None:
+        """Let go of what all workers are done with, and of what is in no pair to come."""
+        reached = min(p.reached for p in self._known)
+        if not self.settles:
+            self._board.drop(min(p.done for p in self._known))
+        for side in SIDES:
+            unread, arrivals = self._unread[side], self._arrivals[side]
+            while unread and unread[0].last_key < reached:
+                self._rows[side].release(unread.popleft().end)
+            floor = min(p.floors[side] for p in self._known)
+            while arrivals and arrivals[0].last_key < reached and arrivals[0].last_ts < floor:
+                self._held[side] -= arrivals.popleft().count
+
+    @property
+    def least_result_time(self) -> float:
+        low = min(self._frontier.low.values())
+        if self.settles:
+            behind = min(p.done for p in self._known) < self._ready
+            return min(low, min(p.reached for p in self._known) if behind else self._frontier.bound[0])
+        return min([low, *(arrival.first_ts for unread in self._unread.values() for arrival in unread)])
+
+    def clear(self) -> None:
+        self._executor.stop()
+        self._collector.clear()
+        for worker in self.workers:
+            worker.clear()
+        for side in SIDES:
+            self._arrivals[side].clear()
+            self._unread[side].clear()
+            self._held[side] = 0
+        self._ready = 0

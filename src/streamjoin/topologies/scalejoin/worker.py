@@ -1,0 +1,381 @@
+"""A worker of ScaleJoin: takes every ready tuple, probes its own windows, stores every n-th tuple of each side
+(Gulisano et al. 2015, Algorithm 1). See `scalejoin.py` for the whole.
+
+What workers share is written by the driver alone: rows, news, the gate in. What a worker tells of itself is one
+object, `Progress`, that it replaces when a piece of work is done and its pairs have left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from streamjoin.codegen.evaluate import Filter
+from streamjoin.index.protocol import Reach, Tuples
+from streamjoin.kernels.concurrent.gate import LEAST, MOST, Gate
+from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.topologies.matching import Found, Matcher
+from streamjoin.topologies.protocol import OTHER, Fetch, MakeWindow
+from streamjoin.topologies.runtime.node import Bell, Outbox
+from streamjoin.topologies.stamps import saturated_sum
+
+WAITING_PAIRS = 1 << 18  # of one worker, before it waits for the driver
+PIECE = 4_096  # tuples that a worker joins at a time
+FIRST_SORTED_PIECE = 64
+SORTED_PAIRS = 1 << 16  # of one piece, about, where a piece is sorted
+RANK = np.zeros(1, np.int32)  # places order tuples, sources need not
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a worker tells of itself, replaced as a whole when a piece is done.
+
+    `done`: tuples joined. `reached`: tuples of smaller event time, or number of arrival, are done. `floors`: tuples of
+    a side with smaller event time are in no pair to come, once they are done.
+    """
+
+    done: int = 0
+    reached: int = LEAST
+    floors: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, LEAST))
+
+
+@dataclass(frozen=True)
+class News:
+    """After so many arrivals: the least event time that each side can still bring."""
+
+    arrived: int
+    low: Mapping[str, float]
+
+
+class Board:
+    """Numbered news, pinned up by the driver, read by every worker at its own pace; and where pieces of arrivals end,
+    on which the workers agree: whoever comes first decides."""
+
+    def __init__(self) -> None:
+        self._news: dict[int, News] = {}
+        self._first = self._next = 0
+        self._ends: dict[int, int] = {}  # of pieces, by their begin
+        self._oldest = 0  # begin of a piece
+
+    def __getitem__(self, number: int) -> News | None:
+        """None if it is not there yet."""
+        return self._news.get(number)
+
+    def post(self, news: News) -> None:
+        """Arrivals that are told of must be ready."""
+        self._news[self._next] = news
+        self._next += 1
+
+    def end_of_piece(self, begin: int, most: int) -> int:
+        """Where the piece of arrivals from `begin` on ends, for all workers; `begin` if nothing has come. If nobody has
+        decided yet, it takes what has come, `most` at most."""
+        end = self._ends.get(begin)
+        if end is None and self._next:
+            arrived = self._news[self._next - 1].arrived
+            if arrived > begin:
+                end = self._ends.setdefault(begin, min(arrived, begin + most))  # atomic: one of us wins
+        return begin if end is None else end
+
+    def drop(self, done: int) -> None:
+        """Take down the news and pieces of arrivals that everybody is done with; the last news stay."""
+        while self._first < self._next - 1 and self._news[self._first].arrived < done:
+            del self._news[self._first]
+            self._first += 1
+        while self._oldest < done:
+            self._oldest = self._ends.pop(self._oldest)
+
+
+class SharedRows:
+    """Tuples of one side by position: the driver appends and releases, workers read what the gate tells them of.
+
+    A full block is replaced, never changed, so what was read stays valid.
+    """
+
+    def __init__(self) -> None:
+        self.nulls = False
+        self._block: tuple[int, dict[str, np.ndarray]] = (0, {})  # position of the first row, columns
+        self._roles: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self._begin = self._end = 0
+
+    def append(self, tuples: Tuples) -> int:
+        """Add tuples; the position of the first. O(tuples) amortised."""
+        columns = {"ts": tuples.ts, "id": tuples.id} | tuples.stored | tuples.probing
+        self._roles, self.nulls = (tuple(tuples.stored), tuple(tuples.probing)), self.nulls or tuples.nulls
+        first, count = self._end, len(tuples)
+        base, arrays = self._block
+        if not arrays or first + count - base > len(arrays["ts"]):
+            base, arrays = self._moved(columns, count)
+        for name, values in columns.items():
+            arrays[name][first - base : first - base + count] = values
+        self._block, self._end = (base, arrays), first + count
+        return first
+
+    def _moved(self, columns: Mapping[str, np.ndarray], count: int) -> tuple[int, dict[str, np.ndarray]]:
+        base, old = self._block
+        live, arrays = slice(self._begin - base, self._end - base), {}
+        for name, values in columns.items():
+            size = max(1024, 2 * (self._end - self._begin + count))
+            arrays[name] = np.empty((size, *values.shape[1:]), values.dtype)
+            if old:
+                arrays[name][: self._end - self._begin] = old[name][live]
+        return self._begin, arrays
+
+    def pick(self, positions: np.ndarray) -> Tuples:
+        """Tuples by position; a view where they follow each other."""
+        base, arrays = self._block
+        rows: slice | np.ndarray = positions - base
+        if (np.diff(positions) == 1).all():
+            rows = slice(int(positions[0]) - base, int(positions[-1]) - base + 1)
+        stored, probing = ({name: arrays[name][rows] for name in names} for names in self._roles)
+        ts = arrays["ts"][rows]
+        return Tuples(ts, arrays["id"][rows], np.zeros(len(ts), np.int32), stored, probing, self.nulls)
+
+    def release(self, before: int) -> None:
+        """Nobody will ask for positions before this one."""
+        self._begin = max(self._begin, before)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all workers know."""
+
+    count: int
+    spec: JoinSpec
+    settled: bool
+    make_window: MakeWindow
+    residuals: Mapping[str, Filter | None]
+    fetch: Fetch
+    gate: Gate
+    rows: Mapping[str, SharedRows]
+    board: Board
+    out: Gate | None  # for sorted output
+    driver: Bell
+
+
+class Worker:
+    """A processing thread: takes all tuples, stores every n-th of each side."""
+
+    def __init__(self, number: int, shared: Shared):
+        self.name, self.number, self._shared = f"scalejoin {number}", number, shared
+        self.bell = Bell()
+        # For the driver, or, where a piece is sorted before it leaves, for this worker.
+        most = WAITING_PAIRS if shared.out is None else MOST
+        self.outbox: Outbox[Found] = Outbox(most, self.bell, shared.driver)
+        self.windows = {side: shared.make_window(side) for side in SIDES}
+        self.progress = Progress()
+        self._match = Matcher(shared.residuals, shared.fetch, self.outbox).match
+        self._sizes = {side: shared.spec.side_window(side) for side in SIDES}
+        self._positions, self._sides = np.empty(PIECE, np.int64), np.empty(PIECE, np.int64)
+        self._piece = PIECE if shared.out is None else FIRST_SORTED_PIECE
+        self._work: Iterator[bool | None] | None = None
+        self._done = self._news = 0
+        self._seen = dict.fromkeys(SIDES, 0)  # tuples taken
+        # Row number and event time of the first tuple of a piece, for floors of row windows.
+        self._history: dict[str, deque[tuple[int, int]]] = {side: deque() for side in SIDES}
+
+    def __str__(self) -> str:
+        held = ", ".join(f"{len(self.windows[side])} {side}" for side in SIDES)
+        return f"{self._done} done, holds {held}, {self.outbox.rows} pairs wait"
+
+    @property
+    def comparisons(self) -> int:
+        return sum(window.comparisons for window in self.windows.values())
+
+    def step(self, most: int) -> bool:
+        if self._work is None:
+            size = min(most, self._piece)
+            if not self._shared.settled:
+                size = self._shared.board.end_of_piece(self._done, size) - self._done
+            count = self._shared.gate.next_ready(self.number, self._positions[:size], self._sides[:size])
+            if not count:
+                return not self._shared.settled and self._read_news()
+            self._work = self._join(self._positions[:count].copy(), self._sides[:count].copy())
+        if self.outbox.room <= 0:
+            return False
+        state = next(self._work, self)
+        if state is self:
+            self._work = None
+        return state is not False
+
+    def _join(self, positions: np.ndarray, sides: np.ndarray) -> Iterator[bool | None]:
+        """Join a piece. Yields wherever it may stop, False if it must until its bell rings."""
+        if self._shared.settled:
+            yield from self._join_settled(positions, sides)
+        else:
+            yield from self._join_arrivals(positions, sides)
+
+    def _store(self, side: str, tuples: Tuples, positions: np.ndarray) -> None:
+        """Put those of the next tuples of a side that are this worker's turn into its window. Turns go by position, on
+        which all workers agree, however their pieces are cut."""
+        self._seen[side] += len(tuples)
+        own = np.flatnonzero(positions % self._shared.count == self.number)
+        if len(own):
+            self.windows[side].insert(tuples.pick(own), RANK)
+
+    # At once
+
+    def _join_arrivals(self, positions: np.ndarray, sides: np.ndarray) -> Iterator[None]:
+        """The left tuples of a piece probe, then enter their window; then the right ones. A pair within the piece is
+        found by its right tuple, whichever came first: all workers have the same pieces."""
+        for number, side in enumerate(SIDES):
+            rows = positions[sides == number]
+            if not len(rows):
+                continue
+            tuples = self._shared.rows[side].pick(rows)
+            if (tuples.ts[1:] < tuples.ts[:-1]).any():  # those of several sources, or late ones
+                order = np.argsort(tuples.ts, kind="stable")
+                tuples, rows = tuples.pick(order), rows[order]
+            since = saturated_sum(tuples.ts, -self._sizes[OTHER[side]].size)
+            until = saturated_sum(tuples.ts, self._sizes[side].size)
+            probes = replace(tuples, probing=tuples.probing | {"since": since, "until": until})
+            yield from self._match(self.windows[OTHER[side]], side, probes)
+            self._store(side, tuples, rows)
+        self._done += len(sides)
+        if not self._read_news():
+            self._publish(self._done, self.progress.floors)
+
+    def _read_news(self) -> bool:
+        """Expire what nothing that is still to be taken reaches; whether there were news."""
+        news = None
+        while (following := self._shared.board[self._news]) is not None and following.arrived <= self._done:
+            news, self._news = following, self._news + 1
+        if news is None:
+            return False
+        floors = {}
+        for side in SIDES:
+            low, size = news.low[OTHER[side]], self._sizes[side].size
+            if low == math.inf:
+                self.windows[side].clear()
+            floors[side] = (
+                LEAST if low == -math.inf else MOST if low == math.inf else max(LEAST, int(low) - size)
+            )
+            self.windows[side].expire(reach_from(floors[side]))
+        self._publish(self._done, floors)
+        return True
+
+    # Settled
+
+    def _join_settled(self, positions: np.ndarray, sides: np.ndarray) -> Iterator[bool | None]:
+        """Both sides together: what precedes a probe is told by its place."""
+        tuples, preceding = {}, {}
+        for number, side in enumerate(SIDES):
+            rows = np.flatnonzero(sides == number)
+            before = np.cumsum(sides != number)[rows] + self._seen[OTHER[side]]
+            tuples[side], preceding[side] = self._placed(side, positions, rows), before
+        for number, side in enumerate(SIDES):
+            self._store(side, tuples[side], positions[sides == number])
+        last = max(int(part.stored["time"][-1]) for part in tuples.values() if len(part))
+        for side in SIDES:
+            since = self._since(OTHER[side], tuples[side], preceding[side])
+            reach = {"since": np.minimum(since, tuples[side].ts), "until": tuples[side].ts}
+            probes = replace(tuples[side], probing=tuples[side].probing | reach)
+            yield from self._match(self.windows[OTHER[side]], side, probes)
+        self._done += len(sides)
+        if self._shared.out is not None:
+            yield from self._hand_over(self._shared.out, len(sides))
+        floors = {side: self._expire_settled(side, last) for side in SIDES}
+        self._publish(last, floors)
+
+    def _placed(self, side: str, positions: np.ndarray, rows: np.ndarray) -> Tuples:
+        """Some tuples of this piece, with their place in the total order for an event time, which moves to a column of
+        its own, and with their row number where the window counts rows."""
+        if not len(rows):
+            return NO_TUPLES
+        tuples = self._shared.rows[side].pick(positions[rows])
+        extra = {"time": tuples.ts}
+        if self._sizes[side].rows:
+            first = self._seen[side]
+            extra["row"] = np.arange(first, first + len(rows))
+            self._history[side].append((first, int(tuples.ts[0])))
+        return replace(tuples, ts=self._done + rows, stored=tuples.stored | extra)
+
+    def _since(self, stored: str, probes: Tuples, preceding: np.ndarray) -> np.ndarray:
+        """The least place in the window of `stored` that each probe reaches."""
+        size = self._sizes[stored]
+        if not len(probes):
+            return preceding
+        if size.rows:
+            return self._place_of(stored, "row", preceding - size.size)
+        return self._place_of(stored, "time", saturated_sum(probes.stored["time"], -size.size))
+
+    def _place_of(self, stored: str, column: str, least: np.ndarray) -> np.ndarray:
+        """The place of the first tuple in a window with at least this row number or event time."""
+        window = self.windows[stored]
+        if not len(window):
+            return np.full(len(least), MOST)
+        at = window[column].searchsorted(least)
+        places = window["ts"][np.minimum(at, len(window) - 1)]
+        return np.where(at < len(window), places, MOST)
+
+    def _expire_settled(self, side: str, last: int) -> int:
+        """Drop what no tuple after event time `last` reaches; the floor of the side."""
+        size = self._sizes[side]
+        if not size.rows:
+            floor = max(LEAST, last - size.size)
+            if len(self.windows[side]):
+                place = self._place_of(side, "time", np.array([floor]))[0]
+                self.windows[side].expire(reach_from(min(place, self._done)))
+            return floor
+        row, history = self._seen[side] - size.size, self._history[side]
+        if len(self.windows[side]):
+            place = self._place_of(side, "row", np.array([row]))[0]
+            self.windows[side].expire(reach_from(min(place, self._done)))
+        while len(history) > 1 and history[1][0] <= row:
+            history.popleft()
+        return history[0][1] if history else LEAST
+
+    def _hand_over(self, out: Gate, tuples: int) -> Iterator[bool]:
+        """Put the pairs of a piece into the gate out, in order, then mark that the piece is done."""
+        later, earlier, left, right = self._sorted_pairs()
+        done, count = 0, len(later)
+        while (added := out.add(self.number, later, earlier, left, right, done)) < count:
+            out.promise(self.number, int(later[added]), int(earlier[added]))
+            self._shared.driver.ring()
+            yield added > done
+            done = added
+        out.promise(self.number, self._done, LEAST)
+        if count > SORTED_PAIRS:
+            self._piece = max(1, min(self._piece, tuples) // 4)
+        elif count < SORTED_PAIRS // 4:
+            self._piece = min(2 * self._piece, PIECE)
+
+    def _sorted_pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Places of the later and of the earlier tuples, in this order; left and right ids."""
+        found = []
+        while (stretch := self.outbox.take()) is not None:
+            found.append([what[side] for what in (stretch.places, stretch.ids) for side in SIDES])
+        if not found:
+            return NONE, NONE, NONE, NONE
+        left_place, right_place, left, right = (
+            np.concatenate(columns) for columns in zip(*found, strict=True)
+        )
+        later, earlier = np.maximum(left_place, right_place), np.minimum(left_place, right_place)
+        order = np.lexsort((earlier, later))
+        return later[order], earlier[order], left[order], right[order]
+
+    # Both
+
+    def _publish(self, reached: int, floors: Mapping[str, int]) -> None:
+        self.progress = Progress(self._done, reached, floors)
+        self._shared.driver.ring()
+
+    def clear(self) -> None:
+        """Let go of all tuples; nobody steps any more."""
+        self._work = None
+        for window in self.windows.values():
+            window.clear()
+        self._publish(self._done, self.progress.floors)
+
+
+NONE = np.zeros(0, np.int64)
+NO_TUPLES = Tuples(NONE, NONE, NONE.astype(np.int32), {}, {}, False)
+
+
+def reach_from(place: int) -> Reach:
+    """The reach of a tuple that meets nothing before `place`."""
+    bound = np.array([place])
+    return Reach(bound, bound)
