@@ -1,8 +1,10 @@
 """Run benchmarks and store what they measured.
 
-A benchmark is a file of this folder with `run(quick: bool) -> {"rows": [...], "summary": {...}}`: rows are
-the points of its figure, the summary the few numbers that matter. It fixes its seeds, warms up, and repeats at
-least five times by itself. The harness adds the commit and the machine, and writes `results/<name>.json`.
+A benchmark is a file in one of the subject folders (SUBJECTS) with `run(quick: bool) -> {"rows": [...], "summary":
+{...}}`. The rows are the points of its figures; the summary holds the few numbers that matter. A benchmark fixes its
+seeds, warms up, and repeats each measurement at least five times. The harness adds the commit and the machine, and
+writes `results/<name>.json`. Names are unique across subjects. Code that several benchmarks use lives in `shared/`;
+a benchmark never imports another one.
 
     python benchmarks/harness.py --list
     python benchmarks/harness.py three_step --quick
@@ -13,7 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
-import importlib.util
+import importlib
 import json
 import os
 import platform
@@ -26,31 +28,24 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-NOT_BENCHMARKS = {"harness", "plot", "subwindows", "full_windows", "together", "medians"}
+SUBJECTS = ("kernels", "indexes", "engine", "topologies", "spark", "hardware")
 
 
-def names() -> list[str]:
-    """The benchmarks, by file name."""
-    return sorted(path.stem for path in HERE.glob("*.py") if path.stem not in NOT_BENCHMARKS)
+def paths() -> dict[str, Path]:
+    """Every benchmark's file by name, subject by subject."""
+    return {path.stem: path for subject in SUBJECTS for path in sorted((HERE / subject).glob("*.py"))}
 
 
 def load(name: str) -> Any:
-    """The module of a benchmark."""
-    path = HERE / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    # Functions that are pickled or compiled look their module up by name.
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    """Import a benchmark's module."""
+    if str(HERE.parent) not in sys.path:
+        sys.path.insert(0, str(HERE.parent))  # makes the folder `benchmarks` importable
+    return importlib.import_module(f"benchmarks.{paths()[name].parent.name}.{name}")
 
 
-def summary_line(name: str) -> str:
-    """The first line of a benchmark's docstring, without importing it."""
-    first = (HERE / f"{name}.py").read_text().splitlines()[0]
-    return first.strip('"')
+def title(path: Path) -> str:
+    """The first line of a benchmark's docstring, read without importing it."""
+    return path.read_text().splitlines()[0].strip('"')
 
 
 def git(*arguments: str) -> str | None:
@@ -155,23 +150,32 @@ def cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def show_list(found: dict[str, Path]) -> None:
+    """Print each subject with its benchmarks."""
+    width = max(map(len, found))
+    for subject in SUBJECTS:
+        print(f"{subject}:")
+        for name, path in found.items():
+            if path.parent.name == subject:
+                print(f"  {name:{width}}  {title(path)}")
+
+
 def main() -> int:
+    found = paths()
     parser = argparse.ArgumentParser(description="Run benchmarks, store and print what they measured.")
-    parser.add_argument("name", nargs="*", help=f"of {', '.join(names())}; none runs all")
+    parser.add_argument("name", nargs="*", help=f"of {', '.join(found)}; none runs all")
     parser.add_argument("--quick", action="store_true", help="smaller inputs; stored as <name>.quick.json")
-    parser.add_argument("--list", action="store_true", help="list the benchmarks")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks by subject")
     options = parser.parse_args()
     if options.list:
-        for name in names():
-            print(f"{name:16} {summary_line(name)}")
+        show_list(found)
         return 0
-    unknown = [name for name in options.name if name not in names()]
+    unknown = [name for name in options.name if name not in found]
     if unknown:
-        print(f"no benchmark named {unknown[0]!r}; there are: {', '.join(names())}", file=sys.stderr)
+        print(f"no benchmark named {unknown[0]!r}; there are: {', '.join(found)}", file=sys.stderr)
         return 2
-    sys.path.insert(0, str(HERE.parent))  # what benchmarks share is imported from `benchmarks`
     RESULTS.mkdir(exist_ok=True)
-    for name in options.name or names():
+    for name in options.name or found:
         print(f"==> {name}", flush=True)
         result = execute(name, options.quick)
         path = RESULTS / f"{name}{'.quick' if options.quick else ''}.json"

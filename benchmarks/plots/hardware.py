@@ -19,8 +19,9 @@ matplotlib.use("Agg")
 sys.path.insert(
     0, str(Path(__file__).resolve().parents[2])
 )  # what benchmarks share is imported from `benchmarks`
-from benchmarks.plots.hardware_waveform import waveform
 from matplotlib import pyplot
+
+from benchmarks.plots.hardware_waveform import waveform
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 DOCUMENT = RESULTS.parents[1] / "docs" / "hardware.md"

@@ -1,7 +1,8 @@
 """What a window is made of: a cascade over what the predicate offers, a sample of tuples and probes, and the batches.
 
-Every new subwindow is chosen anew, so a window follows its streams. The thresholds are measured: benchmarks/chooser.py
-holds each choice against the alternatives, docs/decisions/0010-chooser.md says what they are worth.
+Every new subwindow is chosen anew, so a window follows its streams. The thresholds are measured:
+benchmarks/indexes/chooser.py holds each choice against the alternatives, docs/decisions/0010-chooser.md says what they
+are worth.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which topology and index run a join, and why: a plain cascade over the spec, what the predicate offers, and what is
 known of the streams.
 
-Constants of the topology's choice are measured (`benchmarks/topologies.py`, docs/topologies/README.md).
+Constants of the topology's choice are measured (`benchmarks/topologies/topologies.py`, docs/topologies/README.md).
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from benchmarks.medians import interval_of_median
 
 import streamjoin as sj
+from benchmarks.shared.medians import interval_of_median
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.adaptive import AdaptiveWindow

@@ -13,7 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.spark_throughput import (
+from pyspark.sql import SparkSession
+
+from benchmarks.spark.spark_throughput import (
     band_join,
     domain_of,
     measure,
@@ -22,8 +24,6 @@ from benchmarks.spark_throughput import (
     window_of,
     write_files,
 )
-from pyspark.sql import SparkSession
-
 from streamjoin.spark.window_join import assemble
 
 ROWS, FILL = 50_000, 500_000  # of a side in a micro-batch that is measured, and in one that fills a window

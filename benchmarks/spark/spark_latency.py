@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.spark_throughput import BAND, NAMES, SCHEMAS, SEED, open_session
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from benchmarks.spark.spark_throughput import BAND, NAMES, SCHEMAS, SEED, open_session
 from streamjoin.spark import window_join
 from streamjoin.spark.join.metrics import join_metrics
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RATES = (1_000, 10_000, 100_000)  # rows a second, of both sides together
 INTERVAL = 0.1  # seconds between files
 WINDOW = 10  # seconds
@@ -107,7 +107,7 @@ def measure(
         command = [
             sys.executable,
             "-m",
-            "benchmarks.spark_latency",
+            "benchmarks.spark.spark_latency",
             str(folder),
             str(rate),
             str(warm + measured),

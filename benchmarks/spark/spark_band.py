@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.spark_equi import points
-from benchmarks.spark_throughput import BAND, measure, open_session, streams, write_files
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.spark.spark_equi import points
+from benchmarks.spark.spark_throughput import BAND, measure, open_session, streams, write_files
 from streamjoin.spark import window_join
 
 STORES = "org.apache.spark.sql.execution.streaming.state."

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from benchmarks.handshake_throughput import Chain, Variant
-from benchmarks.three_step import WINDOW_SECONDS
+
+from benchmarks.engine.three_step import WINDOW_SECONDS
+from benchmarks.topologies.handshake_throughput import Chain, Variant
 
 WORKERS = 2
 BATCH, SMALL_BATCH = 1_024, 64

@@ -31,9 +31,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
-from benchmarks.together import seconds_together
 
 import streamjoin as sj
+from benchmarks.shared.together import seconds_together
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.plan.planner import TOPOLOGIES, make_plan

@@ -25,10 +25,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
-from benchmarks.medians import interval_of_median
-from benchmarks.three_step import LEFT, PREDICATE, RIGHT, WINDOW_SECONDS, Engine, Kernel
 
 import streamjoin as sj
+from benchmarks.engine.three_step import LEFT, PREDICATE, RIGHT, WINDOW_SECONDS, Engine, Kernel
+from benchmarks.shared.medians import interval_of_median
 
 SEED = 20140905
 BATCHES = (64, 256)

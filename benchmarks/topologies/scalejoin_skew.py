@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from benchmarks.three_step import LEFT, PREDICATE, RIGHT
 
 import streamjoin as sj
+from benchmarks.engine.three_step import LEFT, PREDICATE, RIGHT
 
 WINDOW = 60  # seconds
 Rate = Callable[[int], float]

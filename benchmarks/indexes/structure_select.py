@@ -13,8 +13,9 @@ import time
 from typing import Any
 
 import numpy as np
-from benchmarks.structure_probe import PARTITIONS, sealed
-from benchmarks.subwindows import (
+
+from benchmarks.indexes.structure_probe import PARTITIONS, sealed
+from benchmarks.shared.subwindows import (
     PARTITIONED,
     RUNS,
     SEED,
@@ -25,7 +26,6 @@ from benchmarks.subwindows import (
     pin,
     uniform_keys,
 )
-
 from streamjoin.index.structures.bisort import BISortSubwindow
 from streamjoin.kernels.pairs import PairBuffer
 

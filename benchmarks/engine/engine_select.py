@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-from benchmarks.full_windows import WINDOW_SECONDS, FullWindows
+from benchmarks.shared.full_windows import WINDOW_SECONDS, FullWindows
 
 WINDOW, DOMAIN = 1 << 23, 1 << 30
 SELECTIVITIES = (1, 16, 256, 4096)

@@ -32,12 +32,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.medians import interval_of_median
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from benchmarks.shared.medians import interval_of_median
 from streamjoin.spark.join import process
 from streamjoin.spark.join.metrics import join_metrics
 from streamjoin.spark.join.processor import JoinProcessor

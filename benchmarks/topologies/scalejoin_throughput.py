@@ -18,10 +18,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from benchmarks.three_step import LEFT, PREDICATE, RIGHT, Engine, Kernel
-from benchmarks.together import seconds_together
 
 import streamjoin as sj
+from benchmarks.engine.three_step import LEFT, PREDICATE, RIGHT, Engine, Kernel
+from benchmarks.shared.together import seconds_together
 from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE
 
 WINDOWS = ((5, 1_000), (10, 1_000), (15, 1_000), (15, 4_200))  # minutes, tuples a second of a side

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from benchmarks.subwindows import (
+
+from benchmarks.shared.subwindows import (
     PARTITIONED,
     STRUCTURES,
     Array,
@@ -21,7 +22,6 @@ from benchmarks.subwindows import (
     pin,
     uniform_keys,
 )
-
 from streamjoin.index.protocol import Subwindow
 from streamjoin.kernels.pairs import PairBuffer
 

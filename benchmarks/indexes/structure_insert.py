@@ -16,9 +16,9 @@ import time
 from typing import Any
 
 import numpy as np
-from benchmarks.bisort_probe import search_and_insert, sort_again
-from benchmarks.subwindows import PARTITIONED, RUNS, STRUCTURES, Array, empty, label, pin, uniform_keys
 
+from benchmarks.indexes.bisort_probe import search_and_insert, sort_again
+from benchmarks.shared.subwindows import PARTITIONED, RUNS, STRUCTURES, Array, empty, label, pin, uniform_keys
 from streamjoin.index.structures.bisort import BISortSubwindow
 
 HELD = 11 / 16

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.handshake_throughput import Chain, Variant
-from benchmarks.three_step import LEFT, PREDICATE, RIGHT, WINDOW_SECONDS
 from numba.core import config as numba_config
 
 import streamjoin as sj
+from benchmarks.engine.three_step import LEFT, PREDICATE, RIGHT, WINDOW_SECONDS
+from benchmarks.topologies.handshake_throughput import Chain, Variant
 
 config: Any = numba_config  # its names are made when it is imported
 TOPOLOGIES = ("handshake", "low_latency_handshake")

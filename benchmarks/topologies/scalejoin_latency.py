@@ -13,10 +13,10 @@ import time
 from typing import Any
 
 import numpy as np
-from benchmarks.scalejoin_throughput import without_probes
-from benchmarks.three_step import LEFT, PREDICATE, RIGHT, Engine
 
 import streamjoin as sj
+from benchmarks.engine.three_step import LEFT, PREDICATE, RIGHT, Engine
+from benchmarks.topologies.scalejoin_throughput import without_probes
 
 SECONDS = 300
 RATE = 200

@@ -13,10 +13,10 @@ import time
 from typing import Any
 
 import numpy as np
-from benchmarks.handshake_latency import SIDES, Streams, offset
-from benchmarks.three_step import LEFT, RIGHT
 
 import streamjoin as sj
+from benchmarks.engine.three_step import LEFT, RIGHT
+from benchmarks.topologies.handshake_latency import SIDES, Streams, offset
 
 ON = "left.x BETWEEN right.a - 50 AND right.a + 50 AND left.y BETWEEN right.b - 50 AND right.b + 50"
 WINDOW = 2.0  # seconds

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from benchmarks.together import seconds_together
 
+from benchmarks.shared.together import seconds_together
 from streamjoin.jit.decorator import jit
 from streamjoin.kernels.concurrent import gate as kernels
 from streamjoin.kernels.concurrent.atomics import yield_core

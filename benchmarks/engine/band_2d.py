@@ -21,8 +21,8 @@ import math
 import os
 from typing import Any
 
-from benchmarks.full_windows import WINDOW_SECONDS, FullWindows, fits, sustained
 from benchmarks.harness import RESULTS, git
+from benchmarks.shared.full_windows import WINDOW_SECONDS, FullWindows, fits, sustained
 
 PREDICATE = "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10"
 MATCHING = 21 * 20  # of the domain's square, where x is a whole number and y is not

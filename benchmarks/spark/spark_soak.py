@@ -21,10 +21,10 @@ from statistics import median
 from typing import Any
 
 import psutil
-from benchmarks.spark_throughput import BAND, SEED, open_session
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from benchmarks.spark.spark_throughput import BAND, SEED, open_session
 from streamjoin.spark import window_join
 from streamjoin.spark.job.sources import GeneratorSource
 from streamjoin.spark.join.metrics import join_metrics

@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.spark_throughput import measure, open_session, streams, write_files
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.spark.spark_throughput import measure, open_session, streams, write_files
 from streamjoin.spark import window_join
 
 

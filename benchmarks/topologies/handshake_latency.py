@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from benchmarks.three_step import LEFT, PREDICATE, RIGHT
 
 import streamjoin as sj
+from benchmarks.engine.three_step import LEFT, PREDICATE, RIGHT
 from streamjoin.topologies.runtime.placement import wake_on_time
 
 SEED = 20140906
