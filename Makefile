@@ -57,10 +57,11 @@ clean: ## remove .venv, caches and build output
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(RUN_OK): requirements.lock pyproject.toml
+# The package's metadata has the version of __init__.py.
+$(RUN_OK): requirements.lock pyproject.toml src/streamjoin/__init__.py
 	@scripts/setup.sh $(VENV) requirements.lock
 	@touch $@
 
-$(DEV_OK): requirements-dev.lock pyproject.toml
+$(DEV_OK): requirements-dev.lock pyproject.toml src/streamjoin/__init__.py
 	@scripts/setup.sh $(VENV) requirements-dev.lock
 	@touch $@ $(RUN_OK)

@@ -20,7 +20,7 @@ from streamjoin.semantics.errors import (
 from streamjoin.semantics.spec import JoinSpec
 from streamjoin.semantics.windows import RowWindow, TimeWindow
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Backpressure",
