@@ -746,7 +746,9 @@ ModuleNotFoundError: No module named 'numpy'
 === Streaming Query ===
 Identifier: job
 """
-    assert query_failure(missing) == "the query failed: No module named 'numpy'"
+    assert query_failure(missing) == (
+        "the query failed: a Python worker raised ModuleNotFoundError: No module named 'numpy'"
+    )
     assert query_failure("[PATH_NOT_FOUND] no such path\n\tat a.b.C").endswith(
         "[PATH_NOT_FOUND] no such path"
     )
@@ -769,6 +771,56 @@ Caused by: java.io.IOException: No space left on device
         "[STREAM_FAILED] Query [id] terminated with exception: [X] No. SQLSTATE: 56038 SQLSTATE: X0KST\nplan"
     )
     assert query_failure(streaming) == "the query failed: [X] No."
+
+
+WORKER_ERROR = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_EXCEPTION] An exception was thrown \
+from the Python worker: Traceback (most recent call last):
+  File "worker.py", line 4327, in invoke_udf
+    run_process()
+KeyError: 'first'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "worker.py", line 4222, in process
+    assert wanted, found
+           ^^^^^^
+{error}
+ SQLSTATE: 38000 SQLSTATE: XXKST
+=== Streaming Query ===
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("AssertionError", "a Python worker raised AssertionError"),
+        ("KeyError: 'x'", "a Python worker raised KeyError: 'x'"),
+        ("numba.core.errors.Refused: no\n  such type", "a Python worker raised Refused: no\n  such type"),
+        ("streamjoin.semantics.errors.InputError: left time is NULL", "left time is NULL"),
+    ],
+)
+def test_an_error_of_a_python_worker_is_told_by_its_last_line(error, told):
+    """Whatever its type is called, with a message or without."""
+    text = WORKER_ERROR.format(error=error)
+    stack = f"org.apache.spark.SparkException: {text}\tat a.B.c(D.scala:1)\nCaused by: {text}\tat a.B.c(D.scala:1)\n"
+    assert query_failure(text, stack) == f"the query failed: {told}"
+    assert query_failure("Job aborted due to stage failure", stack) == f"the query failed: {told}"
+
+
+def test_a_query_whose_python_worker_fails_tells_why(spark):
+    def refuse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if next(batches):
+            raise AssertionError
+        yield from batches
+
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 2).load()
+    query = (
+        rows.mapInArrow(refuse, "value BIGINT").writeStream.format("noop").trigger(availableNow=True).start()
+    )
+    with pytest.raises(StreamingQueryException) as failed:
+        query.awaitTermination()
+    assert why(failed.value) == "the query failed: a Python worker raised AssertionError"
 
 
 def event(latest: object, end: object, workers: Sequence[int] = (0, 1)) -> StreamingQueryProgress:

@@ -7,12 +7,16 @@ import re
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-# A worker's error is what follows its traceback, up to an empty line or the frames of Java.
-_ERROR = (
-    r"^:? ?(?:\w+\.)*\w+(?:Error|Exception): (?!Traceback)(.+?)(?=\n\s*\n|\n\s*at |\n\s*SQLSTATE|\n===|\Z)"
-)
+TRACEBACK = "Traceback (most recent call last):"
+# Where a message ends: an empty line, the frames of Java, or what Spark appends.
+_END = r"(?=\n\s*\n|\n\s*at |\n?\s*SQLSTATE|\n===|\Z)"
+# Behind a traceback's indented frames: the type of a worker's error, and its message if it has one.
+_PYTHON = rf"^(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*?))?[ ]*{_END}"
+_JAVA = rf"^:? ?(?:\w+\.)*\w+(?:Error|Exception): (?!Traceback|\[PYTHON_EXCEPTION\])(.+?){_END}"
 _STREAM = r"\[STREAM_FAILED\].*? terminated with exception: (.+)"  # what follows is Spark's plan
 _CAUSE = r"^Caused by: [\w.$]+: (.+?)(?: SQLSTATE: \w{5})*$"
+_RAISED = "[USER_RAISED_EXCEPTION] "  # how Spark marks what `raise_error` says
+_OURS = "streamjoin."  # errors of this package say all in their message
 
 
 # What PySpark raises for a query that failed, and py4j for a JVM that does not answer.
@@ -31,16 +35,33 @@ def why(error: Exception) -> str:
 def query_failure(text: str, stack: str = "") -> str:
     """Why a query failed. The first cause of all, if the `stack` has one (a disk that is full, say), follows in
     parentheses."""
-    causes, told = re.findall(_ERROR, text, re.M | re.S), re.match(_STREAM, text)
-    if causes or told:
-        sentence = causes[-1] if causes else told[1] if told else ""
-    else:
-        lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-        sentence = "\n".join(lines[:4])
-    sentence = re.sub(r"(?: SQLSTATE: [0-9A-Z]{5})+$", "", sentence.strip())
+    sentence = python_error(text) or python_error(stack) or java_error(text)
+    sentence = re.sub(r"(?: SQLSTATE: [0-9A-Z]{5})+$", "", sentence.strip()).removeprefix(_RAISED)
     cause = first_cause(stack)
-    more = "" if cause is None or cause in sentence or cause.startswith("Traceback") else f" ({cause})"
+    more = "" if cause is None or cause in sentence or TRACEBACK in cause else f" ({cause})"
     return f"the query failed: {sentence}{more}"
+
+
+def python_error(text: str) -> str | None:
+    """The error of a Python worker: what stands behind the frames of the last traceback; None if there is none."""
+    _, found, after = text.rpartition(TRACEBACK)
+    error = re.search(_PYTHON, after, re.M | re.S) if found else None
+    if error is None:
+        return None
+    kind, message = error["type"], (error["message"] or "").strip()
+    if message and kind.startswith(_OURS):
+        return message
+    name = kind.rpartition(".")[2]
+    return f"a Python worker raised {name}: {message}" if message else f"a Python worker raised {name}"
+
+
+def java_error(text: str) -> str:
+    """The last exception that a text names, what Spark says of a stream, or the text's first lines."""
+    causes, told = re.findall(_JAVA, text, re.M | re.S), re.match(_STREAM, text)
+    if causes or told:
+        return str(causes[-1] if causes else told[1] if told else "")
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    return "\n".join(lines[:4])
 
 
 def first_cause(stack: str) -> str | None:
