@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import platform
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import streamjoin as sj
 from streamjoin.cli import app as commands
+from streamjoin.cli import version
 from streamjoin.cli.demo import LEFT, PREDICATE, RIGHT, Sample, generate
 from streamjoin.cli.schema import parse_schema, parse_type, parse_window, with_time
 
@@ -33,6 +36,15 @@ def test_the_package_is_run_as_the_command(monkeypatch, capsys):
         runpy.run_module("streamjoin", run_name="__main__")
     assert not ended.value.code
     assert "explain" in capsys.readouterr().out
+
+
+def test_the_version_is_told_with_those_of_python_and_of_every_package(monkeypatch, capsys):
+    monkeypatch.setattr(version, "PACKAGES", ("numpy", "no-such-package"))
+    assert call(monkeypatch, "--version") == 0
+    first, python, system, *packages = capsys.readouterr().out.splitlines()
+    assert first == f"streamjoin {sj.__version__}"
+    assert platform.python_version() in python and platform.machine() in system
+    assert packages == [f"numpy {np.__version__}", "no-such-package not installed"]
 
 
 def test_a_schema_is_written_in_sql_names():

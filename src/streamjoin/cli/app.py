@@ -26,6 +26,7 @@ from streamjoin.cli.demo import (
 )
 from streamjoin.cli.run import RunFailed, progress_line, run_job
 from streamjoin.cli.schema import parse_schema, parse_window, with_time
+from streamjoin.cli.version import version_lines
 
 app = typer.Typer(
     help="Sliding-window joins over two streams, for any predicate.",
@@ -35,6 +36,27 @@ app = typer.Typer(
 )
 console = Console()
 EMBEDDED_SECONDS = 60.0  # of real time, after which the embedded demonstration stops where it is
+
+
+def print_version(asked: bool) -> None:
+    if asked:
+        say("\n".join(version_lines()))
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=print_version,
+            is_eager=True,
+            help="Print the versions of streamjoin, Python and the packages it uses.",
+        ),
+    ] = False,
+) -> None:
+    """Options that come before a command."""
 
 
 @app.command()
