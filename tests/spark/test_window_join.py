@@ -22,8 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import VariantVal
 
-from streamjoin.spark import in_time_order, window_join
-from streamjoin.spark.join.metrics import join_metrics
+from streamjoin.spark import in_time_order, join_metrics, window_join
 from streamjoin.spark.join.task import HOW
 from streamjoin.spark.window_join import MARKED, POOL, make_task, spec_of
 
