@@ -2,9 +2,11 @@
 
 `state_1.json` is the state of a left join after two micro-batches, as version 1 writes it, and `checkpoint_1.tar.gz`
 the checkpoint of a query after as many. Whoever changes the format gives it another version, and adds files or says
-that the old ones are refused:
+that the old ones are refused, in docs/compatibility.md as well:
 
     python tests/spark/test_versions.py tests/spark/state_1.json tests/spark/checkpoint_1.tar.gz
+
+`job_1.toml` is a job file of 0.1.0, and `record_1.json` what that version noted of it in the job's checkpoint.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,9 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from streamjoin.spark.job.checkpoint import CheckpointError, identity, refuse_changes
 from streamjoin.spark.job.failure import query_failure
+from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.session import ROCKSDB
 from streamjoin.spark.join import routing
 from streamjoin.spark.join.metrics import Counts
@@ -47,6 +52,8 @@ from streamjoin.spark.state.manifest import MemoryStore, State
 from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked, window_join
 
 STORED, CHECKPOINT = (Path(__file__).with_name(name) for name in ("state_1.json", "checkpoint_1.tar.gz"))
+JOB, RECORD = (Path(__file__).with_name(name) for name in ("job_1.toml", "record_1.json"))
+PROMISE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 SCHEMA = pa.schema({"ts": pa.timestamp("us", "UTC"), "x": pa.int32(), "name": pa.string()})
 TASK = JoinTask(
     sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow("40 us"), "ts", "ts"),
@@ -94,6 +101,20 @@ def test_state_that_version_1_has_written_is_read(own_cache):
     for begin in (40, 60, 200):
         expected = step(fresh, begin)
         assert expected and step(read, begin) == expected
+
+
+def test_the_compatibility_page_names_the_state_version_of_this_release():
+    listed = dict(re.findall(r"^\| (\d+\.\d+) \| (\d+) \|", PROMISE.read_text(), re.MULTILINE))
+    minor, _ = sj.__version__.rsplit(".", 1)
+    assert listed[minor] == str(state.VERSION)
+
+
+def test_a_job_file_of_0_1_0_resumes_from_the_checkpoint_it_made():
+    job, before = Job.read(JOB), json.loads(RECORD.read_text())
+    refuse_changes(job, before, identity(job))
+    changed = replace(job, join=replace(job.join, how="inner"))
+    with pytest.raises(CheckpointError, match=r"join\.how: was left, is inner"):
+        refuse_changes(changed, before, identity(changed))
 
 
 def join(spark: SparkSession, folder: Path, begin: int) -> list[str]:
