@@ -19,15 +19,17 @@ import importlib
 import json
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes the folder `benchmarks` importable
+from benchmarks.shared.results import RESULTS, git, path_of
+from benchmarks.shared.timing import core_count
+
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results"
 SUBJECTS = ("kernels", "indexes", "engine", "topologies", "spark", "hardware")
 
 
@@ -38,23 +40,12 @@ def paths() -> dict[str, Path]:
 
 def load(name: str) -> Any:
     """Import a benchmark's module."""
-    if str(HERE.parent) not in sys.path:
-        sys.path.insert(0, str(HERE.parent))  # makes the folder `benchmarks` importable
     return importlib.import_module(f"benchmarks.{paths()[name].parent.name}.{name}")
 
 
 def title(path: Path) -> str:
     """The first line of a benchmark's docstring, read without importing it."""
     return path.read_text().splitlines()[0].strip('"')
-
-
-def git(*arguments: str) -> str | None:
-    """Output of a git command in the checkout; None where there is no git or no repository."""
-    try:
-        done = subprocess.run(["git", *arguments], cwd=HERE, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
 
 
 def cpu_model() -> str:
@@ -84,7 +75,7 @@ def machine() -> dict[str, Any]:
         "llvm_cpu": binding.get_host_cpu_name(),
         "vector": sorted(vector),
         "architecture": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": core_count(),
         "memory_gib": memory_gib(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -98,12 +89,12 @@ VECTOR_FLAGS = {"sse4.2", "avx", "avx2", "avx512f", "avx512bw", "avx512vl", "neo
 @contextlib.contextmanager
 def unpinned_afterwards() -> Iterator[None]:
     """Give the process its cores back when a benchmark has pinned it to some."""
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     try:
         yield
     finally:
-        if cores is not None:
-            os.sched_setaffinity(0, cores)
+        if allowed is not None:
+            os.sched_setaffinity(0, allowed)
 
 
 def execute(name: str, quick: bool) -> dict[str, Any]:
@@ -178,7 +169,7 @@ def main() -> int:
     for name in options.name or found:
         print(f"==> {name}", flush=True)
         result = execute(name, options.quick)
-        path = RESULTS / f"{name}{'.quick' if options.quick else ''}.json"
+        path = path_of(name, options.quick)
         path.write_text(json.dumps(result, indent=1) + "\n")
         show(result)
         print(f"stored {os.path.relpath(path)}")

@@ -16,16 +16,14 @@ not of it either: they have one key, windows of a fixed number of tuples, and le
 from __future__ import annotations
 
 import gc
-import json
 import math
 import os
 from typing import Any
 
-from benchmarks.harness import RESULTS, git
-from benchmarks.shared.full_windows import WINDOW_SECONDS, FullWindows, fits, sustained
+from benchmarks.shared.band import DOMAIN, MATCHING, PREDICATE, WINDOW_SECONDS
+from benchmarks.shared.full_windows import FullWindows, fits, sustained
+from benchmarks.shared.results import git, stored
 
-PREDICATE = "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10"
-MATCHING = 21 * 20  # of the domain's square, where x is a whole number and y is not
 SECONDS = 0.5  # of a run
 WORKERS = 2
 PAPER_RATE = 225_234
@@ -38,7 +36,7 @@ PARTS: dict[str, tuple[str, str, tuple[int, ...]]] = {
 
 
 def domain_of(name: str, rate: int) -> int:
-    return 10_000 if name == "papers" else round(math.sqrt(MATCHING * WINDOW_SECONDS * rate))
+    return DOMAIN if name == "papers" else round(math.sqrt(MATCHING * WINDOW_SECONDS * rate))
 
 
 def part_rows(part: str, quick: bool) -> list[dict[str, Any]]:
@@ -60,8 +58,8 @@ def part_rows(part: str, quick: bool) -> list[dict[str, Any]]:
 def run(quick: bool) -> dict[str, Any]:
     """Rows: capacity in tuples a second and side by part and rate. Summary: sustained rates, ratios to the scan's."""
     chosen = os.environ.get("BAND_2D_PARTS", ",".join(PARTS)).split(",")
-    stored = RESULTS / f"band_2d{'.quick' if quick else ''}.json"
-    kept = json.loads(stored.read_text())["rows"] if stored.exists() and len(chosen) < len(PARTS) else []
+    before = stored("band_2d", quick) if len(chosen) < len(PARTS) else None
+    kept = before["rows"] if before else []
     rows = [row for part in PARTS if part not in chosen for row in kept if row["part"] == part]
     rows += [row for part in PARTS if part in chosen for row in part_rows(part, quick)]
     summary: dict[str, Any] = {"paper's rate, another predicate, 40 cores": PAPER_RATE}

@@ -11,7 +11,8 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-from benchmarks.shared.full_windows import WINDOW_SECONDS, FullWindows
+from benchmarks.shared.band import WINDOW_SECONDS
+from benchmarks.shared.full_windows import FullWindows
 
 WINDOW, DOMAIN = 1 << 23, 1 << 30
 SELECTIVITIES = (1, 16, 256, 4096)

@@ -12,8 +12,9 @@ from __future__ import annotations
 import gc
 from typing import Any
 
+from benchmarks.shared.band import WINDOW_SECONDS
 from benchmarks.shared.full_windows import BYTES_PER_TUPLE as USUAL_BYTES
-from benchmarks.shared.full_windows import WINDOW_SECONDS, FullWindows, fits, sustained
+from benchmarks.shared.full_windows import FullWindows, fits, sustained
 
 PREDICATE = "left.x = right.a"
 RATES = {

@@ -25,6 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.shared.results import ROOT
+from benchmarks.shared.subwindows import search_and_insert, sort_again
+from benchmarks.shared.timing import best_of_turns
 from streamjoin.index.structures.bisort import BISortSubwindow
 from streamjoin.kernels.pairs import PairBuffer
 
@@ -59,12 +62,6 @@ def timed(work: Callable[[Batch], int], batches: Iterator[Batch], count: int) ->
     for batch in made:
         work(batch)
     return (time.process_time() - started) / count
-
-
-def best_of_turns(measures: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """The shortest time of each after a warm-up, run in turns so that a slow moment hits all alike."""
-    times = [{name: measure() for name, measure in measures.items()} for _ in range(RUNS + 1)]
-    return {name: min(run[name] for run in times[1:]) for name in measures}
 
 
 class Ours:
@@ -109,9 +106,9 @@ class Numpy:
 
 def polars_seconds(size: int, batch: int) -> float:
     """Seconds per batch of `join_where`, in a process that has one thread from the start."""
-    command = [sys.executable, __file__, "polars", str(size), str(batch)]
+    command = [sys.executable, "-m", "benchmarks.indexes.bisort_probe", str(size), str(batch)]
     environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return float(json.loads(done.stdout)["seconds"])
 
 
@@ -152,7 +149,9 @@ def probe_rows(ours: Ours, numpy: Numpy, size: int) -> list[dict[str, Any]]:
             "numpy": numpy.probe,
             "numpy_2": numpy.probe_sorted,
         }
-        seconds = best_of_turns({name: partial(timed, work, batches, count) for name, work in works.items()})
+        seconds = best_of_turns(
+            RUNS, {name: partial(timed, work, batches, count) for name, work in works.items()}
+        )
         seconds["polars"] = polars_seconds(size, batch)
         ratio = min(seconds[peer] for peer in ("numpy", "numpy_2", "polars")) / seconds["bisort"]
         rates: dict[str, float | None] = {name: batch / taken for name, taken in seconds.items()}
@@ -166,10 +165,11 @@ def select_rows(ours: Ours, size: int) -> list[dict[str, Any]]:
         batches = bands(size, batch, matches)
         pairs, records = max(1, 2**18 // batch // matches), 2**18 // batch
         seconds = best_of_turns(
+            RUNS,
             {
                 "bisort": partial(timed, ours.probe, batches, pairs),
                 "records": partial(timed, ours.records, batches, records),
-            }
+            },
         )
         rows.append(row("select", batch, matches, {k: batch / taken for k, taken in seconds.items()}, None))
     return rows
@@ -197,28 +197,17 @@ def insert_numpy(keys: Array, batch: int, merge: Callable[[Array, Array, Array, 
     return (time.process_time() - started) / batch
 
 
-def sort_again(held: Array, slots: Array, new: Array, new_slots: Array) -> Batch:
-    keys, all_slots = np.concatenate([held, new]), np.concatenate([slots, new_slots])
-    order = np.argsort(keys, kind="stable")  # merges what is sorted already
-    return keys[order], all_slots[order]
-
-
-def search_and_insert(held: Array, slots: Array, new: Array, new_slots: Array) -> Batch:
-    order = np.argsort(new)
-    places = np.searchsorted(held, new[order], "right")
-    return np.insert(held, places, new[order]), np.insert(slots, places, new_slots[order])
-
-
 def insert_rows(keys: Array) -> list[dict[str, Any]]:
     rows = []
     for batch in INSERT_BATCHES:
         most = max(2, 2**20 // batch) if batch > 1 else 2**16
         seconds = best_of_turns(
+            RUNS,
             {
                 "bisort": partial(insert_ours, keys, batch, most),
                 "numpy": partial(insert_numpy, keys, batch, sort_again),
                 "numpy_2": partial(insert_numpy, keys, batch, search_and_insert),
-            }
+            },
         )
         rates: dict[str, float | None] = {name: 1 / taken for name, taken in seconds.items()}
         ratio = min(seconds["numpy"], seconds["numpy_2"]) / seconds["bisort"]
@@ -247,5 +236,5 @@ def run(quick: bool) -> dict[str, Any]:
     return {"rows": probes + selects + inserts, "summary": summary}
 
 
-if __name__ == "__main__" and sys.argv[1:2] == ["polars"]:
-    polars_main(*map(int, sys.argv[2:]))
+if __name__ == "__main__":  # the process that polars_seconds starts
+    polars_main(*map(int, sys.argv[1:]))

@@ -29,6 +29,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 
+from benchmarks.shared.timing import pin
 from streamjoin.index.structures.hash import HashSubwindow
 from streamjoin.kernels.pairs import PairBuffer
 
@@ -120,12 +121,6 @@ def sort_and_merge(held: Array, batch: Array) -> float:
     ordered = np.sort(batch)
     np.insert(held, np.searchsorted(held, ordered), ordered)
     return time.process_time() - started
-
-
-def pin() -> None:
-    """Stay on one core, where the system lets us."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def probing(keys: Array, ours: Ours, peers: Peers, batch: int, runs: int) -> dict[str, float]:

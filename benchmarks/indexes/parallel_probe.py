@@ -10,7 +10,6 @@ larger memory: that is one thread's work either way, and page faults make it dif
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 import streamjoin as sj
+from benchmarks.shared.timing import core_count
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.index.protocol import Reach, Tuples, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
@@ -119,7 +119,7 @@ def insertions(size: int, cores: int, quick: bool) -> Iterator[dict[str, Any]]:
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per index, window and batch size, in probes or tuples inserted a second. Summary: what all cores are
     worth, at best and for large batches."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = core_count()
     rows: list[dict[str, Any]] = []
     for index, batches in BATCHES.items():
         for size in SIZES[:1] if quick else SIZES:

@@ -17,14 +17,24 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.indexes.bisort_probe import search_and_insert, sort_again
-from benchmarks.shared.subwindows import PARTITIONED, RUNS, STRUCTURES, Array, empty, label, pin, uniform_keys
+from benchmarks.shared.subwindows import (
+    PARTITIONED,
+    PARTITIONS,
+    RUNS,
+    STRUCTURES,
+    Array,
+    empty,
+    label,
+    search_and_insert,
+    sort_again,
+    uniform_keys,
+)
+from benchmarks.shared.timing import pin
 from streamjoin.index.structures.bisort import BISortSubwindow
 
 HELD = 11 / 16
 BATCHES = (1, 16, 256, 4096, 65_536, 1 << 20)
 LARGEST, SMALLER = 1 << 23, (1 << 16, 1 << 18, 1 << 20)
-PARTITIONS = (1024, 16_384, 131_072)
 BUFFER_WINDOW, BUFFERS, BUFFER_BATCHES = 1 << 16, (16, 64, 256, 1024, 4096), (1, 16, 64, 256, 1024)
 
 

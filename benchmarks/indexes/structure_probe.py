@@ -10,34 +10,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from benchmarks.shared.subwindows import (
     PARTITIONED,
+    PARTITIONS,
     STRUCTURES,
-    Array,
     best_probe_rate,
-    empty,
     label,
-    pin,
+    sealed,
     uniform_keys,
 )
-from streamjoin.index.protocol import Subwindow
+from benchmarks.shared.timing import pin
 from streamjoin.kernels.pairs import PairBuffer
 
 BATCHES = (1, 16, 256, 4096, 65_536, 1 << 20)
 LARGEST, SMALLER = 1 << 23, (1 << 16, 1 << 20)
-PARTITIONS = (1024, 16_384, 131_072)
 SECONDS = 0.05  # of a run
 MOST_COMPARISONS = 1 << 32  # of a batch that is scanned
-
-
-def sealed(structure: str, partitions: int | None, keys: Array) -> Subwindow:
-    """A full subwindow."""
-    window = empty(structure, len(keys), partitions, keys)
-    window.insert(keys, np.arange(len(keys), dtype=np.int32))
-    window.seal()
-    return window
 
 
 def rows_of(structure: str, size: int, partitions: int | None) -> list[dict[str, Any]]:

@@ -14,18 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.indexes.structure_probe import PARTITIONS, sealed
 from benchmarks.shared.subwindows import (
     PARTITIONED,
+    PARTITIONS,
     RUNS,
     SEED,
     STRUCTURES,
     best_probe_rate,
     bounds,
     label,
-    pin,
+    sealed,
     uniform_keys,
 )
+from benchmarks.shared.timing import pin
 from streamjoin.index.structures.bisort import BISortSubwindow
 from streamjoin.kernels.pairs import PairBuffer
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.together import seconds_together
+from benchmarks.shared.timing import seconds_together
 from streamjoin.jit.decorator import jit
 from streamjoin.kernels.concurrent import gate as kernels
 from streamjoin.kernels.concurrent.atomics import yield_core

@@ -8,19 +8,18 @@ kernels run alternately on one pinned core; the best of the runs counts.
 from __future__ import annotations
 
 import ctypes
-import os
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.shared.timing import pin
 from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
 
 SEED = 20110612
@@ -147,24 +146,11 @@ def measure(
     }
 
 
-@contextmanager
-def pinned() -> Iterator[None]:
-    """Run on one core, the last of those allowed, where the system can do that."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(before)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def run(quick: bool = False) -> dict[str, Any]:
+def run(quick: bool) -> dict[str, Any]:
     """All rows and their summary; `quick` takes fewer sizes and shorter runs."""
     windows, batches = (WINDOWS[:1], BATCHES[:4]) if quick else (WINDOWS, BATCHES)
-    with tempfile.TemporaryDirectory() as folder, pinned():
+    pin()
+    with tempfile.TemporaryDirectory() as folder:
         c_scan = compile_c(Path(folder))
         if c_scan is None:
             return {"rows": [], "summary": {"skipped": "no C compiler (gcc, clang or cc) was found"}}
@@ -180,20 +166,3 @@ def run(quick: bool = False) -> dict[str, Any]:
     }
     tagged = [{"series": "band", **row} for row in rows] + [{"series": "hit_rate", **row} for row in curve]
     return {"rows": tagged, "summary": summary}
-
-
-def main() -> None:
-    result = run()
-    print(
-        f"{'window':>9} {'batch':>6} {'1 match in':>11} {'kernel':>7} {'C':>7} {'ratio':>6} {'ns/pair':>10}"
-    )
-    for row in result["rows"]:
-        rate, cost = row["comparisons_per_pair"] or 0, row["kernel_ns_per_pair"] or 0
-        speeds = f"{row['kernel_gcps']:>7.2f} {row['c_gcps']:>7.2f} {row['ratio']:>6.2f}"
-        print(f"{row['window']:>9,} {row['batch']:>6,} {rate:>11,.1f} {speeds} {cost:>10,.2f}")
-    for name, value in result["summary"].items():
-        print(f"{name}: {value}")
-
-
-if __name__ == "__main__":
-    main()

@@ -15,18 +15,16 @@ from __future__ import annotations
 import math
 import resource
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import psutil
 import pyarrow as pa
 
-import streamjoin as sj
+from benchmarks.shared.band import LEFT, WINDOW_SECONDS, Array, Streams, open_band
+from benchmarks.shared.filling import few_probes
 
 SEED = 20140901
-WINDOW_SECONDS = 900
 FEW, FEW_UNSEEN = 1024, 16  # the latter where the index is fixed, and learns nothing from probes
 FILL_ROWS = 1 << 18
 # Windows that are just full have subwindows from when they were smaller, and suited that: until those are gone, too.
@@ -37,14 +35,10 @@ RUNS = 5
 # At most, of windows, their rows and what is merged; and of all else.
 BYTES_PER_TUPLE, OTHER_BYTES = 27, 1 << 29
 MOST_BYTES = 21 << 30
-LEFT = pa.schema({"ts": pa.timestamp("us"), "x": pa.int32(), "y": pa.float32()})
-RIGHT = pa.schema({"ts": pa.timestamp("us"), "a": pa.int32(), "b": pa.float32()})
 ROW_BYTES = sum(field.type.bit_width for field in LEFT) // 8
-Array = np.ndarray[Any, Any]
-Push = tuple[pa.RecordBatch, pa.RecordBatch]
 
 
-class FullWindows:
+class FullWindows(Streams):
     """A join of R(x int32, y float32) and S(a int32, b float32), keys uniform in 1..domain, filled and measured;
     `measured` are the columns of a row."""
 
@@ -58,16 +52,15 @@ class FullWindows:
         seconds: float,
         batch: int | None = None,
     ):
-        self.rate, self.domain, self.at = rate, domain, 0
-        self.random = np.random.default_rng(SEED)
-        window = sj.TimeWindow(f"{WINDOW_SECONDS} seconds")
-        spec = sj.JoinSpec(LEFT, RIGHT, predicate, window, left_time="ts", right_time="ts")
-        self.join = sj.open_join(spec, "three_step", index, workers, max_results=MOST_RESULTS)
+        super().__init__(rate, SEED)
+        self.domain = domain
+        options = {"topology": "three_step", "index": index, "workers": workers, "max_results": MOST_RESULTS}
+        self.join = open_band(WINDOW_SECONDS, predicate, **options)
         started = time.perf_counter()
         with few_probes(self.join, FEW if index == "auto" else FEW_UNSEEN) as next_push:
             while self.at < FILLED * WINDOW_SECONDS * rate:
                 next_push()
-                self.step(*self.pushes(1, min(FILL_ROWS, WINDOW_SECONDS * rate))[0])
+                self.step(*self.batches(1, min(FILL_ROWS, WINDOW_SECONDS * rate))[0])
         fill_seconds = time.perf_counter() - started
         stats = self.join.stats()
         self.measured = {
@@ -81,23 +74,13 @@ class FullWindows:
         }
         self.join.close()
 
-    def pushes(self, count: int, rows: int) -> list[Push]:
-        """The next `count` batches of both streams, made before the clock starts."""
-        made = []
-        for _ in range(count):
-            micros = (self.at + np.arange(rows)) * 1_000_000 // self.rate
-            self.at += rows
-            made.append((self._side(LEFT, micros), self._side(RIGHT, micros)))
-        return made
-
-    def _side(self, schema: pa.Schema, micros: Array) -> pa.RecordBatch:
+    def side(self, schema: pa.Schema, micros: Array) -> pa.RecordBatch:
         keys = self.random.integers(1, self.domain + 1, len(micros), dtype=np.int32)
         values = self.random.random(len(micros), dtype=np.float32)
         values *= self.domain - 1
         values += 1
-        return pa.record_batch(
-            [pa.array(micros, pa.timestamp("us")), pa.array(keys), pa.array(values)], schema=schema
-        )
+        columns = [pa.array(micros, pa.timestamp("us")), pa.array(keys), pa.array(values)]
+        return pa.record_batch(columns, schema=schema)
 
     def step(self, left: pa.RecordBatch, right: pa.RecordBatch) -> int:
         """Push one batch a side and take the results, as rows; how many there are."""
@@ -112,7 +95,7 @@ class FullWindows:
         about `seconds`, in batches of `rows`; and the results a tuple."""
         count, best, worst, matches = 1, np.inf, 0.0, 0.0
         for number in range(RUNS + 1):
-            made = self.pushes(count, rows)
+            made = self.batches(count, rows)
             started = time.perf_counter()
             found = sum(self.step(*push) for push in made)
             taken = (time.perf_counter() - started) / count
@@ -123,30 +106,6 @@ class FullWindows:
         return {
             "batch": rows, "capacity": rows / best, "worst": rows / worst, "results_per_tuple": matches
         }  # fmt: skip
-
-
-@contextmanager
-def few_probes(join: sj.Join, most: int) -> Iterator[Callable[[], None]]:
-    """Let the first `most` probes of a push through to each window, and drop the others; what is given is to be called
-    before each push."""
-    asked: set[int] = set()  # windows, since the push began
-
-    def thinned(probe: Callable[..., Iterator[int]], window: int) -> Callable[..., Iterator[int]]:
-        def probe_few(probes: Any, reach: Any, *rest: Any) -> Iterator[int]:
-            few = np.arange(min(len(probes), 0 if window in asked else most))
-            asked.add(window)
-            return probe(probes.pick(few), reach.pick(few), *rest)
-
-        return probe_few
-
-    windows: list[Any] = list(join._topology.windows.values())
-    for window in windows:
-        window.probe = thinned(window.probe, id(window))
-    try:
-        yield asked.clear
-    finally:
-        for window in windows:
-            del window.probe
 
 
 def fits(rate: int, bytes_per_tuple: int = BYTES_PER_TUPLE) -> bool:

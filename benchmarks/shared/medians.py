@@ -1,4 +1,4 @@
-"""How sure a median is."""
+"""The confidence interval of a median."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Iterable
 
 
 def interval_of_median(values: Iterable[float]) -> tuple[float, float]:
-    """A 95 % interval of the median of what the values are drawn from, however that is distributed: from the k-th least
-    to the k-th greatest, for the largest k beyond which it lies in 2.5 % of all cases or fewer on either side (as many
-    values lie below it as coins show heads). Fewer than six values say nothing."""
+    """Return a 95 % confidence interval of the median of the distribution the values are drawn from.
+
+    It assumes nothing about that distribution: the number of values below its median follows a binomial distribution
+    with p = 1/2. The interval runs from the k-th smallest to the k-th largest value, with the largest k that leaves at
+    most 2.5 % on either side. Fewer than six values give an infinite interval.
+    """
     ranked = sorted(values)
     count, k, chance = len(ranked), 0, 1 / 2 ** len(ranked)
     while chance <= 0.025:

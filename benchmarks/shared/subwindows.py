@@ -6,7 +6,6 @@ tuples of a full subwindow that a probe matches. Everything runs on one thread, 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -63,6 +62,7 @@ class ScanSubwindow:
 PLAIN: dict[str, Structure] = {"scan": ScanSubwindow, "hash": HashSubwindow, "bisort": BISortSubwindow}
 PARTITIONED = ("raptable", "wibtree")
 STRUCTURES = (*PLAIN, *PARTITIONED)
+PARTITIONS = (1024, 16_384, 131_072)  # counts to compare
 
 
 def empty(structure: str, capacity: int, partitions: int | None, like: Array) -> Subwindow:
@@ -131,7 +131,23 @@ def label(structure: str, partitions: int | None) -> str:
     return structure if partitions is None else f"{structure}, P = {partitions:,}"
 
 
-def pin() -> None:
-    """Stay on one core, where the system lets us."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+def sealed(structure: str, partitions: int | None, keys: Array) -> Subwindow:
+    """A full subwindow of these keys."""
+    window = empty(structure, len(keys), partitions, keys)
+    window.insert(keys, np.arange(len(keys), dtype=np.int32))
+    window.seal()
+    return window
+
+
+def sort_again(held: Array, slots: Array, new: Array, new_slots: Array) -> tuple[Array, Array]:
+    """NumPy's first way to insert a batch into sorted keys and their slots: sort everything."""
+    keys, all_slots = np.concatenate([held, new]), np.concatenate([slots, new_slots])
+    order = np.argsort(keys, kind="stable")  # merges the part that is sorted already
+    return keys[order], all_slots[order]
+
+
+def search_and_insert(held: Array, slots: Array, new: Array, new_slots: Array) -> tuple[Array, Array]:
+    """NumPy's second way: sort the batch, then `searchsorted` and `insert`."""
+    order = np.argsort(new)
+    places = np.searchsorted(held, new[order], "right")
+    return np.insert(held, places, new[order]), np.insert(slots, places, new_slots[order])

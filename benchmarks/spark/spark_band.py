@@ -22,8 +22,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.spark.spark_equi import points
-from benchmarks.spark.spark_throughput import BAND, measure, open_session, streams, write_files
+from benchmarks.shared.band import PREDICATE
+from benchmarks.shared.spark import measure, open_session, points, streams, write_files
 from streamjoin.spark import window_join
 
 STORES = "org.apache.spark.sql.execution.streaming.state."
@@ -41,7 +41,7 @@ NEAR = (
 def ours(session: SparkSession, folder: Path) -> DataFrame:
     left, right = streams(session, folder)
     return window_join(
-        left, right, BAND, window="1 hour", left_time="ts", right_time="ts", lateness="1 second"
+        left, right, PREDICATE, window="1 hour", left_time="ts", right_time="ts", lateness="1 second"
     )
 
 

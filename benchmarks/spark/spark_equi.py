@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.spark.spark_throughput import measure, open_session, streams, write_files
+from benchmarks.shared.spark import measure, open_session, points, streams, write_files
 from streamjoin.spark import window_join
 
 
@@ -38,23 +38,6 @@ def sparks(session: SparkSession, folder: Path) -> DataFrame:
     right = right.withColumnRenamed("ts", "ts_right")
     near = F.expr("x = a AND ts_right BETWEEN ts - INTERVAL 15 MINUTES AND ts + INTERVAL 15 MINUTES")
     return left.join(right, near)
-
-
-def points(name: str, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    held = 0
-    found = []
-    for each in batches:
-        held += each["rows"]
-        found.append(
-            {
-                "join": name,
-                "rows_read": held,
-                "rows_per_second": each["rows"] / each["seconds"],
-                "state_rows": each["observed"].get("state_rows", each["state_rows"]),
-                "state_bytes": each["state_bytes"],
-            }
-        )
-    return found
 
 
 def run(quick: bool) -> dict[str, Any]:

@@ -26,11 +26,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.spark.spark_throughput import BAND, NAMES, SCHEMAS, SEED, open_session
+from benchmarks.shared.band import PREDICATE
+from benchmarks.shared.results import ROOT
+from benchmarks.shared.spark import NAMES, SCHEMAS, SEED, open_session
 from streamjoin.spark import window_join
 from streamjoin.spark.join.metrics import join_metrics
 
-ROOT = Path(__file__).resolve().parents[2]
 RATES = (1_000, 10_000, 100_000)  # rows a second, of both sides together
 INTERVAL = 0.1  # seconds between files
 WINDOW = 10  # seconds
@@ -70,7 +71,7 @@ def start_join(session: SparkSession, folder: Path) -> StreamingQuery:
     )
     window, lateness = f"{WINDOW} seconds", "2 seconds"
     result = window_join(
-        left, right, BAND, window=window, left_time="ts", right_time="ts", lateness=lateness, workers=2
+        left, right, PREDICATE, window=window, left_time="ts", right_time="ts", lateness=lateness, workers=2
     )
     writer = result.writeStream.format("parquet").option("path", str(folder / "out"))
     return writer.option("checkpointLocation", str(folder / "checkpoint")).start()

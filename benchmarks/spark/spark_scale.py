@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from benchmarks.spark.spark_throughput import (
+from benchmarks.shared.spark import (
     band_join,
     domain_of,
     measure,

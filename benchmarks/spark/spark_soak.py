@@ -24,7 +24,8 @@ import psutil
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks.spark.spark_throughput import BAND, SEED, open_session
+from benchmarks.shared.band import PREDICATE
+from benchmarks.shared.spark import NAMES, SEED, open_session
 from streamjoin.spark import window_join
 from streamjoin.spark.job.sources import GeneratorSource
 from streamjoin.spark.join.metrics import join_metrics
@@ -43,16 +44,15 @@ HISTORY = {
     "spark.sql.streaming.numRecentProgressUpdates": "100",
 }
 FLAT = ("jvm_mb", "heap_live_mb", "python_mb", "state_rows", "state_mb", "batch_seconds")
-COLUMNS = {"left": ("ts", "x", "y"), "right": ("ts", "a", "b")}
 
 
 def start_join(session: SparkSession, checkpoint: str) -> StreamingQuery:
     left, right = (
         GeneratorSource(side, ROWS // 30, ROWS, SEED).load(session).select(*names)
-        for side, names in COLUMNS.items()
+        for side, names in NAMES.items()
     )
     result = window_join(
-        left, right, BAND, window=WINDOW, left_time="ts", right_time="ts", lateness=0, workers=2
+        left, right, PREDICATE, window=WINDOW, left_time="ts", right_time="ts", lateness=0, workers=2
     )
     return result.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
 

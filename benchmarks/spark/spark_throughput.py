@@ -16,130 +16,40 @@ which Java compiles most of what it runs.
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from benchmarks.shared.medians import interval_of_median
+from benchmarks.shared.spark import (
+    NAMES,
+    band_join,
+    batches_of,
+    domain_of,
+    open_session,
+    window_of,
+    write_files,
+)
 from streamjoin.spark.join import process
-from streamjoin.spark.join.metrics import join_metrics
 from streamjoin.spark.join.processor import JoinProcessor
 from streamjoin.spark.join.task import JoinTask
-from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked
+from streamjoin.spark.window_join import assemble
 
-SEED = 20_260_101
-DOMAIN = 10_000  # of x, y, a, b in the papers
-MATCHING = 420  # of DOMAIN ** 2 places, those that a row matches
-BAND = "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10"
-MICROSECONDS_A_ROW = 600
 WARM_UP = 150  # pairs of stretches that are not counted
 STRETCH = 5  # micro-batches of a pipeline before the other's turn; odd, as runs are merged every second or sixth time
-SCHEMAS = {
-    "left": "ts TIMESTAMP, x INT, y FLOAT",
-    "right": "ts TIMESTAMP, a INT, b FLOAT",
-}
-NAMES = {"left": ("ts", "x", "y"), "right": ("ts", "a", "b")}
-
-if __name__ in sys.modules:  # what workers run must travel with the query: they can not import this file
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-
-
-def open_session(master: str = "local[2]", partitions: int = 2, **settings: str) -> SparkSession:
-    """A Spark of its own, with the settings that the documentation recommends."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    chosen = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "4g",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(partitions),
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # Every value that is written or removed would be looked up first, to count them.
-        "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-        # By TCP, Java and Python wait 40 ms for each other in every task.
-        "spark.python.unix.domain.socket.enabled": "true",
-        # Results of inner joins need no micro-batch without rows.
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        "spark.sql.streaming.numRecentProgressUpdates": "1000",
-        # The end of the files is told soon.
-        "spark.sql.streaming.noDataProgressEventInterval": "500ms",
-        **settings,
-    }
-    builder = SparkSession.builder.master(master).appName("benchmark")
-    for name, value in chosen.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
-
-
-def write_files(folder: Path, sizes: Sequence[int], domain: int = DOMAIN) -> None:
-    """A Parquet file a side for each of the sizes, in rows, one after the other in time."""
-    random = np.random.default_rng(SEED)
-    for side, names in NAMES.items():
-        (folder / side).mkdir(parents=True)
-        for number, rows in enumerate(sizes):
-            ticks = (np.arange(rows) + sum(sizes[:number])) * MICROSECONDS_A_ROW
-            table = pa.table(
-                {
-                    names[0]: pa.array(1_700_000_000_000_000 + ticks, pa.timestamp("us", "UTC")),
-                    names[1]: random.integers(1, domain + 1, rows, np.int32),
-                    names[2]: (random.random(rows) * domain).astype(np.float32),
-                }
-            )
-            path = folder / side / f"{number:05}.parquet"
-            pq.write_table(table, path)
-            os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))  # Spark reads files by age
-
-
-def window_of(rows: int) -> str:
-    """The window that holds so many rows of a side."""
-    return f"{rows * MICROSECONDS_A_ROW // 1000} milliseconds"
-
-
-def domain_of(rows: int) -> int:
-    """The domain in which a row has one match in a window of so many rows."""
-    return math.isqrt(rows * MATCHING)
-
-
-def streams(session: SparkSession, folder: Path) -> tuple[DataFrame, DataFrame]:
-    left, right = (
-        session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder / side))
-        for side, schema in SCHEMAS.items()
-    )
-    return left, right
-
-
-def band_join(
-    session: SparkSession, folder: Path, window: str, workers: int = 2, partitioning: str = "auto"
-) -> tuple[JoinTask, dict[str, DataFrame]]:
-    """The papers' join over the files."""
-    left, right = streams(session, folder)
-    spec = spec_of(left, right, BAND, window, "ts", "ts")
-    task = make_task(spec, "inner", "any", "auto", partitioning, workers)
-    return watermarked(task, left, right, "1 second")
+# Workers cannot import this file: Drop is sent to them by value.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
 class Drop(StatefulProcessor):
@@ -162,55 +72,6 @@ class Drop(StatefulProcessor):
 
 Processor = Callable[[JoinTask], StatefulProcessor]
 PROCESSORS: dict[str, Processor] = {"join": JoinProcessor, "drop": Drop}
-
-
-def measure(frame: DataFrame, warm: int, most_seconds: float = 120) -> list[dict[str, Any]]:
-    """Run a query over its files into a sink that does nothing, for some time at most; the progress of every
-    micro-batch after the first `warm`."""
-    folder = tempfile.mkdtemp(prefix="checkpoint")
-    query = frame.writeStream.format("noop").option("checkpointLocation", folder).start()
-    try:
-        wait_for_all(query, most_seconds)
-        return told_batches(query)[warm:]
-    finally:
-        query.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def told_batches(query: StreamingQuery) -> list[dict[str, Any]]:
-    """What Spark told of each micro-batch that had rows."""
-    return [
-        {
-            "batch": each.batchId,
-            "rows": each.numInputRows,
-            "seconds": each.durationMs["triggerExecution"] / 1000,
-            "parts_ms": dict(each.durationMs),
-            "state_rows": sum(s.numRowsTotal for s in each.stateOperators),
-            "state_bytes": sum(
-                s.customMetrics.get("rocksdbSstFileSize", s.memoryUsedBytes) for s in each.stateOperators
-            ),
-            "observed": next(iter(join_metrics(each.observedMetrics).values()), {}),
-        }
-        for each in query.recentProgress
-        if each.numInputRows
-    ]
-
-
-def wait_for_all(query: StreamingQuery, most_seconds: float) -> None:
-    """Wait until all files are read or the time is up."""
-    end = time.monotonic() + most_seconds
-    while time.monotonic() < end and query.isActive:
-        last = query.lastProgress
-        if last is not None and not last.numInputRows:
-            break
-        time.sleep(0.2)
-    if (error := query.exception()) is not None:
-        raise error
-
-
-def rate(batches: list[dict[str, Any]]) -> float:
-    """Rows a second, of the median micro-batch."""
-    return float(statistics.median(each["rows"] / each["seconds"] for each in batches))
 
 
 class Pipeline:
@@ -239,7 +100,7 @@ class Pipeline:
                 os.link(self.files / side / name, self.folder / side / name)
         self._fed += count
         self.query.processAllAvailable()
-        told = [each for each in told_batches(self.query) if each["batch"] > self._told]
+        told = [each for each in batches_of(self.query) if each["batch"] > self._told]
         self._told = told[-1]["batch"]
         return told
 

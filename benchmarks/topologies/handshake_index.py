@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.engine.three_step import WINDOW_SECONDS
-from benchmarks.topologies.handshake_throughput import Chain, Variant
+from benchmarks.shared.band import WINDOW_SECONDS
+from benchmarks.shared.chain import Chain, Variant
 
 WORKERS = 2
 BATCH, SMALL_BATCH = 1_024, 64
@@ -54,7 +54,7 @@ class Keyed(Chain):
     def __init__(self, case: Case, rate: int):
         super().__init__(Variant(case.topology), WORKERS, rate, EQUALITY, case.structure)
 
-    def _side(self, schema: pa.Schema, micros: np.ndarray[Any, Any]) -> pa.RecordBatch:
+    def side(self, schema: pa.Schema, micros: np.ndarray[Any, Any]) -> pa.RecordBatch:
         keys = self.random.integers(0, self.rate * WINDOW_SECONDS, len(micros), dtype=np.int32)
         values = np.zeros(len(micros), np.float32)
         return pa.record_batch(

@@ -14,7 +14,6 @@ are means over half a second of wall time; the summary is of the time when the w
 from __future__ import annotations
 
 import gc
-import os
 import time
 from typing import Any, NamedTuple
 
@@ -22,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 import streamjoin as sj
-from benchmarks.engine.three_step import LEFT, PREDICATE, RIGHT
+from benchmarks.shared.band import LEFT, PREDICATE, RIGHT, Streams, half_batch_micros
+from benchmarks.shared.timing import core_count
 from streamjoin.topologies.runtime.placement import wake_on_time
 
 SEED = 20140906
@@ -51,34 +51,6 @@ class Case(NamedTuple):
         return f"{self.topology}, {windows}, batch {self.batch}, {self.load} load, {self.workers} workers"
 
 
-class Streams:
-    """Both streams at a rate, in batches, the right one so many microseconds behind."""
-
-    def __init__(self, rate: int, behind: int):
-        self.random, self.rate, self.at = np.random.default_rng(SEED), rate, 0
-        self.behind = behind
-
-    def batches(self, count: int, size: int) -> list[tuple[pa.RecordBatch, pa.RecordBatch]]:
-        made = []
-        for _ in range(count):
-            micros = (self.at + np.arange(size)) * 1_000_000 // self.rate
-            self.at += size
-            made.append((self._side(LEFT, micros), self._side(RIGHT, micros + self.behind)))
-        return made
-
-    def _side(self, schema: pa.Schema, micros: np.ndarray[Any, Any]) -> pa.RecordBatch:
-        keys = self.random.integers(1, 10_001, len(micros), dtype=np.int32)
-        values = self.random.uniform(1, 10_000, len(micros)).astype(np.float32)
-        return pa.record_batch(
-            [pa.array(micros, pa.timestamp("us")), pa.array(keys), pa.array(values)], schema=schema
-        )
-
-
-def offset(rate: int, batch: int) -> int:
-    """How much later right batches are than left ones, in microseconds."""
-    return batch * 500_000 // rate
-
-
 def open_case(topology: str, windows: tuple[float, float], workers: int) -> sj.Join:
     left, right = (f"{round(1e6 * seconds)} microseconds" for seconds in windows)
     spec = sj.JoinSpec(LEFT, RIGHT, PREDICATE, sj.TimeWindow(left, right=right), "ts", "ts")
@@ -87,7 +59,7 @@ def open_case(topology: str, windows: tuple[float, float], workers: int) -> sj.J
 
 def fastest(topology: str, windows: tuple[float, float], batch: int, workers: int, rate: int) -> float:
     """Tuples a second of a side that are taken when they are pushed as fast as possible, with windows of `rate`."""
-    streams = Streams(rate, offset(rate, batch))
+    streams = Streams(rate, SEED, half_batch_micros(rate, batch))
     with open_case(topology, windows, workers) as join:
         for left, right in streams.batches(1 + int(max(windows) * rate) // FILL, FILL):
             push(join, left, right)
@@ -115,7 +87,8 @@ def full_load(topology: str, windows: tuple[float, float], batch: int, workers: 
 def measure(case: Case, seconds: float) -> np.ndarray[Any, Any]:
     """A row for each result, in seconds: when it was polled, how long after its later tuple was due, and pushed."""
     period = case.batch / case.rate
-    made = Streams(case.rate, offset(case.rate, case.batch)).batches(int(seconds / period) + 1, case.batch)
+    streams = Streams(case.rate, SEED, half_batch_micros(case.rate, case.batch))
+    made = streams.batches(int(seconds / period) + 1, case.batch)
     pushed, polled = np.zeros(2 * len(made)), []
     wake_on_time()
     with open_case(case.topology, case.windows, case.workers) as join:
@@ -149,7 +122,7 @@ def latencies(
 ) -> np.ndarray[Any, Any]:
     left, right = (out[name].cast("int64").to_numpy() for name in ("ts", "ts_right"))
     later, is_right = np.maximum(left, right), right > left
-    micros = later - np.where(is_right, offset(case.rate, case.batch), 0)
+    micros = later - np.where(is_right, half_batch_micros(case.rate, case.batch), 0)
     number = 2 * ((micros * case.rate + 999_999) // 1_000_000 // case.batch) + is_right
     return np.column_stack(
         [np.full(len(later), when - begin), when - begin - later / 1e6, when - pushed[number]]
@@ -164,10 +137,9 @@ def predicted(windows: tuple[float, float]) -> float:
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per case and half second. Summary: one entry per case, once its windows are full."""
     scale = 0.25 if quick else 1.0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     rows: list[dict[str, Any]] = []
     summary: dict[str, Any] = {}
-    for case in cases(scale, cores):
+    for case in cases(scale, core_count()):
         seen = measure(case, 1.5 * max(case.windows))
         rows += over_time(case, seen, scale)
         steady = 1e3 * seen[seen[:, 0] > 1.1 * max(case.windows), 1:]

@@ -18,9 +18,8 @@ from typing import Any
 
 from numba.core import config as numba_config
 
-import streamjoin as sj
-from benchmarks.engine.three_step import LEFT, PREDICATE, RIGHT, WINDOW_SECONDS
-from benchmarks.topologies.handshake_throughput import Chain, Variant
+from benchmarks.shared.band import PREDICATE, WINDOW_SECONDS, open_band
+from benchmarks.shared.chain import Chain, Variant
 
 config: Any = numba_config  # its names are made when it is imported
 TOPOLOGIES = ("handshake", "low_latency_handshake")
@@ -52,8 +51,7 @@ def without_vectorisers() -> Iterator[None]:
 
 def compile_loop(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile the loop of a function, which Numba does once, when a join of it is opened first."""
-    spec = sj.JoinSpec(LEFT, RIGHT, function, sj.TimeWindow("1 second"), "ts", "ts")
-    sj.open_join(spec, "three_step", "scan", 1).close()
+    open_band(1, function, topology="three_step", index="scan", workers=1).close()
     return function
 
 

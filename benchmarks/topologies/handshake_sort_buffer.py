@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 import streamjoin as sj
-from benchmarks.engine.three_step import LEFT, RIGHT
-from benchmarks.topologies.handshake_latency import SIDES, Streams, offset
+from benchmarks.shared.band import Streams, half_batch_micros, open_band
 
 ON = "left.x BETWEEN right.a - 50 AND right.a + 50 AND left.y BETWEEN right.b - 50 AND right.b + 50"
+SEED = 20140906
+SIDES = ("left", "right")
 WINDOW = 2.0  # seconds
 RATE = 6_000
 BATCH = 64
@@ -37,7 +38,8 @@ def run_clocked(join: sj.Join, seconds: float) -> tuple[np.ndarray[Any, Any], np
         release(bound)
 
     collector.release = measured_release
-    made = Streams(RATE, offset(RATE, BATCH)).batches(int(seconds * RATE) // BATCH, BATCH)
+    streams = Streams(RATE, SEED, half_batch_micros(RATE, BATCH))
+    made = streams.batches(int(seconds * RATE) // BATCH, BATCH)
     number, began = 0, time.perf_counter()
     while number < 2 * len(made):
         if time.perf_counter() - began >= number * BATCH / RATE / 2:
@@ -68,10 +70,8 @@ def run(quick: bool) -> dict[str, Any]:
     for workers in WORKERS[:2] if quick else WORKERS:
         row: dict[str, Any] = {"workers": workers, "rate": RATE}
         for topology in TOPOLOGIES:
-            window = sj.TimeWindow(f"{WINDOW:g} seconds")
-            with sj.open_join(
-                sj.JoinSpec(LEFT, RIGHT, ON, window, "ts", "ts"), topology, "scan", workers, "timestamp"
-            ) as join:
+            options = {"topology": topology, "index": "scan", "workers": workers, "order": "timestamp"}
+            with open_band(WINDOW, ON, **options) as join:
                 sizes, times = run_clocked(join, 3 * WINDOW)
             full = sizes[sizes[:, 0] > 1.5 * WINDOW, 1]
             name = topology.removesuffix("_handshake")

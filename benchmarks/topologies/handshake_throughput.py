@@ -18,23 +18,17 @@ comparisons to processor time of all threads is beside it: what else the machine
 from __future__ import annotations
 
 import math
-import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
-import streamjoin as sj
-from benchmarks.engine.three_step import LEFT, PREDICATE, RIGHT, WINDOW_SECONDS, Engine, Kernel
+from benchmarks.shared.band import WINDOW_SECONDS, Kernel
+from benchmarks.shared.chain import Chain, Variant
 from benchmarks.shared.medians import interval_of_median
+from benchmarks.shared.timing import core_count
 
-SEED = 20140905
 BATCHES = (64, 256)
 RUNS = 5
-# Seconds without a comparison, after which there will be none: ten times what a batch takes.
-QUIET, QUIET_PER_COMPARISON = 0.05, 1e-9
 TARGET = 0.85
 PUNCTUATION_TARGET = 0.97
 
@@ -65,100 +59,11 @@ POINTS = (
 )
 
 
-class Variant(NamedTuple):
-    topology: str
-    order: str = "any"
-
-
 VARIANTS = (
     Variant("handshake"),
     Variant("low_latency_handshake"),
     Variant("low_latency_handshake", "punctuated"),
 )
-
-
-class Taken(NamedTuple):
-    """What joining some batches took, of the clock and of all threads, and the comparisons that were made."""
-
-    seconds: float
-    processor_seconds: float
-    comparisons: int
-
-
-class Chain(Engine):
-    """A join with full windows on a chain of nodes."""
-
-    def __init__(
-        self,
-        variant: Variant,
-        workers: int,
-        rate: int,
-        on: str | Callable[..., bool] = PREDICATE,
-        index: str = "scan",
-    ):
-        self.random = np.random.default_rng(SEED)
-        self.rate, self.at = rate, 0
-        window = sj.TimeWindow(f"{WINDOW_SECONDS} seconds")
-        spec = sj.JoinSpec(LEFT, RIGHT, on, window, "ts", "ts")
-        self.join = sj.open_join(spec, variant.topology, index, workers, variant.order)
-        self.still_moves, self.scans = variant.topology == "handshake", index == "scan"
-        with without_reach(self.join):
-            for left, right in self.batches(WINDOW_SECONDS // 10, 10 * rate):
-                self.step(left, right)
-            self.drain(10 * QUIET)
-
-    def drain(self, quiet: float) -> tuple[int, float]:
-        """Wait until all is joined; how many comparisons were made, and when that ended. Of handshake join, in which
-        tuples meet as others move them on, one can see only that none was made for a while."""
-        topology, low = self.join._topology, min(self.join._sources.frontier().low.values())
-        compared, ended = -1, time.perf_counter()
-        while True:
-            self.join.poll()
-            now, total = time.perf_counter(), sum(topology.comparisons)
-            if total > compared:
-                compared, ended = total, now
-            if now >= ended + quiet if self.still_moves else topology.least_result_time >= low:
-                return compared, ended
-            time.sleep(0.002)
-
-    def measure(self, count: int, batch: int) -> float:
-        """Comparisons a second until `count` batches a side are joined."""
-        taken = self.timed(count, batch)
-        return taken.comparisons / taken.seconds
-
-    def timed(self, count: int, batch: int) -> Taken:
-        """Take the time until `count` batches a side are joined."""
-        made, before = self.batches(count, batch), sum(self.join._topology.comparisons)
-        started, processor_started = time.perf_counter(), time.process_time()
-        for left, right in made:
-            self.step(left, right)
-        of_a_batch = self.scans * batch * self.rate * WINDOW_SECONDS
-        after, ended = self.drain(max(QUIET, QUIET_PER_COMPARISON * of_a_batch))
-        return Taken(ended - started, time.process_time() - processor_started, after - before)
-
-
-@contextmanager
-def without_reach(join: sj.Join) -> Iterator[None]:
-    """A window that is filled as a stream would compares every tuple with all before it, which takes longer than all
-    that is measured. Meanwhile tuples of a chain are stamped as if they reached nothing but their own place; those that
-    come later reach them as any others."""
-    stamps: Any = getattr(join._topology, "_stamps", None)
-    if stamps is None:
-        yield
-        return
-    stamped = stamps.push
-
-    def push_without_reach(*given: Any) -> None:
-        stamped(*given)
-        _, tuples = stamps._arrived[-1]
-        tuples.probing.update(since=tuples.ts, until=tuples.ts)
-
-    if stamps.settles:
-        stamps._since = lambda stored, ts, preceding, places: places.copy()
-    else:
-        stamps.push = push_without_reach
-    yield
-    del stamps.__dict__["_since" if stamps.settles else "push"]
 
 
 class Ratio(NamedTuple):
@@ -219,7 +124,6 @@ def best_in_turns(
 
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per workers, window, batch and variant. Summary: shares of the ceiling, and what punctuations cost."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     rows: list[dict[str, Any]] = []
     for point in POINTS:
         if quick:
@@ -235,7 +139,7 @@ def run(quick: bool) -> dict[str, Any]:
                 of_pairs: dict[str, float | None] = dict(spreads(ratios))
                 if chains[variant] is not punctuated:
                     of_pairs = dict.fromkeys(of_pairs)
-                ceiling = bare * min(point.workers, cores)
+                ceiling = bare * min(point.workers, core_count())
                 rows.append(row(variant, point, batch, rates[variant], ceiling) | of_pairs)
         for chain in chains.values():
             chain.join.close()

@@ -14,7 +14,6 @@ been joined; wall time, the best of five runs. Three questions:
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 import streamjoin as sj
+from benchmarks.shared.timing import core_count
 from streamjoin.engine.join import MAX_RESULTS
 from streamjoin.plan import planner
 from streamjoin.topologies.panjoin.panjoin import CREDIT, PanJoin
@@ -48,8 +48,7 @@ def opened(spec: sj.JoinSpec, topology: str, index: str, max_results: int, **opt
             super().__init__(*given, **options)
 
     with patch.dict(planner.TOPOLOGIES, {"panjoin": Changed}):
-        cores = len(os.sched_getaffinity(0))
-        return sj.open_join(spec, topology, index, workers=cores, max_results=max_results)
+        return sj.open_join(spec, topology, index, workers=core_count(), max_results=max_results)
 
 
 class Filled:

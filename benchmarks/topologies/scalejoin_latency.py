@@ -8,33 +8,29 @@ is that of its later tuple; unsorted output and output by timestamp.
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
 import numpy as np
 
-import streamjoin as sj
-from benchmarks.engine.three_step import LEFT, PREDICATE, RIGHT, Engine
-from benchmarks.topologies.scalejoin_throughput import without_probes
+from benchmarks.shared.band import FedJoin, open_band
+from benchmarks.shared.filling import without_probes
+from benchmarks.shared.timing import core_count
 
+SEED = 20150303
 SECONDS = 300
 RATE = 200
 LOADS = (0.5, 0.9)
 
 
-class Paced(Engine):
+class Paced(FedJoin):
     """A join with full windows that is pushed to by the clock."""
 
     def __init__(self, workers: int, order: str):
-        self.random = np.random.default_rng(20150303)
-        self.rate, self.at = RATE, 0
-        window = sj.TimeWindow(f"{SECONDS} seconds")
-        spec = sj.JoinSpec(LEFT, RIGHT, PREDICATE, window, left_time="ts", right_time="ts")
-        self.join = sj.open_join(spec, topology="scalejoin", index="scan", workers=workers, order=order)
+        join = open_band(SECONDS, topology="scalejoin", index="scan", workers=workers, order=order)
+        super().__init__(join, RATE, SEED)
         with without_probes(self.join):
-            for _ in range(SECONDS // 10):
-                self.step(*self.batches(1, 10 * RATE)[0])
+            self.fill(SECONDS)
             self.settle()
 
     def settle(self) -> None:
@@ -86,7 +82,7 @@ class Paced(Engine):
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per order, number of workers, batch size and load."""
     rows = []
-    cores = len(os.sched_getaffinity(0))
+    cores = core_count()
     for order in ("any", "timestamp"):
         for workers in sorted({1, cores, 2 * cores}):
             join = Paced(workers, order)

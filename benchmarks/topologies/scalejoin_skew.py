@@ -15,11 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-import streamjoin as sj
-from benchmarks.engine.three_step import LEFT, PREDICATE, RIGHT
+from benchmarks.shared.band import LEFT, RIGHT, open_band, rows_at
 
+SEED = 20150304
 WINDOW = 60  # seconds
 Rate = Callable[[int], float]
 
@@ -47,21 +46,16 @@ CASES: dict[str, tuple[int, list[Rate], list[Rate]]] = {
 }
 
 
-def rows_of(schema: pa.Schema, second: int, count: int, random: np.random.Generator) -> pa.RecordBatch:
-    micros = second * 1_000_000 + np.arange(count) * 1_000_000 // max(count, 1)
-    keys = random.integers(1, 10_001, count, dtype=np.int32)
-    values = random.uniform(1, 10_000, count).astype(np.float32)
-    return pa.record_batch(
-        [pa.array(micros, pa.timestamp("us")), pa.array(keys), pa.array(values)], schema=schema
-    )
+def micros_of(second: int, count: int) -> np.ndarray[Any, Any]:
+    """The event times of `count` tuples spread evenly over a second, in microseconds."""
+    return second * 1_000_000 + np.arange(count) * 1_000_000 // max(count, 1)
 
 
 def run_case(name: str, seconds: int) -> list[dict[str, Any]]:
     workers, left, right = CASES[name]
-    random = np.random.default_rng(20150304)
-    spec = sj.JoinSpec(LEFT, RIGHT, PREDICATE, sj.TimeWindow(f"{WINDOW} seconds"), "ts", "ts")
+    random = np.random.default_rng(SEED)
     rows = []
-    with sj.open_join(spec, topology="scalejoin", index="scan", workers=workers) as join:
+    with open_band(WINDOW, topology="scalejoin", index="scan", workers=workers) as join:
         topology: Any = join._topology
         rates = {("left", f"left {n}"): rate for n, rate in enumerate(left)}
         rates |= {("right", f"right {n}"): rate for n, rate in enumerate(right)}
@@ -70,7 +64,8 @@ def run_case(name: str, seconds: int) -> list[dict[str, Any]]:
         for second in range(seconds):
             counts = {"left": 0, "right": 0}
             for (side, source), rate in rates.items():
-                batch = rows_of(LEFT if side == "left" else RIGHT, second, round(rate(second)), random)
+                micros = micros_of(second, round(rate(second)))
+                batch = rows_at(micros, LEFT if side == "left" else RIGHT, random)
                 sources[side, source].push(batch)
                 counts[side] += batch.num_rows
                 pushed += batch.num_rows

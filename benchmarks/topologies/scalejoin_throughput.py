@@ -10,46 +10,37 @@ share of the window, and CellJoin with as many workers. The best of five runs co
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-import streamjoin as sj
-from benchmarks.engine.three_step import LEFT, PREDICATE, RIGHT, Engine, Kernel
-from benchmarks.shared.together import seconds_together
-from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE
+from benchmarks.shared.band import FedJoin, Kernel, open_band
+from benchmarks.shared.filling import without_probes
+from benchmarks.shared.timing import best_of_turns, core_count, seconds_together
 
+SEED = 20150301
 WINDOWS = ((5, 1_000), (10, 1_000), (15, 1_000), (15, 4_200))  # minutes, tuples a second of a side
 BATCH = 256
 RUNS = 5
 TARGET = 0.85
 
 
-class Filled(Engine):
+class Filled(FedJoin):
     """An engine whose windows are full; `measure` ends when all workers are done with what was pushed."""
 
     def __init__(self, topology: str, workers: int, rate: int, seconds: int):
-        self.random = np.random.default_rng(20150301)
-        self.rate, self.at = rate, 0
-        window = sj.TimeWindow(f"{seconds} seconds")
-        spec = sj.JoinSpec(LEFT, RIGHT, PREDICATE, window, left_time="ts", right_time="ts")
-        self.join = sj.open_join(spec, topology=topology, index="scan", workers=workers)
+        super().__init__(open_band(seconds, topology=topology, index="scan", workers=workers), rate, SEED)
         self.pushed = 0
         with without_probes(self.join):
-            for _ in range(seconds // 10):
-                self.push(*self.batches(1, 10 * rate)[0])
+            self.fill(seconds)
             self.wait()
 
-    def push(self, left: Any, right: Any) -> None:
-        self.join.push("left", left)
-        self.join.push("right", right)
-        self.join.poll()
+    def step(self, left: pa.RecordBatch, right: pa.RecordBatch) -> int:
         self.pushed += left.num_rows + right.num_rows
+        return super().step(left, right)
 
     def wait(self) -> None:
         """Until every worker has joined everything; polls when one of them has told something."""
@@ -64,26 +55,13 @@ class Filled(Engine):
         made = self.batches(count, batch)
         started = time.perf_counter()
         for left, right in made:
-            self.push(left, right)
+            self.step(left, right)
         self.wait()
         return time.perf_counter() - started
 
     @property
     def loads(self) -> np.ndarray[Any, Any]:
         return np.array(self.join.stats().worker_comparisons, np.float64)
-
-
-@contextmanager
-def without_probes(join: sj.Join) -> Iterator[None]:
-    """Filling windows as a stream would takes minutes and finds nothing that counts: meanwhile nothing is compared."""
-    topology: Any = join._topology
-    matchers = [topology] if hasattr(topology, "_match") else topology.workers
-    probing = [matcher._match for matcher in matchers]
-    for matcher in matchers:
-        matcher._match = lambda *_: iter(())
-    yield
-    for matcher, match in zip(matchers, probing, strict=True):
-        matcher._match = match
 
 
 class Bare:
@@ -93,40 +71,31 @@ class Bare:
         self.kernels = [Kernel(window // workers) for _ in range(workers)]
 
     def measure(self, count: int, batch: int) -> float:
-        calls = [[kernel.probes(batch, side % 2) for side in range(2 * count)] for kernel in self.kernels]
-
-        def work(number: int) -> None:
-            kernel, cursor = self.kernels[number], np.zeros(CURSOR_SIZE, np.int64)
-            for arguments in calls[number]:
-                cursor[:] = 0
-                while cursor[0] != DONE:
-                    kernel.scan(*arguments, cursor, *kernel.out, 0)
-
-        return seconds_together([partial(work, number) for number in range(len(self.kernels))], pinned=True)
-
-
-def best_of_turns(runs: int, *measures: Callable[[], float]) -> list[float]:
-    """The shortest time of each, run in turns so that a slow moment of the machine hits all alike."""
-    times = [[measure() for measure in measures] for _ in range(runs + 1)]
-    return [min(run[i] for run in times[1:]) for i in range(len(measures))]
+        works = [
+            partial(kernel.run, [kernel.probes(batch, side % 2) for side in range(2 * count)])
+            for kernel in self.kernels
+        ]
+        return seconds_together(works, pinned=True)
 
 
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per window and number of workers. Summary: the ratio to the kernel on all cores."""
     rows: list[dict[str, Any]] = []
-    cores = len(os.sched_getaffinity(0))
+    cores = core_count()
     for minutes, full_rate in WINDOWS:
         rate = full_rate // 10 if quick else full_rate
         window = rate * 60 * minutes
         for workers in sorted({1, cores, 2 * cores}) if (minutes, full_rate) != WINDOWS[-1] else (cores,):
-            engines = [Filled(name, workers, rate, 60 * minutes) for name in ("scalejoin", "celljoin")]
+            engines = {name: Filled(name, workers, rate, 60 * minutes) for name in ("scalejoin", "celljoin")}
             count = max(2, round((1e9 if quick else 6e9) * min(workers, cores) / (2 * BATCH * window)))
             bare = Bare(min(workers, cores), window)
-            before = engines[0].loads
-            measures = [partial(engine.measure, count, BATCH) for engine in engines]
-            measures.append(partial(bare.measure, count, BATCH))
-            ours, cell, kernel = best_of_turns(RUNS, *measures)
-            loads = engines[0].loads - before
+            before = engines["scalejoin"].loads
+            rivals = {**{name: engine.measure for name, engine in engines.items()}, "kernel": bare.measure}
+            times = best_of_turns(
+                RUNS, {name: partial(measure, count, BATCH) for name, measure in rivals.items()}
+            )
+            ours, cell, kernel = (times[name] for name in rivals)
+            loads = engines["scalejoin"].loads - before
             comparisons = 2 * count * BATCH * window
             rows.append(
                 {
@@ -143,7 +112,7 @@ def run(quick: bool) -> dict[str, Any]:
                     "load_deviation": float(loads.std() / loads.mean()),
                 }
             )
-            for engine in engines:
+            for engine in engines.values():
                 engine.join.close()
     full = [row for row in rows if row["workers"] == cores]
     summary = {

@@ -22,7 +22,6 @@ workers, told so or not.
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -33,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 import streamjoin as sj
-from benchmarks.shared.together import seconds_together
+from benchmarks.shared.timing import core_count, seconds_together
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.plan.planner import TOPOLOGIES, make_plan
@@ -256,7 +255,7 @@ def choices(rows: list[dict[str, Any]], cores: int) -> dict[str, Any]:
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per cell and way to run it, tuples a second and side. Summary: wins of topologies as they are, how far
     three_step is behind, and how near to the best what is chosen is."""
-    cores = len(os.sched_getaffinity(0))
+    cores = core_count()
     windows, sizes = ((2_000, 20_000), (64, 1_024)) if quick else ((5_000, 50_000), (16, 256, 4_096))
     workers, rows = sorted({1, cores}), []
     for kind in PREDICATES:

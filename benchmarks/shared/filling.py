@@ -1,0 +1,76 @@
+"""Fill windows without comparing: a window filled as a stream would fill it meets every probe on the way.
+
+That takes longer than the measurement itself. Each context manager here keeps the join from probing while windows fill,
+each at the place where its topology probes. Tuples pushed meanwhile are stored as usual, and later probes find them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import streamjoin as sj
+
+
+@contextmanager
+def few_probes(join: sj.Join, most: int) -> Iterator[Callable[[], None]]:
+    """Let the first `most` probes of each push through to each window, and drop the others.
+
+    An index that adapts to its probes still sees some. The caller calls the yielded function before each push.
+    """
+    asked: set[int] = set()  # ids of the windows probed since the push began
+
+    def thinned(probe: Callable[..., Iterator[int]], window: int) -> Callable[..., Iterator[int]]:
+        def probe_few(probes: Any, reach: Any, *rest: Any) -> Iterator[int]:
+            few = np.arange(min(len(probes), 0 if window in asked else most))
+            asked.add(window)
+            return probe(probes.pick(few), reach.pick(few), *rest)
+
+        return probe_few
+
+    windows: list[Any] = list(join._topology.windows.values())
+    for window in windows:
+        window.probe = thinned(window.probe, id(window))
+    try:
+        yield asked.clear
+    finally:
+        for window in windows:
+            del window.probe
+
+
+@contextmanager
+def without_probes(join: sj.Join) -> Iterator[None]:
+    """Drop every probe of ScaleJoin's or CellJoin's workers."""
+    topology: Any = join._topology
+    matchers = [topology] if hasattr(topology, "_match") else topology.workers
+    probing = [matcher._match for matcher in matchers]
+    for matcher in matchers:
+        matcher._match = lambda *_: iter(())
+    yield
+    for matcher, match in zip(matchers, probing, strict=True):
+        matcher._match = match
+
+
+@contextmanager
+def without_reach(join: sj.Join) -> Iterator[None]:
+    """Stamp the tuples of a chain as if they reached only their own place; no effect on other topologies."""
+    stamps: Any = getattr(join._topology, "_stamps", None)
+    if stamps is None:
+        yield
+        return
+    stamped = stamps.push
+
+    def push_without_reach(*given: Any) -> None:
+        stamped(*given)
+        _, tuples = stamps._arrived[-1]
+        tuples.probing.update(since=tuples.ts, until=tuples.ts)
+
+    if stamps.settles:
+        stamps._since = lambda stored, ts, preceding, places: places.copy()
+    else:
+        stamps.push = push_without_reach
+    yield
+    del stamps.__dict__["_since" if stamps.settles else "push"]
