@@ -43,9 +43,8 @@ format: $(DEV_OK) ## let ruff sort imports and lay out the code
 bench: $(DEV_OK) ## run every benchmark, or one: make bench NAME=three_step (ARGS=--quick)
 	@$(PY) benchmarks/harness.py $(NAME) $(ARGS)
 
-plots: $(DEV_OK) ## draw the stored results and copy their numbers into the README
+plots: $(DEV_OK) ## draw the stored results, copy their numbers into README and docs (NAME=three_step: draw one)
 	@$(PY) benchmarks/plot.py $(NAME)
-	@$(PY) benchmarks/plots/hardware.py
 
 lock: $(DEV_OK) ## pin the newest versions that pyproject.toml allows
 	@scripts/lock.sh $(PY)

@@ -21,6 +21,7 @@ import os
 from typing import Any
 
 from benchmarks.shared.band import DOMAIN, MATCHING, PREDICATE, WINDOW_SECONDS
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.full_windows import FullWindows, fits, sustained
 from benchmarks.shared.results import git, stored
 
@@ -32,6 +33,17 @@ PARTS: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "scan": ("papers", "scan", (2000, 4000, 6000)),
     "papers": ("papers", "auto", (10_000, 20_000, 40_000)),
     "one match": ("one match", "auto", (20_000, 100_000, PAPER_RATE, 440_000)),
+}
+FIGURES = {
+    "band_2d": Figure(
+        "rate",
+        {"capacity": ""},
+        "tuples/s a side whose 15-minute windows are full",
+        "tuples/s a side that are taken, two cores",
+        by="part",
+        log=True,
+        diagonal="what comes",
+    ),
 }
 
 

@@ -12,6 +12,7 @@ import gc
 from typing import Any
 
 from benchmarks.shared.band import WINDOW_SECONDS
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.full_windows import FullWindows
 
 WINDOW, DOMAIN = 1 << 23, 1 << 30
@@ -20,6 +21,16 @@ INDEXES = ("scan", "bisort", "raptable", "wibtree")
 BATCH, SCANNED, MOST_MATCHES = 1 << 15, 1 << 10, 1 << 21
 SECONDS = 0.25  # of a run
 WORKERS = 2
+FIGURES = {
+    "engine_select": Figure(
+        "matches",
+        {"capacity": ""},
+        "matches a tuple; windows of 8M, batches of up to 32K",
+        "tuples/s a side, two cores",
+        by="index",
+        log=True,
+    ),
+}
 
 
 def row_of(index: str, matches: int, window: int) -> dict[str, Any]:

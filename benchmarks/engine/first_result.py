@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.shared.figures import Figure, Row
+
 RUNS = 5
 PHASES = ("import", "spec", "open", "first_push")
 CHILD = """
@@ -39,6 +41,14 @@ with sj.open_join(spec) as join:
     join.finish()
 print(json.dumps([after - before for before, after in zip(marks, marks[1:])]))
 """
+FIGURES = {
+    "first_result": Figure(
+        "cache",
+        {"import": "import", "spec": "spec", "open": "open", "first_push": "first push"},
+        "kernel cache",
+        "seconds to the first result",
+    ),
+}
 
 
 def first_result(cache: str) -> list[float]:
@@ -76,3 +86,12 @@ def run(quick: bool) -> dict[str, Any]:
         for phase in (*PHASES, "total")
     }
     return {"rows": rows, "summary": summary}
+
+
+def readme_rows(result: Row) -> list[tuple[str, str]]:
+    """The lines of the README's table."""
+    summary = result["summary"]
+    return [
+        ("first result of a fresh process, kernels compiled", f"{summary['cold_total_s']:.2f} s"),
+        ("first result of a fresh process, kernels cached", f"{summary['warm_total_s']:.2f} s"),
+    ]

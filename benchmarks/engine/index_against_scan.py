@@ -13,6 +13,7 @@ import gc
 from typing import Any
 
 from benchmarks.shared.band import WINDOW_SECONDS
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.full_windows import BYTES_PER_TUPLE as USUAL_BYTES
 from benchmarks.shared.full_windows import FullWindows, fits, sustained
 
@@ -29,6 +30,17 @@ BYTES_PER_TUPLE = {"scan": 48, "hash": 66}  # at most; of the others as many as 
 SECONDS = 0.5  # of a run
 WORKERS = 2
 PAPER_RATIO = 225_234 / 5_117
+FIGURES = {
+    "index_against_scan": Figure(
+        "rate",
+        {"capacity": ""},
+        "tuples/s a side whose 15-minute windows are full",
+        "tuples/s a side that are taken, two cores",
+        by="index",
+        log=True,
+        diagonal="what comes",
+    ),
+}
 
 
 def index_rows(index: str, quick: bool) -> list[dict[str, Any]]:

@@ -16,12 +16,22 @@ from functools import partial
 from typing import Any
 
 from benchmarks.shared.band import WINDOW_SECONDS, FedJoin, Kernel, open_band
+from benchmarks.shared.figures import Figure, Row
 from benchmarks.shared.timing import best_of_turns, pin
 
 SEED = 20110612
 BATCHES = (1, 16, 64, 256, 1024)
 RUNS = 5
 TARGET = 0.85
+FIGURES = {
+    "three_step": Figure(
+        "batch",
+        {"engine_comparisons_per_s": "three-step engine", "kernel_comparisons_per_s": "bare kernel"},
+        "tuples per batch",
+        "G comparisons/s, one core",
+        1e9,
+    ),
+}
 
 
 class ThreeStep(FedJoin):
@@ -77,3 +87,16 @@ def run(quick: bool) -> dict[str, Any]:
         "best_sustained_rate": max(row["sustained_rate"] for row in rows),
     }
     return {"rows": rows, "summary": summary}
+
+
+def readme_rows(result: Row) -> list[tuple[str, str]]:
+    """The lines of the README's table."""
+    window = result["rows"][0]["window"]
+    what = f"engine, scan, full windows of {window:,} tuples, one core"
+    return [
+        (
+            f"{what}, batches of {row['batch']:,}",
+            f"{row['engine_comparisons_per_s'] / 1e9:.1f} G comparisons/s, {row['ratio']:.2f} of the bare kernel",
+        )
+        for row in result["rows"]
+    ]

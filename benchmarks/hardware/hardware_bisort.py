@@ -13,6 +13,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from benchmarks.shared.circuits import cell, counted, lines, table
+from benchmarks.shared.figures import Panels, Row
 from streamjoin.hardware.bisort.engine import BiSortEngine
 from streamjoin.hardware.bisort.shapes import BiSortParameters
 from streamjoin.hardware.bisort.simulate import BiSortSimulator, Item
@@ -78,3 +80,43 @@ def run(quick: bool) -> dict[str, Any]:
             f"{units}_units_block_rams": cells.block_rams,
         }
     return {"rows": rows, "summary": summary}
+
+
+def draw(rows: list[Row], canvas: Any) -> None:
+    """Insertion and probing of the largest subwindow over the batch, one line per number of units."""
+    largest = [row for row in rows if row["subwindow"] == max(row["subwindow"] for row in rows)]
+    for axes, column in zip(canvas.subplots(1, 2), ("insert_mtps", "probe_mtps"), strict=True):
+        lines(axes, counted(largest, "units"), "count", "batch", column)
+        axes.set(xlabel=f"batch, items; subwindow of {largest[0]['subwindow']:,}", xscale="log", yscale="log")
+        axes.set(ylabel=f"{column.split('_')[0]}, M tuples/s at 252.7 MHz")
+        axes.set_xscale("log", base=2)
+    batches = sorted({row["batch"] for row in largest})
+    bound = [row["insert_mtps"] / row["insert_of_bandwidth"] for row in largest if row["units"] == 1]
+    canvas.axes[0].plot(batches, bound, ":", color="grey", label="all of the memory's bandwidth")
+    canvas.legend(*canvas.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+
+
+def tables(result: Row) -> str:
+    """Cycles by batch and units, rates by batch and subwindow, and cells by units."""
+    largest = max(row["subwindow"] for row in result["rows"])
+    rows = counted([row for row in result["rows"] if row["subwindow"] == largest], "units")
+    titles = {
+        "insert_cycles": f"BI-Sort: insertion into {largest:,} items, cycles (Figure 14a)",
+        "probe_cycles": f"BI-Sort: probing {largest:,} items, cycles (Figure 14b)",
+    }
+    out = [table(title, rows, "batch", "count", column) for column, title in titles.items()]
+    most = max(row["units"] for row in rows)
+    every = [row for row in result["rows"] if row["units"] == most]
+    for column in ("insert_mtps", "probe_mtps"):
+        title = f"BI-Sort: {column.split('_')[0]}, M tuples/s at 252.7 MHz with {most} units, by subwindow"
+        out.append(table(title, every, "batch", "subwindow", column))
+    summary, kinds = result["summary"], ("luts", "flip_flops", "block_rams")
+    out += [f"### BI-Sort: cells on a Virtex-6, subwindow of {largest:,}", ""]
+    out += ["| units | lookup tables | flip-flops | block RAMs of 18 kbit |", "|---|---|---|---|"]
+    for units in dict.fromkeys(row["units"] for row in rows):
+        cells = " | ".join(cell(summary[f"{units}_units_{kind}"]) for kind in kinds)
+        out.append(f"| {units} | {cells} |")
+    return "\n".join([*out, ""])
+
+
+FIGURES = {"hardware_bisort": Panels(draw)}

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.shared.circuits import best, lines, table
+from benchmarks.shared.figures import Panels, Row
 from streamjoin.hardware.designs import DESIGNS
 from streamjoin.hardware.implementation import route
 from streamjoin.hardware.tools import ToolError
 
+PAPER_MHZ = 150  # "nearly 150 MHz" for 2 to 64 cores on a Virtex-6 (Oge et al., section V-B)
 # Seeds by cores, for each design and flow. 64 cores of the paper's design need more than the ECP5-85F has; with wide
 # lookup tables its 4 cores with seed 1 and its 16 are not routed in twenty minutes.
 SEEDS: dict[tuple[str, str], dict[int, tuple[int, ...]]] = {
@@ -63,3 +66,38 @@ def run(quick: bool) -> dict[str, Any]:
         if {f"{name} 16, {flow}", f"{name} 4, {flow}"} <= best.keys()
     }
     return {"rows": rows, "summary": {**best, **kept}}
+
+
+def draw(rows: list[Row], canvas: Any) -> None:
+    """The best clock over the number of cores, one line per design."""
+    axes = canvas.subplots()
+    lines(axes, best(rows, ("design", "cores"), "mhz"), "design", "cores", "mhz")
+    axes.axhline(PAPER_MHZ, linestyle=":", color="grey", label="the paper on a Virtex-6")
+    axes.set(xlabel="cores", ylabel="MHz, best placement, ECP5-85F", ylim=(0, None))
+    axes.set_xscale("log", base=2)
+    axes.legend()
+
+
+def tables(result: Row) -> str:
+    """The best clock by cores and design; all placements and failures in words."""
+    rows = best(result["rows"], ("design", "cores"), "mhz")
+    failed = [row for row in result["rows"] if row.get("failed")]
+    placements = [
+        f"{row['design']}, {row['cores']} cores, {row['flow']}, seed {row['seed']}: {row['mhz']:.0f}"
+        for row in result["rows"]
+        if row["mhz"] is not None
+    ]
+    note = f"All placements, MHz: {'; '.join(placements)}."
+    longest = max(rows, key=lambda row: (row["design"], row["cores"]))
+    note += (
+        f" The longest path of the {longest['design']} circuit with {longest['cores']} cores is "
+        f"{longest['path_logic_ns']} ns of logic and {longest['path_routing_ns']} ns of wires, "
+        f"from {longest['path_from']} to {longest['path_to']}."
+    )
+    note += "".join(f" {row['design']} with {row['cores']} cores: {row['failed']}." for row in failed)
+    return table(
+        "Clock on an ECP5-85F, MHz, best placement (Figure 10)", rows, "cores", "design", "mhz", note
+    )
+
+
+FIGURES = {"hardware_clock": Panels(draw)}

@@ -11,6 +11,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from benchmarks.shared.circuits import counted, lines, table
+from benchmarks.shared.figures import Panels, Row
 from streamjoin.hardware.designs import DESIGNS
 from streamjoin.hardware.implementation import synthesise
 from streamjoin.hardware.simulate import Run, Simulator, Stream
@@ -54,3 +56,28 @@ def run(quick: bool) -> dict[str, Any]:
         rows += [measure(simulator, keys) for keys in KEYS]
         luts[f"luts_{lanes}_lanes"] = synthesise(design.build(p), "xc6v").luts
     return {"rows": rows, "summary": luts}
+
+
+def draw(rows: list[Row], canvas: Any) -> None:
+    """Input throughput over the match rate, one line per number of lanes."""
+    axes = canvas.subplots()
+    lines(axes, counted(rows, "lanes"), "count", "match_rate", "input_mtps")
+    axes.set(xlabel="match rate", ylabel="input, M tuples/s at 100 MHz", xscale="log", yscale="log")
+    axes.legend()
+
+
+def tables(result: Row) -> str:
+    """Input throughput by match rate and lanes, and the results that a bitmap would hold."""
+    rows = counted(result["rows"], "lanes")
+    bitmaps = [
+        {**row, "count": "results a bitmap", "input_mtps": row["results_a_bitmap"]}
+        for row in rows
+        if row["lanes"] == rows[0]["lanes"]
+    ]
+    title = "Input throughput by lanes, M tuples/s at 100 MHz, 16 cores; results that a bitmap would hold"
+    cells = [f"{name.split('_')[1]}: {count:,}" for name, count in result["summary"].items()]
+    note = f"Lookup tables on a Virtex-6 by lanes: {'; '.join(cells)}."
+    return table(title, rows + bitmaps, "match_rate", "count", "input_mtps", note)
+
+
+FIGURES = {"hardware_lanes": Panels(draw)}

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.shared.circuits import lines, table
+from benchmarks.shared.figures import Panels, Row
 from streamjoin.hardware.designs import DESIGNS
 from streamjoin.hardware.simulate import Simulator, Stream
 
@@ -60,3 +62,21 @@ def run(quick: bool) -> dict[str, Any]:
             f"{row['design']}_most_cycles": row["most_cycles"] for row in rows if row["cores"] == counts[-1]
         },
     }
+
+
+def draw(rows: list[Row], canvas: Any) -> None:
+    """The longest wait over the window, one line per design."""
+    axes = canvas.subplots()
+    lines(axes, rows, "design", "window", "most_cycles")
+    axes.set(xlabel="window, tuples", ylabel="longest wait for a result, cycles", yscale="log")
+    axes.set_xscale("log", base=2)
+    axes.legend()
+
+
+def tables(result: Row) -> str:
+    """The longest wait by window and design."""
+    title = "Longest wait from the later tuple to the result, cycles; a tuple of each stream every 64 cycles"
+    return table(title, result["rows"], "window", "design", "most_cycles")
+
+
+FIGURES = {"hardware_latency": Panels(draw)}

@@ -13,6 +13,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from benchmarks.shared.circuits import cell
+from benchmarks.shared.figures import Panels, Row
 from streamjoin.hardware.activity import count_activity
 from streamjoin.hardware.designs import DESIGNS
 from streamjoin.hardware.implementation import synthesise
@@ -22,6 +24,22 @@ SEED = 20110612
 RATE, WINDOW, TUPLES, KEYS = 500_000, 100, 400, 1000
 CORES = (1, 2, 5, 10)
 PAPER = {1: (100.0, 68.0), 2: (64.0, 69.0), 5: (62.0, 88.0), 10: (68.0, 120.0)}  # Table 2: dynamic, static
+
+
+COLUMNS = {
+    "design": "design",
+    "cores": "cores",
+    "clock_mhz": "MHz needed",
+    "net_toggles_per_tuple": "net toggles a tuple",
+    "clock_toggles_per_tuple": "clock toggles a tuple",
+    "luts": "LUTs",
+    "flip_flops": "flip-flops",
+    "block_rams": "block RAMs",
+    "dynamic_units": "dynamic",
+    "static_units": "static",
+    "total_units": "total",
+    "paper_total": "the paper's total",
+}
 
 
 def measure(name: str, cores: int) -> dict[str, Any]:
@@ -73,3 +91,30 @@ def run(quick: bool) -> dict[str, Any]:
         "rows": rows,
         "summary": {f"{name}_cores_with_least_power": cores for name, cores in least.items()},
     }
+
+
+def draw(rows: list[Row], canvas: Any) -> None:
+    """Dynamic and static units stacked over the number of cores, one panel per design."""
+    panels = canvas.subplots(1, 2, sharey=True)
+    for axes, name in zip(panels, dict.fromkeys(row["design"] for row in rows), strict=True):
+        own = [row for row in rows if row["design"] == name]
+        cores = [str(row["cores"]) for row in own]
+        dynamic = [row["dynamic_units"] for row in own]
+        axes.bar(cores, dynamic, label="dynamic: toggles")
+        axes.bar(cores, [row["static_units"] for row in own], bottom=dynamic, label="static: area")
+        totals = [row["paper_total"] for row in own]
+        axes.plot(cores, totals, "k_", markersize=24, label="total of the paper")
+        axes.set(title=name, xlabel="cores", ylabel="units: the paper's single core has 168")
+    panels[1].legend()
+
+
+def tables(result: Row) -> str:
+    """Every column by design and cores."""
+    title = "### Cores against clock for 500,000 tuples/s, windows of 100 (Teubner & Mueller, Tables 1 and 2)"
+    lines = [f"| {' | '.join(COLUMNS.values())} |", "|" + "---|" * len(COLUMNS)]
+    for row in result["rows"]:
+        lines.append(f"| {' | '.join(cell(row[column]) for column in COLUMNS)} |")
+    return "\n".join([title, "", *lines, ""])
+
+
+FIGURES = {"hardware_power": Panels(draw)}

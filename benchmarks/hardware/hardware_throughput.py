@@ -12,6 +12,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from benchmarks.shared.circuits import lines, table
+from benchmarks.shared.figures import Panels, Row
 from streamjoin.hardware.designs import DESIGNS
 from streamjoin.hardware.simulate import Simulator, Stream
 
@@ -80,3 +82,47 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "target": TARGET,
         **{f"ratio_at_{100 * rate:g}_percent": round(ratio, 2) for rate, ratio in ratios.items()},
     }
+
+
+def by_tuples(rows: list[Row]) -> dict[int, list[Row]]:
+    """The rows by the length of the streams, the longest first."""
+    lengths = sorted({row["tuples"] for row in rows}, reverse=True)
+    return {tuples: [row for row in rows if row["tuples"] == tuples] for tuples in lengths}
+
+
+def draw(rows: list[Row], canvas: Any) -> None:
+    """Input and output over the match rate; dashed lines are the shorter streams."""
+    long, short = by_tuples(rows).values()
+    for axes, column, label in zip(
+        canvas.subplots(1, 2),
+        ("input_mtps", "output_mrps"),
+        ("input, M tuples/s at 100 MHz", "output, M results/s at 100 MHz"),
+        strict=True,
+    ):
+        lines(axes, long, "circuit", "match_rate", column)
+        axes.set_prop_cycle(None)  # the same colours again
+        lines(axes, short, "circuit", "match_rate", column, marker="", linestyle="--", label=None)
+        axes.set(xlabel="match rate", ylabel=label, xscale="log", yscale="log")
+    axes.plot(
+        [], [], "--", color="grey", label=f"{short[0]['tuples']} instead of {long[0]['tuples']:,} tuples"
+    )
+    axes.legend(fontsize="x-small")
+
+
+def tables(result: Row) -> str:
+    """Input and output throughput by match rate and circuit."""
+    ratio = result["summary"]["least_ratio_2_to_50_percent"]
+    note = (
+        f"From 2 to 50 % the low-latency circuit takes at least {ratio:.2f} times the input of the paper's."
+    )
+    out: list[str] = []
+    for tuples, rows in by_tuples(result["rows"]).items():
+        streams = f"64 cores, {tuples:,} tuples a stream"
+        title = f"Input throughput, M tuples/s at 100 MHz, {streams} (Figure 13)"
+        out.append(table(title, rows, "match_rate", "circuit", "input_mtps", "" if out else note))
+        title = f"Output throughput, M results/s at 100 MHz, {streams} (Figure 12)"
+        out.append(table(title, rows, "match_rate", "circuit", "output_mrps"))
+    return "\n".join(out)
+
+
+FIGURES = {"hardware_throughput": Panels(draw)}

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.results import ROOT
 from benchmarks.shared.subwindows import search_and_insert, sort_again
 from benchmarks.shared.timing import best_of_turns
@@ -41,6 +42,22 @@ RUNS = 5
 TARGET = 5.0
 Array = np.ndarray[Any, Any]
 Batch = tuple[Array, Array]
+FIGURES = {
+    "bisort_probe": Figure(
+        "batch",
+        {
+            "records_per_s": "BI-Sort, records",
+            "bisort_per_s": "BI-Sort, pairs",
+            "numpy_2_per_s": "NumPy, probes sorted first",
+            "numpy_per_s": "NumPy",
+            "polars_per_s": "polars join_where",
+        },
+        "probes per batch; 8M keys, 4 matches a probe",
+        "probes/s, one thread",
+        where={"part": "probe"},
+        log=True,
+    ),
+}
 
 
 def window_keys(size: int) -> Array:

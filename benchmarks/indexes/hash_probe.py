@@ -29,6 +29,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.timing import pin
 from streamjoin.index.structures.hash import HashSubwindow
 from streamjoin.kernels.pairs import PairBuffer
@@ -40,6 +41,22 @@ RUNS = 5
 PROBES = 1 << 19  # of ours in one run, in batches; the peers take one batch
 PEERS = ("polars", "duckdb", "pandas", "pandas_index")
 Array = np.ndarray[Any, Any]
+FIGURES = {
+    "hash_probe": Figure(
+        "batch",
+        {
+            "ours_probes_per_s": "hash subwindow",
+            "pandas_index_probes_per_s": "pandas Index.get_indexer",
+            "polars_probes_per_s": "polars join",
+            "duckdb_probes_per_s": "DuckDB join",
+            "pandas_probes_per_s": "pandas merge",
+        },
+        "probes per batch; 8M keys, one match a probe",
+        "probes/s, one thread",
+        where={"window": 8 << 20},
+        log=True,
+    ),
+}
 
 
 class Ours:

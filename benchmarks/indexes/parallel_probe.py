@@ -1,11 +1,13 @@
-"""Work that all cores share, beside the same work on one thread: the probes of one batch in scanned, sorted and hashed
-windows, and the merges of sorted subwindows when one is inserted.
+"""Probes and merges shared by all cores, beside the same work on one thread.
 
-A window holds random 32-bit keys in subwindows of up to 1M, and of BI-Sort merged ones, as a join makes them; a probe
-finds about one pair, and pairs are collected in one buffer. `three_step` shares its work in this way; here the window
-alone is measured. Insertions go on for a quarter of the window, in which each tuple is merged about once; the two
-windows take turns. Their rates are told of all insertions, and without the slowest tenth, in which columns move to
-larger memory: that is one thread's work either way, and page faults make it differ from run to run.
+The work is the probes of one batch in scanned, sorted and hashed windows, and the merges of sorted subwindows when one
+is inserted. A window holds random 32-bit keys in subwindows of up to 1M, merged ones with BI-Sort, as in a join. Each
+probe finds about one pair, and one buffer collects all pairs. `three_step` shares its work in this way; here only the
+window is measured.
+
+Insertions continue for a quarter of the window, in which each tuple is merged about once; the two windows take turns.
+Rows report the rate of all insertions, and the rate without the slowest tenth: in those, columns move to larger memory.
+One thread does that in either case, and page faults make it vary from run to run.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.shared.figures import Figure
 from streamjoin.index.structures.raptable import RaPTableSubwindow, even_splitters
 
 SEED = 20
@@ -29,6 +30,18 @@ CLOSE = 0.1  # partitions are a tenth off on average: as good as balanced for a 
 TOLERANCE = 1.25  # times the error that chance alone leaves, which is larger than CLOSE for many partitions
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
+FIGURES = {
+    f"raptable_balance-{partitions}": Figure(
+        "adjustment",
+        {"error": ""},
+        f"adjustments; {partitions:,} partitions, 2M tuples",
+        "mean error of a partition's size",
+        where={"partitions": partitions},
+        by="keys",
+        log=True,
+    )
+    for partitions in (64, 1024, 65_536)
+}
 
 
 def uniform(share: float) -> Draw:

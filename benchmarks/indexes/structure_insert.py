@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.subwindows import (
     PARTITIONED,
     PARTITIONS,
@@ -36,6 +37,35 @@ HELD = 11 / 16
 BATCHES = (1, 16, 256, 4096, 65_536, 1 << 20)
 LARGEST, SMALLER = 1 << 23, (1 << 16, 1 << 18, 1 << 20)
 BUFFER_WINDOW, BUFFERS, BUFFER_BATCHES = 1 << 16, (16, 64, 256, 1024, 4096), (1, 16, 64, 256, 1024)
+FIGURES = {
+    "structure_insert-batch": Figure(
+        "batch",
+        {"inserts_per_s": ""},
+        "tuples per batch; subwindow of 8M",
+        "tuples inserted/s, one thread",
+        where={"part": "insert", "size": 1 << 23},
+        by="series",
+        log=True,
+    ),
+    "structure_insert-size": Figure(
+        "size",
+        {"inserts_per_s": ""},
+        "tuples of the subwindow; batches of 256",
+        "tuples inserted/s, one thread",
+        where={"part": "insert", "batch": 256, "partitions": (None, 1024)},
+        by="series",
+        log=True,
+    ),
+    "structure_insert-buffer": Figure(
+        "batch",
+        {"inserts_per_s": "tuples buffered at most"},
+        "tuples per batch; BI-Sort subwindow of 64K",
+        "tuples inserted/s, one thread",
+        where={"part": "buffer"},
+        by="buffer",
+        log=True,
+    ),
+}
 
 
 def quota(size: int, batch: int) -> int:

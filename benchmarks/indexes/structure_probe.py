@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.subwindows import (
     PARTITIONED,
     PARTITIONS,
@@ -26,6 +27,26 @@ BATCHES = (1, 16, 256, 4096, 65_536, 1 << 20)
 LARGEST, SMALLER = 1 << 23, (1 << 16, 1 << 20)
 SECONDS = 0.05  # of a run
 MOST_COMPARISONS = 1 << 32  # of a batch that is scanned
+FIGURES = {
+    "structure_probe-batch": Figure(
+        "batch",
+        {"probes_per_s": ""},
+        "probes per batch; subwindow of 8M, equality, one match",
+        "probes/s, one thread",
+        where={"size": 1 << 23},
+        by="series",
+        log=True,
+    ),
+    "structure_probe-size": Figure(
+        "size",
+        {"probes_per_s": ""},
+        "tuples of the subwindow; batches of 256, equality, one match",
+        "probes/s, one thread",
+        where={"batch": 256, "partitions": None},
+        by="series",
+        log=True,
+    ),
+}
 
 
 def rows_of(structure: str, size: int, partitions: int | None) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.subwindows import (
     PARTITIONED,
     PARTITIONS,
@@ -33,6 +34,18 @@ from streamjoin.kernels.pairs import PairBuffer
 SIZE, BATCH, SCANNED = 1 << 23, 1 << 15, 64
 SELECTIVITIES = (1, 16, 256, 4096, 16_384)
 SECONDS = 0.05  # of a run
+FIGURES = {
+    f"structure_select-{kind}": Figure(
+        "matches",
+        {"probes_per_s": ""},
+        f"matches a probe; {what}, subwindow of 8M, batches of 32K",
+        "probes/s, one thread",
+        where={"kind": kind},
+        by="series",
+        log=True,
+    )
+    for kind, what in (("equi", "equality"), ("band", "band"))
+}
 
 
 def best_record_rate(window: BISortSubwindow, kind: str, matches: int) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.timing import seconds_together
 from streamjoin.jit.decorator import jit
 from streamjoin.kernels.concurrent import gate as kernels
@@ -23,6 +24,16 @@ AT_A_TIME = 64
 CAPACITY = 16_384
 RUNS = 5
 PAPER = 150_000  # tuples a second, the most of Figure 7a
+FIGURES = {
+    "scalejoin_gate": Figure(
+        "sources",
+        {"tuples_per_s": "readers"},
+        "sources",
+        "M tuples/s through ScaleGate",
+        1e6,
+        by="readers",
+    ),
+}
 
 
 @jit

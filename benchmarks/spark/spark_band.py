@@ -23,6 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.shared.band import PREDICATE
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.spark import measure, open_session, points, streams, write_files
 from streamjoin.spark import window_join
 
@@ -36,6 +37,16 @@ NEAR = (
     "x BETWEEN a - 10 AND a + 10 AND y BETWEEN b - 10 AND b + 10 "
     "AND ts_right BETWEEN ts - INTERVAL 1 HOUR AND ts + INTERVAL 1 HOUR"
 )
+FIGURES = {
+    "spark_band": Figure(
+        "rows_read",
+        {"rows_per_second": ""},
+        "rows read, all of them in the windows",
+        "rows/s",
+        by="join",
+        log=True,
+    ),
+}
 
 
 def ours(session: SparkSession, folder: Path) -> DataFrame:

@@ -16,8 +16,20 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.spark import measure, open_session, points, streams, write_files
 from streamjoin.spark import window_join
+
+FIGURES = {
+    "spark_equi": Figure(
+        "rows_read",
+        {"rows_per_second": ""},
+        "rows read, all of them in the windows",
+        "rows/s",
+        by="join",
+        log=True,
+    ),
+}
 
 
 def ours(session: SparkSession, folder: Path) -> DataFrame:

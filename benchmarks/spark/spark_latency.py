@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.shared.band import PREDICATE
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.results import ROOT
 from benchmarks.shared.spark import NAMES, SCHEMAS, SEED, open_session
 from streamjoin.spark import window_join
@@ -38,6 +39,14 @@ WINDOW = 10  # seconds
 BAND_WIDTH = 20
 WARM, MEASURED, GRACE = 12, 22, 10  # seconds of making rows, and of waiting for the last results
 PHASES = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
+FIGURES = {
+    "spark_latency": Figure(
+        "rate",
+        {"p50": "median", "p95": "95 of 100", "p99": "99 of 100"},
+        "rows/s of both sides together",
+        "seconds from the making of a row to the sink",
+    ),
+}
 
 
 def feed(folder: Path, rate: int, seconds: float) -> None:

@@ -1,8 +1,9 @@
-"""How the join on Spark grows: with the window, from ten thousand to ten million rows of state, and with the workers
-of a cluster, 1, 2 and 4 executors of one core each.
+"""How the join on Spark scales with the window and with the executors of a cluster.
 
-The papers' 2-D band, one match a row whatever the window holds. Windows are filled by large micro-batches and measured
-by small ones of equal size. Bytes written must follow those, not the window. More executors than cores share them.
+Windows hold ten thousand to ten million rows of state; clusters have 1, 2 and 4 executors of one core each. The papers'
+2-D band, with one match per row at every window size. Large micro-batches fill a window, then small ones of equal size
+are measured. The bytes written must follow the micro-batch, not the window. Executors share the cores if they outnumber
+them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.spark import (
     band_join,
     domain_of,
@@ -29,6 +31,22 @@ from streamjoin.spark.window_join import assemble
 ROWS, FILL = 50_000, 500_000  # of a side in a micro-batch that is measured, and in one that fills a window
 COLD = 16  # micro-batches of a new executor, whose Java compiles what it runs
 MEASURED = 8  # a multiple of the micro-batches between two merges: their bytes count as often as they come
+FIGURES = {
+    "spark_scale-window": Figure(
+        "rows_of_windows",
+        {"seconds_a_batch": "a micro-batch of 100,000 rows"},
+        "rows of both windows, one match a row",
+        "seconds",
+        where={"part": "window"},
+    ),
+    "spark_scale-cluster": Figure(
+        "executors",
+        {"rows_per_second": "windows of 500,000 rows a side"},
+        "executors of one core each, on two cores",
+        "rows/s",
+        where={"part": "cluster"},
+    ),
+}
 
 
 def point(

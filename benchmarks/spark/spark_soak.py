@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.shared.band import PREDICATE
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.spark import NAMES, SEED, open_session
 from streamjoin.spark import window_join
 from streamjoin.spark.job.sources import GeneratorSource
@@ -44,6 +45,31 @@ HISTORY = {
     "spark.sql.streaming.numRecentProgressUpdates": "100",
 }
 FLAT = ("jvm_mb", "heap_live_mb", "python_mb", "state_rows", "state_mb", "batch_seconds")
+FIGURES = {
+    "spark_soak-memory": Figure(
+        "seconds",
+        {
+            "jvm_mb": "JVM, resident",
+            "heap_live_mb": "JVM, live heap",
+            "python_mb": "Python workers, resident",
+        },
+        "seconds at full rate",
+        "MB",
+    ),
+    "spark_soak-state": Figure(
+        "seconds",
+        {"state_rows": "rows held"},
+        "seconds at full rate",
+        "M rows of state, replicas included",
+        1e6,
+    ),
+    "spark_soak-batch": Figure(
+        "seconds",
+        {"batch_seconds": "a micro-batch"},
+        "seconds at full rate",
+        "seconds",
+    ),
+}
 
 
 def start_join(session: SparkSession, checkpoint: str) -> StreamingQuery:

@@ -1,17 +1,17 @@
-"""Throughput of a Spark pipeline with the join over that of the same pipeline with an operator that drops everything
-(Pan & Jacobsen 2018, Figure 15h), for the papers' 2-D band, one match a row.
+"""A Spark pipeline with the join against the same pipeline with an operator that drops its input (PanJoin, Figure 15h).
 
-Files of both sides are read, one a side and micro-batch, packed, shuffled, joined and sent to a sink that does
-nothing. The other pipeline differs in the stateful operator alone, and gets the same files. Throughput is rows over the
-time of a micro-batch from its trigger to its commit.
+The papers' 2-D band, one match per row. Both pipelines read the same files, one per side and micro-batch, pack and
+shuffle them, run a stateful operator, and write to a no-op sink; they differ only in the operator. Throughput is rows
+over the time of a micro-batch from its trigger to its commit.
 
-Both pipelines are queries of one session that live through the run and are fed in turns, some micro-batches at a time,
-so that only one works and both see the same Java, which becomes faster for a while, and the same machine, which does
-not always do the same. Stretches that follow each other make a pair, each pipeline being the first of every other
-pair; what counts is the median of the pairs' ratios, and where it lies with 95 %. The first micro-batch of a stretch
-finds the processor's caches full of the other pipeline and is not counted. Windows are full before anything is.
-Streams run for long, so before the first size both pipelines run for some minutes that are not counted either, in
-which Java compiles most of what it runs.
+Both pipelines are queries of one session. They live through the whole run and are fed in turns, a stretch of
+micro-batches at a time: only one works at any time, and both see the same Java, which compiles as it warms up, and the
+same load of the machine. Two consecutive stretches make a pair, and each pipeline is first in every other pair. The
+result is the median of the pairs' ratios with its 95 % interval.
+
+Not counted: the micro-batches that fill the windows; the first micro-batch of a stretch, which finds the processor's
+caches full of the other pipeline; and several minutes of warm-up before the first size, in which Java compiles most of
+what it runs.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.medians import interval_of_median
 from benchmarks.shared.spark import (
     NAMES,
@@ -50,6 +51,15 @@ WARM_UP = 150  # pairs of stretches that are not counted
 STRETCH = 5  # micro-batches of a pipeline before the other's turn; odd, as runs are merged every second or sixth time
 # Workers cannot import this file: Drop is sent to them by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+FIGURES = {
+    "spark_throughput": Figure(
+        "rows_a_batch",
+        {"rows_per_second": ""},
+        "rows a micro-batch; windows of 1M rows a side, one match a row",
+        "rows/s",
+        by="pipeline",
+    ),
+}
 
 
 class Drop(StatefulProcessor):

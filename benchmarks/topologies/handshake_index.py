@@ -15,11 +15,21 @@ import pyarrow as pa
 
 from benchmarks.shared.band import WINDOW_SECONDS
 from benchmarks.shared.chain import Chain, Variant
+from benchmarks.shared.figures import Figure
 
 WORKERS = 2
 BATCH, SMALL_BATCH = 1_024, 64
 RUNS = 5
 EQUALITY = "left.x = right.a"
+FIGURES = {
+    "handshake_index": Figure(
+        "join",
+        {"tuples_per_s": ""},
+        "2 workers, windows of 270,000 tuples, one match a tuple",
+        "tuples/s a side",
+        where={"window": 270_000},
+    ),
+}
 
 
 class Case(NamedTuple):

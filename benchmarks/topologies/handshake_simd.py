@@ -20,12 +20,23 @@ from numba.core import config as numba_config
 
 from benchmarks.shared.band import PREDICATE, WINDOW_SECONDS, open_band
 from benchmarks.shared.chain import Chain, Variant
+from benchmarks.shared.figures import Figure
 
 config: Any = numba_config  # its names are made when it is imported
 TOPOLOGIES = ("handshake", "low_latency_handshake")
 WORKERS = (1, 2)
 BATCH = 256
 RUNS = 5
+FIGURES = {
+    "handshake_simd": Figure(
+        "workers",
+        {"sustained_rate": ""},
+        "workers; two cores, windows of 15 minutes",
+        "tuples/s a side",
+        where={"topology": "handshake"},
+        by="kernel",
+    ),
+}
 
 
 def near(left: Any, right: Any) -> Any:

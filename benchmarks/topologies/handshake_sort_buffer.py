@@ -16,6 +16,7 @@ import numpy as np
 
 import streamjoin as sj
 from benchmarks.shared.band import Streams, half_batch_micros, open_band
+from benchmarks.shared.figures import Figure
 
 ON = "left.x BETWEEN right.a - 50 AND right.a + 50 AND left.y BETWEEN right.b - 50 AND right.b + 50"
 SEED = 20140906
@@ -25,6 +26,19 @@ RATE = 6_000
 BATCH = 64
 WORKERS = (1, 2, 4, 8)
 TOPOLOGIES = ("low_latency_handshake", "handshake")
+FIGURES = {
+    "handshake_sort_buffer": Figure(
+        "workers",
+        {
+            "low_latency_buffer": "low-latency handshake join",
+            "handshake_buffer": "handshake join",
+            "window_results": "without punctuations",
+        },
+        "workers",
+        "most results that wait to be sorted",
+        log=True,
+    ),
+}
 
 
 def run_clocked(join: sj.Join, seconds: float) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -24,6 +24,7 @@ import numpy as np
 
 from benchmarks.shared.band import WINDOW_SECONDS, Kernel
 from benchmarks.shared.chain import Chain, Variant
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.medians import interval_of_median
 from benchmarks.shared.timing import core_count
 
@@ -31,6 +32,18 @@ BATCHES = (64, 256)
 RUNS = 5
 TARGET = 0.85
 PUNCTUATION_TARGET = 0.97
+FIGURES = {
+    "handshake_throughput": Figure(
+        "workers",
+        {"comparisons_per_s": ""},
+        "workers; two cores, batches of 256, windows of 270,000",
+        "G comparisons/s",
+        1e9,
+        where={"batch": 256, "order": "any", "window": 270_000},
+        by="topology",
+        ceiling=("kernel_times_cores", "bare kernel on as many cores"),
+    ),
+}
 
 
 class Point(NamedTuple):

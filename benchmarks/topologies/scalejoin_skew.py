@@ -17,10 +17,20 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shared.band import LEFT, RIGHT, open_band, rows_at
+from benchmarks.shared.figures import Figure
 
 SEED = 20150304
 WINDOW = 60  # seconds
 Rate = Callable[[int], float]
+FIGURES = {
+    "scalejoin_skew": Figure(
+        "second",
+        {"deviation_percent": ""},
+        "seconds",
+        "deviation of comparisons per worker, %",
+        by="case",
+    ),
+}
 
 
 def constant(rate: float) -> Rate:

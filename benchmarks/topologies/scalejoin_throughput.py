@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.shared.band import FedJoin, Kernel, open_band
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.filling import without_probes
 from benchmarks.shared.timing import best_of_turns, core_count, seconds_together
 
@@ -26,6 +27,20 @@ WINDOWS = ((5, 1_000), (10, 1_000), (15, 1_000), (15, 4_200))  # minutes, tuples
 BATCH = 256
 RUNS = 5
 TARGET = 0.85
+FIGURES = {
+    "scalejoin_throughput": Figure(
+        "workers",
+        {
+            "comparisons_per_s": "ScaleJoin",
+            "celljoin_comparisons_per_s": "CellJoin",
+            "kernel_comparisons_per_s": "bare kernel on as many cores",
+        },
+        "workers, on two cores; full windows of 15 minutes",
+        "G comparisons/s",
+        1e9,
+        where={"minutes": 15, "rate": 1_000},
+    ),
+}
 
 
 class Filled(FedJoin):

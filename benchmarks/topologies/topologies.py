@@ -32,6 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 import streamjoin as sj
+from benchmarks.shared.figures import Figure
 from benchmarks.shared.timing import core_count, seconds_together
 from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.kernels.pairs import PairBuffer
@@ -54,6 +55,17 @@ NEAR = 0.9  # of the best
 QUIET_SECONDS = 0.02  # without a comparison, after which handshake join has compared what it can
 
 Way = tuple[str, int, float | None]  # to run a join: topology, workers, latency
+FIGURES = {
+    "topologies": Figure(
+        "batch",
+        {"tuples_per_s": ""},
+        "tuples per batch; band, windows of 50,000, two workers",
+        "tuples/s a side",
+        where={"predicate": "band", "window": 50_000, "order": "any", "workers": 2, "latency": None},
+        by="topology",
+        log=True,
+    ),
+}
 
 
 class Filled:

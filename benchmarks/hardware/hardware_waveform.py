@@ -1,4 +1,8 @@
-"""Draw the waveform of one join step, by running two tuples through two cores in Amaranth's simulator."""
+"""The waveform of one join step: two tuples in two cores of the low-latency circuit.
+
+A left and a right tuple with the same key arrive in the same cycle at the two edges. The picture shows the signals from
+their arrival to the result, as Amaranth's simulator records them.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from matplotlib import pyplot
-
+from benchmarks.shared.figures import Panels, Row
 from streamjoin.hardware.designs import DESIGNS
 from streamjoin.hardware.interpret import Interpreter
 from streamjoin.hardware.simulate import Stream
@@ -35,7 +38,8 @@ COLOURS = {
     "core 1": "tab:olive",
     "output": "tab:red",
 }
-PERIOD = 10_000_000  # femtoseconds of a cycle
+PERIOD = 10_000_000  # femtoseconds per cycle
+FIRST, CYCLES = 11, 15  # the cycles to draw
 
 
 def read_vcd(text: str) -> dict[str, list[tuple[int, int]]]:
@@ -67,25 +71,33 @@ def sampled(changes: list[tuple[int, int]], first: int, cycles: int) -> Iterator
         yield ([0] + [value for time, value in changes if time <= cycle * PERIOD + PERIOD // 2 - 1])[-1]
 
 
-def waveform(path: Path, first: int = 11, cycles: int = 15) -> None:
-    """A left and a right tuple with one key come in the same cycle: from both edges to the result."""
+def run(quick: bool) -> dict[str, Any]:
+    """Rows: one per signal, with its value in every cycle. Summary: cycles from arrival to result. Always quick."""
     design = DESIGNS["low-latency"]
     circuit = design.build(design.parameters(cores=2, lanes=1))
     with tempfile.TemporaryDirectory() as scratch:
         waves = Path(scratch) / "join.vcd"
         Interpreter(circuit).run(Stream([7], [1], None, [12]), Stream([7], [2], None, [12]), waves=waves)
         changes = read_vcd(waves.read_text())
-    canvas, axes = pyplot.subplots(figsize=(9, 4.5), layout="constrained")
-    for row, (label, name) in enumerate(SIGNALS.items()):
-        values = list(sampled(changes[name], first, cycles))
-        colour = next(colour for start, colour in COLOURS.items() if label.startswith(start))
-        trace(axes, -row, values, colour)
-    axes.set_yticks([-row + 0.3 for row in range(len(SIGNALS))], list(SIGNALS))
+    rows = [
+        {"signal": label, "values": list(sampled(changes[name], FIRST, CYCLES))}
+        for label, name in SIGNALS.items()
+    ]
+    first = {row["signal"]: row["values"].index(1) for row in rows if 1 in row["values"]}
+    return {"rows": rows, "summary": {"cycles_to_result": first["output.valid"] - first["left.valid"]}}
+
+
+def draw(rows: list[Row], canvas: Any) -> None:
+    """One trace per signal, over the cycles."""
+    axes = canvas.subplots()
+    for number, row in enumerate(rows):
+        colour = next(colour for start, colour in COLOURS.items() if row["signal"].startswith(start))
+        trace(axes, -number, row["values"], colour)
+    cycles = len(rows[0]["values"])
+    axes.set_yticks([-number + 0.3 for number in range(len(rows))], [row["signal"] for row in rows])
     axes.set_xticks(range(cycles + 1))
     axes.set(xlabel="cycle", xlim=(0, cycles))
     axes.grid(axis="x", alpha=0.3)
-    canvas.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(canvas)
 
 
 def trace(axes: Any, base: float, values: list[int], colour: str) -> None:
@@ -98,3 +110,6 @@ def trace(axes: Any, base: float, values: list[int], colour: str) -> None:
     for cycle, value in enumerate(values):
         axes.broken_barh([(cycle + 0.05, 0.9)], (base, 0.6), facecolor="none", edgecolor=colour)
         axes.text(cycle + 0.5, base + 0.28, f"{value}", ha="center", va="center", fontsize="small")
+
+
+FIGURES = {"hardware_waveform": Panels(draw, size=(9, 4.5))}
