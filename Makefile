@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Each makes .venv by itself.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench plots lock java clean
+.PHONY: help demo test test-slow test-lowest lint format bench plots lock java clean
 
 VENV := .venv
 PY   := $(VENV)/bin/python
@@ -9,6 +9,8 @@ PY   := $(VENV)/bin/python
 HERE    := $(shell pwd -P | cksum | cut -d' ' -f1)
 RUN_OK  := $(VENV)/.installed-$(HERE)
 DEV_OK  := $(VENV)/.installed-dev-$(HERE)
+LOWEST    := .venv-lowest
+LOWEST_OK := $(LOWEST)/.installed-$(HERE)
 # Numba compiles in every test worker: more workers than cores only wait for each other.
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n > 8 ? 8 : n)))
 # Spark runs on Java: the script finds or installs it, or says how.
@@ -18,7 +20,7 @@ ARGS    ?=
 
 help: ## list the targets
 	@echo "streamjoin: sliding-window joins over two streams"
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  PYTHON=/path/to/python3.x chooses the interpreter (3.11 or newer) for .venv"
 
 demo: $(RUN_OK) ## set up, then join the papers' 2-D band benchmark on a local Spark (ARGS="--embedded": without)
@@ -31,6 +33,10 @@ test: $(DEV_OK) ## set up, then run the tests (ARGS="-k name" to choose)
 test-slow: $(DEV_OK) ## run only the tests marked slow
 	@echo "==> slow tests"
 	@$(WITH_JAVA); $(PY) -m pytest -m slow -n $(WORKERS) --dist loadgroup $(ARGS)
+
+test-lowest: $(LOWEST_OK) ## run the tests on the lowest versions that pyproject.toml allows
+	@echo "==> tests on the lowest versions, on $(WORKERS) workers"
+	@$(WITH_JAVA); $(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 lint: $(DEV_OK) ## ruff (rules and layout) and mypy
 	@echo "==> ruff check" && $(PY) -m ruff check .
@@ -52,8 +58,8 @@ lock: $(DEV_OK) ## pin the newest versions that pyproject.toml allows
 java: ## find Java 17 or newer (for Spark); install it if the package manager lets us
 	@scripts/java.sh
 
-clean: ## remove .venv, caches and build output
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove virtual environments, caches and build output
+	rm -rf $(VENV) $(LOWEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The package's metadata has the version of __init__.py.
@@ -64,3 +70,7 @@ $(RUN_OK): requirements.lock pyproject.toml src/streamjoin/__init__.py
 $(DEV_OK): requirements-dev.lock pyproject.toml src/streamjoin/__init__.py
 	@scripts/setup.sh $(VENV) requirements-dev.lock
 	@touch $@ $(RUN_OK)
+
+$(LOWEST_OK): $(DEV_OK)
+	@scripts/lowest.sh $(LOWEST) $(PY)
+	@touch $@

@@ -13,7 +13,7 @@ find_python() {
         new_enough "$PYTHON" || stop "PYTHON=$PYTHON is $("$PYTHON" -V 2>&1), but 3.11 or newer is needed."
         echo "$PYTHON"; return
     fi
-    for candidate in python3.13 python3.12 python3.11 python3 python; do
+    for candidate in python3.14 python3.13 python3.12 python3.11 python3 python; do
         if command -v "$candidate" >/dev/null && new_enough "$candidate"; then echo "$candidate"; return; fi
     done
     found=$(python3 -V 2>/dev/null || echo "no python3")
