@@ -80,6 +80,7 @@ def test_every_stored_result_belongs_to_a_benchmark() -> None:
     stored = {path.name.removesuffix(".quick.json").removesuffix(".json") for path in RESULTS.glob("*.json")}
     assert stored
     assert stored - PATHS.keys() == set()
+    assert {path.stem.partition("-")[0] for path in RESULTS.glob("*.png")} - stored == set()
 
 
 def test_the_list_groups_benchmarks_by_subject(
