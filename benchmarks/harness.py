@@ -30,6 +30,7 @@ from benchmarks.shared.results import RESULTS, git, path_of
 from benchmarks.shared.timing import core_count
 
 HERE = Path(__file__).resolve().parent
+VECTOR_FLAGS = {"sse4.2", "avx", "avx2", "avx512f", "avx512bw", "avx512vl", "neon", "sve"}
 SUBJECTS = ("kernels", "indexes", "engine", "topologies", "spark", "hardware")
 
 
@@ -49,7 +50,7 @@ def title(path: Path) -> str:
 
 
 def cpu_model() -> str:
-    """The processor's name as the system gives it."""
+    """The processor's name as the system reports it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.lower().startswith(("model name", "cpu model")):
@@ -60,12 +61,12 @@ def cpu_model() -> str:
 
 
 def memory_gib() -> float:
-    """Physical memory."""
+    """Physical memory in GiB."""
     return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
 
 
 def machine() -> dict[str, Any]:
-    """What a reader needs to know to compare the numbers with theirs."""
+    """The facts a reader needs to compare these numbers with their own."""
     from llvmlite import binding
 
     vector = [flag for flag, on in binding.get_host_cpu_features().items() if on and flag in VECTOR_FLAGS]
@@ -83,12 +84,9 @@ def machine() -> dict[str, Any]:
     }
 
 
-VECTOR_FLAGS = {"sse4.2", "avx", "avx2", "avx512f", "avx512bw", "avx512vl", "neon", "sve"}
-
-
 @contextlib.contextmanager
 def unpinned_afterwards() -> Iterator[None]:
-    """Give the process its cores back when a benchmark has pinned it to some."""
+    """Restore the process's cores after a benchmark that pins itself."""
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     try:
         yield
@@ -98,8 +96,8 @@ def unpinned_afterwards() -> Iterator[None]:
 
 
 def execute(name: str, quick: bool) -> dict[str, Any]:
-    """Run one benchmark and return what is stored about it."""
-    # Before the run: it may pin itself to a core, and files may change while it runs.
+    """Run one benchmark and return the result to store."""
+    # Read these first: the run may pin itself to a core, and files may change meanwhile.
     commit, status, facts = (
         git("rev-parse", "HEAD"),
         git("status", "--porcelain", "--untracked-files=no"),
@@ -116,7 +114,7 @@ def execute(name: str, quick: bool) -> dict[str, Any]:
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(seconds, 1),
         "commit": commit,
-        # A result of changed files can not be traced to its commit. Results themselves do not count.
+        # Whether the code differs from the commit, so that nobody can reproduce the result. Stored results may differ.
         "dirty": None if status is None else bool(changed),
         "machine": facts,
         "rows": outcome["rows"],
@@ -125,7 +123,7 @@ def execute(name: str, quick: bool) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print a result as aligned columns, the summary last."""
+    """Print the rows as aligned columns, then the summary."""
     rows = result["rows"]
     if rows:
         table = [list(rows[0])] + [[cell(value) for value in row.values()] for row in rows]
@@ -137,7 +135,7 @@ def show(result: dict[str, Any]) -> None:
 
 
 def cell(value: Any) -> str:
-    """A number with as many digits as one reads."""
+    """A value as text; numbers with four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

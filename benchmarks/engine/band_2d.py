@@ -1,16 +1,16 @@
-"""The papers' 2-D band join with full 15-minute windows on two cores: the rate it can keep, indexed and scanned.
+"""The papers' 2-D band join with full 15-minute windows on two cores: the rate it sustains, indexed and scanned.
 
-R(x int32, y float32) and S(a int32, b float32) meet where both keys differ by 10 at most. Two key domains:
+Two key domains:
 - `papers`: uniform in 1..10,000, so that one pair in 238,000 matches. Results grow with the square of the rate: 4,000
-  tuples a second and side find 60,000 results a second, 225,234 would find 380 million.
+  tuples per second and side give 60,000 results per second; 225,234 would give 380 million.
 - `one match`: the domain grows with the window, so that a tuple finds one partner on average at every rate.
 
-Rates rise until one is not kept, or memory ends: 225,234 tuples a second fill windows of 203 million tuples a side.
-BAND_2D_PARTS=papers,... measures a part, and keeps the stored rows of the others.
+Rates rise until one is not sustained or memory runs out: at 225,234 tuples per second a window holds 203 million
+tuples. BAND_2D_PARTS=papers,... measures some parts and keeps the stored rows of the others.
 
-The figure of 225,234 tuples a second (Roy, Teubner & Gemulla 2014, Table 2) is not of this predicate: it is of 40 cores
-and a hash index, for which the predicate was changed; how many results it had is not told. PanJoin's figures are
-not of it either: they have one key, windows of a fixed number of tuples, and leave result transfer out (section V-C).
+The published 225,234 tuples per second (Roy, Teubner & Gemulla 2014, Table 2) are for another predicate, 40 cores and
+a hash index; the paper does not say how many results there were. PanJoin's figures are for another join as well: one
+key, windows of a fixed number of tuples, and no result transfer (section V-C).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from benchmarks.shared.figures import Figure
 from benchmarks.shared.full_windows import FullWindows, fits, sustained
 from benchmarks.shared.results import git, stored
 
-SECONDS = 0.5  # of a run
+SECONDS = 0.5  # length of a run
 WORKERS = 2
 PAPER_RATE = 225_234
-# Domain, index, and rates.
+# Each part has a key domain, an index, and rates.
 PARTS: dict[str, tuple[str, str, tuple[int, ...]]] = {
     "scan": ("papers", "scan", (2000, 4000, 6000)),
     "papers": ("papers", "auto", (10_000, 20_000, 40_000)),
@@ -58,7 +58,7 @@ def part_rows(part: str, quick: bool) -> list[dict[str, Any]]:
         if not fits(rate):
             break
         windows = FullWindows(PREDICATE, rate, domain_of(domain, rate), index, WORKERS, SECONDS)
-        commit = git("rev-parse", "HEAD")  # parts may come from several runs
+        commit = git("rev-parse", "HEAD")  # the stored parts may come from different runs
         rows.append({"part": part, "keys": domain, "index": index, **windows.measured, "commit": commit})
         del windows
         gc.collect()
@@ -68,7 +68,7 @@ def part_rows(part: str, quick: bool) -> list[dict[str, Any]]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: capacity in tuples a second and side by part and rate. Summary: sustained rates, ratios to the scan's."""
+    """Rows: capacity in tuples per second and side, by part and rate. Summary: sustained rates, ratios to the scan."""
     chosen = os.environ.get("BAND_2D_PARTS", ",".join(PARTS)).split(",")
     before = stored("band_2d", quick) if len(chosen) < len(PARTS) else None
     kept = before["rows"] if before else []

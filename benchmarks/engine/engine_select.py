@@ -1,9 +1,9 @@
-"""Band joins with windows of 8M tuples over selectivity, by index, beside the scan: PanJoin's Figure 15e.
+"""Band joins over selectivity with windows of 8M tuples, by index and beside the scan (PanJoin's Figure 15e).
 
-One band over x, as wide as the selectivity asks for: 1 to 4,096 matches a tuple. Both windows are full; batches have
-32K tuples, fewer where they would find more than 2 million results, and 1,024 for the scan. Results are built as rows
-and taken. The paper's nodes leave that out, and its windows count tuples; here time windows of 15 minutes hold as many.
-Two cores, the best of five runs after one that warms up.
+One band over x, as wide as the selectivity requires: 1 to 4,096 matches per tuple. Both windows are full. Batches have
+32K tuples, fewer where they would find more than 2 million results, and 1,024 with the scan. Result rows are built and
+taken; the paper's nodes leave that out. The paper's windows count tuples; here, 15-minute windows hold as many. Two
+cores, the best of five runs after one that warms up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WINDOW, DOMAIN = 1 << 23, 1 << 30
 SELECTIVITIES = (1, 16, 256, 4096)
 INDEXES = ("scan", "bisort", "raptable", "wibtree")
 BATCH, SCANNED, MOST_MATCHES = 1 << 15, 1 << 10, 1 << 21
-SECONDS = 0.25  # of a run
+SECONDS = 0.25  # length of a run
 WORKERS = 2
 FIGURES = {
     "engine_select": Figure(
@@ -43,7 +43,7 @@ def row_of(index: str, matches: int, window: int) -> dict[str, Any]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: capacity in tuples a second and side by index and selectivity. Summary: ratios to the scan's."""
+    """Rows: capacity in tuples per second and side, by index and selectivity. Summary: ratios to the scan."""
     rows = []
     for index in INDEXES:
         for matches in SELECTIVITIES[::3] if quick else SELECTIVITIES:

@@ -1,7 +1,7 @@
 """Time to the first result in a fresh process, with an empty and with a filled kernel cache.
 
 Each run starts a Python process that imports the package, makes a spec, opens the join and pushes one tuple to each
-side; they match. `STREAMJOIN_CACHE_DIR` is a folder that is empty (cold) or was filled by a run before (warm).
+side; the two match. `STREAMJOIN_CACHE_DIR` names a folder that is empty (cold) or that an earlier run filled (warm).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def run(quick: bool) -> dict[str, Any]:
     """Rows: one per run. Summary: the median of each phase and of the sum, cold and warm."""
     rows = []
     with tempfile.TemporaryDirectory() as warm:
-        # Warm-up: fills the cache, and brings files of the installation into memory.
+        # Warm-up: fills the kernel cache, and reads the installed files into the page cache.
         first_result(warm)
         for number in range(2 if quick else RUNS):
             with tempfile.TemporaryDirectory() as empty:

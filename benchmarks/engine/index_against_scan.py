@@ -1,10 +1,10 @@
-"""Equality with full 15-minute windows on two cores: the rate that each index keeps, beside the scan.
+"""Equality with full 15-minute windows on two cores: the rate that each index sustains, beside the scan.
 
-Table 2 of Roy, Teubner & Gemulla 2014: on 40 cores a hash index brought their handshake join from 5,117 to 225,234
-tuples a second, a factor of 44. They changed the predicate of the 2-D band benchmark so that it could be hashed, and do
-not say how. Here it is `x = a`, with keys from a domain as large as the window, so that a tuple finds one partner
-on average at every rate. Rates rise until one is not kept, or memory ends, or to the last one given: then more could be
-kept.
+Table 2 of Roy, Teubner & Gemulla 2014: on 40 cores, a hash index raised the rate of their handshake join from 5,117 to
+225,234 tuples per second, a factor of 44. They changed the predicate of the 2-D band benchmark so that it could be
+hashed, and do not say how. Here it is `x = a`, with keys from a domain as large as the window, so that a tuple finds
+one partner on average at every rate. Rates rise until one is not sustained or memory runs out. If the last listed rate
+is sustained, the index could take more.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ RATES = {
     "wibtree": (10_000, 30_000),
     "auto": (10_000, 140_000, 400_000),
 }
-BYTES_PER_TUPLE = {"scan": 48, "hash": 66}  # at most; of the others as many as with two bands
-SECONDS = 0.5  # of a run
+BYTES_PER_TUPLE = {"scan": 48, "hash": 66}  # upper bounds; other indexes need as much as with two bands
+SECONDS = 0.5  # length of a run
 WORKERS = 2
 PAPER_RATIO = 225_234 / 5_117
 FIGURES = {
@@ -57,7 +57,7 @@ def index_rows(index: str, quick: bool) -> list[dict[str, Any]]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: capacity in tuples a second and side by index and rate. Summary: sustained rates, ratios to the scan's."""
+    """Rows: capacity in tuples per second and side, by index and rate. Summary: sustained rates, ratios to the scan."""
     by_index = {index: index_rows(index, quick) for index in RATES}
     summary: dict[str, Any] = {"paper's ratio, 40 cores": PAPER_RATIO}
     rates = {index: sustained(rows) for index, rows in by_index.items()}

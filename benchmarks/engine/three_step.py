@@ -1,12 +1,10 @@
 """The three-step engine end to end with full 15-minute windows, beside the bare scan kernel in the same run.
 
-The papers' 2-D band over R(x int32, y float32) and S(a int32, b float32), uniform in 1..10000. Both streams bring
-`rate` tuples per second of stream time, so that a full window holds 900 * rate; the windows are filled before
-anything is measured, and stay full because stream time goes on with every batch. A run pushes a fixed number of
-batches to either side in turns and takes all results. The bare kernel meets two window arrays of the same size in turns
-with probes of the same batch size, called from Python with arguments made beforehand. Both run on one pinned core, in
-turns, and the best of five runs counts. The clock is processor time: the engine works in the caller's thread, and
-what else the machine does must not count.
+The papers' 2-D band. A full window holds 900 * rate tuples. The windows are filled before the measurement, and stay
+full because stream time advances with every batch. A run pushes a fixed number of batches to each side in turns and
+takes all results. The bare kernel scans two window arrays of the same size in turns, with probes of the same batch
+size and arguments made beforehand. Both run on one pinned core, in turns, and the best of five runs counts. The clock
+is processor time: the engine runs in the calling thread, and other load of the machine must not count.
 """
 
 from __future__ import annotations
@@ -53,14 +51,14 @@ class ThreeStep(FedJoin):
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per batch size. Summary: the smallest ratio, and the best rates."""
+    """Rows: one per batch size. Summary: the smallest ratio to the kernel, and the best rates."""
     pin()
     rate = 200 if quick else 1000
     window = rate * WINDOW_SECONDS
     engine, kernel = ThreeStep(rate), Kernel(window)
     rows = []
     for batch in BATCHES:
-        # About 10 G comparisons a run, so that it takes the better part of a second.
+        # About 10 G comparisons, so that a run takes most of a second.
         count = max(2, round((2e9 if quick else 1e10) / (2 * batch * window)))
         rivals = {"engine": engine.measure, "kernel": kernel.measure}
         times = best_of_turns(
@@ -76,7 +74,7 @@ def run(quick: bool) -> dict[str, Any]:
                 "engine_comparisons_per_s": comparisons / ours,
                 "kernel_comparisons_per_s": comparisons / bare,
                 "ratio": bare / ours,
-                # The rate r at which 15-minute windows (900 r tuples) keep this core just busy.
+                # The rate r that this core just sustains with 15-minute windows (900 r tuples).
                 "sustained_rate": (comparisons / ours / (2 * WINDOW_SECONDS)) ** 0.5,
             }
         )

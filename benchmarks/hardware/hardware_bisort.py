@@ -1,11 +1,10 @@
-"""Cycles of the BI-Sort engine over batch and subwindow size (PanJoin, section V-B and Figure 14), in exact cycles.
+"""Cycles of the BI-Sort engine over batch and subwindow size (PanJoin, section V-B and Figure 14), counted exactly.
 
-The memory is that of the paper's board: two channels of DDR3-1066 move 17.1 GB/s, which at the paper's clock of
-252.7 MHz is 8.4 items of 8 bytes a cycle; 8 are taken, read or written. A read is answered after 32 cycles, our
-choice. Partitions have 128 items, as 8M items in 64K partitions do. An insertion completes the subwindow; probes are an
-equi-join in which a probe has one partner on average. Subwindows are smaller than the paper's 8M: what counts is
-their ratio to the batch. Records leave by ports of their own. Cells are those of the engine without the memory,
-mapped to a Virtex-6.
+The memory is that of the paper's board: two channels of DDR3-1066 move 17.1 GB/s, which at the paper's clock of 252.7
+MHz is 8.4 items of 8 bytes per cycle; the engine reads or writes 8. We assume that a read takes 32 cycles. Partitions
+have 128 items, as with 8M items in 64K partitions. An insertion completes the subwindow; probes are equalities with
+one partner on average. Subwindows are smaller than the paper's 8M, because only their ratio to the batch matters.
+Records leave through separate ports. Cells are those of the engine without the memory, mapped to a Virtex-6.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def batch(dice: random.Random, count: int, keys: int) -> list[Item]:
 
 
 def measure(engine: BiSortSimulator, subwindow: int, size: int) -> dict[str, Any]:
-    """Fill the subwindow but for a batch, insert the batch, probe with another."""
+    """Fill the subwindow except for one batch, insert that batch, and probe with another."""
     dice = random.Random(f"{SEED} {subwindow} {size}")
     engine.clear()
     engine.insert(batch(dice, subwindow - size, subwindow))
@@ -56,7 +55,7 @@ def measure(engine: BiSortSimulator, subwindow: int, size: int) -> dict[str, Any
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: units x subwindow x batch. Summary: what more units bring, how much of the memory they use, and cells."""
+    """Rows: units x subwindow x batch. Summary: rates, shares of the memory bandwidth, and cells by units."""
     capacity = SUBWINDOWS[0] if quick else SUBWINDOWS[-1]
     rows = []
     for units in UNITS[:2] if quick else UNITS:

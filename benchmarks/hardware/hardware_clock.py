@@ -1,8 +1,8 @@
-"""The clock join circuits reach on an ECP5-85F over the number of cores (Oge et al., Figure 10; Teubner, Figure 18).
+"""The clock that join circuits reach on an ECP5-85F over cores (Oge et al., Figure 10; Teubner & Mueller, Figure 18).
 
-Each circuit is synthesised with Yosys, then placed and routed with nextpnr for several seeds. A routed design is kept
-by its content, so that a repeated run takes up what is there; the first one takes hours for all points. A point
-that does not fit is stored with the tool's own words.
+Each circuit is synthesised with Yosys, then placed and routed with nextpnr for several seeds. Routed designs are
+cached by content: the first run takes hours for all points, later ones reuse the cache. If a design does not fit, its
+row holds the tool's message.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from streamjoin.hardware.implementation import route
 from streamjoin.hardware.tools import ToolError
 
 PAPER_MHZ = 150  # "nearly 150 MHz" for 2 to 64 cores on a Virtex-6 (Oge et al., section V-B)
-# Seeds by cores, for each design and flow. 64 cores of the paper's design need more than the ECP5-85F has; with wide
-# lookup tables its 4 cores with seed 1 and its 16 are not routed in twenty minutes.
+# Seeds by cores, for each design and flow. With 64 cores, the paper's design needs more than an ECP5-85F has; with wide
+# lookup tables, neither its 4 cores with seed 1 nor its 16 cores are routed within twenty minutes.
 SEEDS: dict[tuple[str, str], dict[int, tuple[int, ...]]] = {
     ("handshake", "wide"): {2: (1,), 4: (2,), 8: (1,)},
     ("handshake", "narrow"): {4: (1,), 16: (1,)},
@@ -46,7 +46,7 @@ def measure(name: str, flow: str, cores: int, seed: int) -> dict[str, Any]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: a placement each. Summary: the best one of each flow, and 16 cores against 4."""
+    """Rows: one per placement. Summary: the best clock of each flow, and 16 cores against 4."""
     points = [
         (name, flow, cores, seed)
         for (name, flow), counts in SEEDS.items()

@@ -1,9 +1,9 @@
-"""What a wider output brings where the output is the limit: 1 to 8 lanes, and bitmaps instead of results.
+"""The gain of a wider output where the output is the limit: 1 to 8 lanes, and bitmaps instead of results.
 
-16 cores of the low-latency circuit with windows of 128 tuples, match rates from 10 % on; as in hardware_throughput,
-1,024 tuples a stream are offered as fast as they are taken, in exact cycles. Bitmaps are counted, not built: the
-records that would leave if a core answered a tuple with one bitmap of its segment instead of a result for each
-partner. Results a bitmap are thus the most that bitmaps can bring where the output port is the limit.
+16 cores of the low-latency circuit with windows of 128 tuples, match rates from 10 % on. As in hardware_throughput,
+each stream offers 1,024 tuples as fast as the circuit takes them, in exact cycles. Bitmaps are only counted: the
+records that would leave if a core answered a tuple with one bitmap of its segment instead of one result per partner.
+Results per bitmap is thus the largest gain that bitmaps can have where the output port is the limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LANES = (1, 2, 4, 8)
 
 
 def bitmap_records(run: Run) -> int:
-    """Pairs of a tuple and a core in which it finds a partner: a pair is found in the home of its earlier tuple."""
+    """Pairs of a tuple and a core in which it finds partners. A pair is found in the home core of its earlier tuple."""
     place = {item: at for at, item in enumerate(run.accepted)}
     found = set()
     for _, l, _, r in run.results:
@@ -48,7 +48,7 @@ def measure(simulator: Simulator, keys: int) -> dict[str, Any]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: lanes x match rate. Summary: the lookup tables of each, on a Virtex-6."""
+    """Rows: lanes x match rate. Summary: lookup tables on a Virtex-6 by lanes."""
     design, rows, luts = DESIGNS["low-latency"], [], {}
     for lanes in LANES[:1] if quick else LANES:
         p = design.parameters(cores=CORES, lanes=lanes)

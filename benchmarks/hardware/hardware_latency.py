@@ -1,7 +1,7 @@
-"""Cycles from the arrival of a pair's later tuple to its result, over the number of cores: a window of 8 tuples a core.
+"""Cycles from the arrival of a pair's later tuple to its result, over the number of cores, with 8 tuples per core.
 
-Both streams bring a tuple every 64 cycles, so that nothing queues. Handshake join's pairs wait for later arrivals to
-bring them together; the low-latency circuit's do not.
+Both streams bring a tuple every 64 cycles, so that nothing queues. In handshake join, a pair waits for later arrivals
+that bring its tuples together; in the low-latency circuit it does not.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def measure(name: str, cores: int) -> dict[str, Any]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: design x cores. Summary: the longest waits at the most cores."""
+    """Rows: design x cores. Summary: the longest wait of each design at the most cores."""
     counts = CORES[:2] if quick else CORES
     rows = [measure(name, cores) for name in DESIGNS for cores in counts]
     return {

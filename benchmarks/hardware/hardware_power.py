@@ -1,11 +1,11 @@
-"""Cores against clock for one throughput (Teubner & Mueller, Tables 1 and 2), by counted toggles instead of watts.
+"""Cores against clock at one throughput (Teubner & Mueller, Tables 1 and 2), by counted toggles instead of watts.
 
-500,000 tuples a second over windows of 100 tuples, with 1, 2, 5 and 10 cores. The clock a configuration needs is the
-number of cycles it takes for a tuple times the rate. The activity model: dynamic power is proportional to the
-transitions a second, all of one weight: of every bit of the register-transfer description, counted in simulation,
-and two a cycle at the clock pin of every flip-flop. Static power is proportional to the lookup tables used, as the
-paper weights it. For a total, both are scaled so that one core of the paper's design has the paper's 100 and 68
-units: the shape of the trade-off is measured, the scale is the paper's.
+500,000 tuples per second over windows of 100 tuples, with 1, 2, 5 and 10 cores. A configuration needs a clock of its
+cycles per tuple times the rate. The model: dynamic power is proportional to transitions per second, all weighted
+alike: those of every bit of the register-transfer description, counted in simulation, and two per cycle at the clock
+pin of every flip-flop. Static power is proportional to the lookup tables used, as in the paper. For a total, both are
+scaled so that one core of the paper's design has the paper's 100 and 68 units: the shape of the trade-off is measured,
+its scale is the paper's.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def measure(name: str, cores: int) -> dict[str, Any]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: design x cores, with units scaled to the paper's single core. Summary: the cores that need least."""
+    """Rows: design x cores, with units scaled to the paper's single core. Summary: the cores with least power."""
     rows = [measure(name, cores) for name in DESIGNS for cores in (CORES[:2] if quick else CORES)]
     one = next(row for row in rows if row["design"] == "handshake" and row["cores"] == 1)
     dynamic, static = PAPER[1]

@@ -1,7 +1,7 @@
 """Lookup tables and flip-flops of join circuits over the number of cores (Oge et al., Figure 11).
 
-Mapped by Yosys to Virtex-6, the paper's family, and to ECP5. There is no open placement for Virtex-6, so slices
-are bounds: a slice holds four 6-input lookup tables and eight flip-flops, and is at best full, at worst half full.
+Yosys maps the circuits to Virtex-6, the paper's family, and to ECP5. No open tool places for Virtex-6, so slices are
+bounds: a slice holds four 6-input lookup tables and eight flip-flops, and is full at best, half full at worst.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def measure(name: str, cores: int, target: str) -> dict[str, Any]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: design x cores x target. Summary: the low-latency circuit's share of the paper's at the most cores."""
+    """Rows: design x cores x target. Summary: cells of the low-latency circuit over the paper's at the most cores."""
     counts = CORES[:1] if quick else CORES
     rows = [
         measure(name, cores, target) for target in ("xc6v", "ecp5") for name in DESIGNS for cores in counts

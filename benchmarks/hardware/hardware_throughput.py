@@ -1,10 +1,10 @@
 """Throughput of join circuits over the match rate, 64 cores (Oge et al., Figures 12 and 13), in exact cycles.
 
-512 and 1,024 tuples a stream are offered as fast as the circuit takes them, with back-pressure instead of refusals,
-and every result is taken at once; time runs to the last result. The match rate is the chance that two keys are equal:
-keys are uniform over 1 / rate values. Circuits: the paper's, the nested-loop circuit it compares with (one core that
-holds both windows), and the low-latency one with fewer and with all of its comparators and lanes. Rates are
-those of a 100 MHz clock, as in the paper. The simulator counts cycles, so nothing depends on the machine.
+Each stream offers 512 or 1,024 tuples as fast as the circuit takes them; back-pressure stops the input, and no tuple is
+refused. Every result is taken at once, and time runs to the last one. The match rate is the probability that two keys
+are equal: keys are uniform over 1 / rate values. The circuits are the paper's, the nested-loop circuit that it compares
+with (one core that holds both windows), and the low-latency one with 1 and 4 lanes. Rates assume a 100 MHz clock, as in
+the paper. The simulator counts cycles, so that nothing depends on the machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BEST = "low latency, 2 comparators, 4 lanes"
 
 
 def measure(simulator: Simulator, tuples: int, keys: int) -> dict[str, float]:
-    """One run: rates in millions per second at 100 MHz."""
+    """Cycles and results of one run; rates in millions per second at 100 MHz."""
     dice = random.Random(f"{SEED} {tuples} {keys}")
     left, right = (Stream([dice.randrange(keys) for _ in range(tuples)], range(tuples)) for _ in range(2))
     run = simulator.run(left, right)
@@ -46,7 +46,7 @@ def measure(simulator: Simulator, tuples: int, keys: int) -> dict[str, float]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: circuit x tuples x match rate. Summary: the improved circuit over the paper's, where it is least."""
+    """Rows: circuit x tuples x match rate. Summary: ratios of the best circuit to the paper's, and the smallest."""
     rows = []
     cores = 4 if quick else CORES
     for circuit, (name, settings) in CIRCUITS.items():

@@ -1,14 +1,14 @@
 """BI-Sort beside NumPy and polars on the same rows: band probes with pairs or records out, and insertion.
 
-Keys are uniform 32-bit integers, 8M of them (1M with `quick`). One thread each, in turns, processor time, the best
-of five runs; every call gets probes that it has not seen.
+Keys are 8M uniform 32-bit integers (1M with `quick`). Each rival has one thread; they take turns, and the best of five
+runs counts, in processor time. Every call gets new probes.
 
-`probe`: bands that match 4 tuples on average, pairs (probe, slot) out, over batch sizes. NumPy searches both bounds in
-sorted keys and expands the ranges, with probes as they come or sorted first, whichever is faster. polars
-runs `join_where` over the frame sorted by key beforehand, in a process of its own with one thread.
-`select`: 1 to 16K matches a probe, as records and as pairs (Pan & Jacobsen, Figure 12e).
-`insert`: batches into a window half full, until it has grown by an eighth; NumPy sorts everything again, or sorts
-the batch and inserts it with `searchsorted` and `insert` (Figure 12b).
+`probe`: bands that match 4 tuples on average, over batch sizes; the output is pairs (probe, slot). NumPy searches both
+bounds in sorted keys and expands the ranges, with probes in their order or sorted first. polars runs `join_where` over
+a frame sorted by key, in its own process with one thread.
+`select`: 1 to 16K matches per probe, as records and as pairs (Pan & Jacobsen, Figure 12e).
+`insert`: batches into a half-full window until it has grown by an eighth. NumPy sorts everything again, or sorts the
+batch and inserts it with `searchsorted` and `insert` (Figure 12b).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def window_keys(size: int) -> Array:
 
 
 def bands(size: int, batch: int, matches: int, seed: int = SEED + 1) -> Iterator[Batch]:
-    """Batches of lower and upper bounds without end; a band matches `matches` of `size` keys on average."""
+    """Endless batches of lower and upper bounds; a band matches `matches` of `size` keys on average."""
     random, width = np.random.default_rng(seed), RANGE * matches // size
     while True:
         lows = random.integers(0, RANGE - width, batch, dtype=np.int32)
@@ -73,7 +73,7 @@ def bands(size: int, batch: int, matches: int, seed: int = SEED + 1) -> Iterator
 
 
 def timed(work: Callable[[Batch], int], batches: Iterator[Batch], count: int) -> float:
-    """Seconds per batch, which are made before the clock starts."""
+    """Processor seconds per batch; batches are made before the clock starts."""
     made = list(islice(batches, count))
     started = time.process_time()
     for batch in made:
@@ -122,7 +122,7 @@ class Numpy:
 
 
 def polars_seconds(size: int, batch: int) -> float:
-    """Seconds per batch of `join_where`, in a process that has one thread from the start."""
+    """Seconds per batch of `join_where`, in a process that starts polars with one thread."""
     command = [sys.executable, "-m", "benchmarks.indexes.bisort_probe", str(size), str(batch)]
     environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
@@ -193,7 +193,7 @@ def select_rows(ours: Ours, size: int) -> list[dict[str, Any]]:
 
 
 def insert_ours(keys: Array, batch: int, most: int) -> float:
-    """Seconds per tuple, into a window that has half of the keys, until `most` batches or an eighth more are in."""
+    """Seconds per tuple, into a window that holds half of the keys, for `most` batches or an eighth of the keys."""
     window, half = BISortSubwindow(len(keys), keys.dtype), len(keys) // 2
     slots = np.arange(len(keys), dtype=np.int32)
     window.insert(keys[:half], slots[:half])
@@ -205,7 +205,7 @@ def insert_ours(keys: Array, batch: int, most: int) -> float:
 
 
 def insert_numpy(keys: Array, batch: int, merge: Callable[[Array, Array, Array, Array], Any]) -> float:
-    """Seconds per tuple of one batch: none is cheaper than another."""
+    """Seconds per tuple, from one batch: all batches cost the same."""
     half = len(keys) // 2
     held, slots = np.sort(keys[:half]), np.arange(half, dtype=np.int32)
     new, new_slots = keys[half : half + batch], np.arange(half, half + batch, dtype=np.int32)
@@ -233,9 +233,9 @@ def insert_rows(keys: Array) -> list[dict[str, Any]]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: per part and batch size or selectivity, rates per second; `ratio` is to the fastest peer.
+    """Rows: rates per second, by part and batch size or selectivity; `ratio` is to the fastest peer.
 
-    `numpy_2` is NumPy with sorted probes, or with `searchsorted` and `insert`.
+    `numpy_2` is NumPy with sorted probes, or with `searchsorted` and `insert`. Summary: the smallest ratios.
     """
     keys = window_keys(1 << 20 if quick else 1 << 23)
     ours, numpy = Ours(keys), Numpy(keys)

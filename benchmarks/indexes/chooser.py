@@ -1,28 +1,27 @@
 """What index="auto" costs beside every fixed index, over predicates, key patterns, window and batch sizes.
 
-A cell is one window in its steady state: full, and a push brings `batch` probes of the other side and `batch` new
-tuples, and lets as many expire. The clock runs over probe, insert and expire of the window alone; what is the same for
-every index (Arrow in and out, the buffer of pairs, residual conditions, result rows) is left out or shared, so that no
-difference can hide behind it.
+A cell is one full window in steady state. A push brings `batch` probes of the other side and `batch` new tuples, and
+expires as many. The clock covers probe, insert and expire of the window alone. Work that is the same for every index
+(Arrow in and out, the pair buffer, residual conditions, result rows) is left out or shared, so that it cannot hide a
+difference.
 
-A round makes a new window for each rival, in random order, warms them up, and lets them meet the same pushes, in turns
-of a few milliseconds and random order. It gives one ratio: auto's time to that of the fixed index which is best in the
-median of all rounds. A cell's ratio is the median of its rounds', and has a 95 % interval by order statistics, which
-assumes nothing of how they are distributed. Every cell has ROUNDS rounds. Those whose interval contains TARGET,
-whichever side the ratio is on, get ROUNDS more, all of them in turn, and again, up to MOST_ROUNDS or until
-RUN_SECONDS are over: what is still not told apart then is called undecided. The best of several indexes that are
-measured by the same rounds is in part the one that was lucky in them, so a ratio errs to auto's disadvantage; nothing
-makes up for that.
+A round makes a new window for each rival in random order, warms them up, and sends them the same pushes, in turns of a
+few milliseconds and in random order. It gives one ratio: the time of auto over that of the fixed index with the best
+median of all rounds. A cell's ratio is the median over its rounds, with a 95 % interval by order statistics, which
+makes no assumption about the distribution. Every cell has ROUNDS rounds. Cells whose interval contains TARGET get
+ROUNDS more, in turn and repeatedly, up to MOST_ROUNDS or until RUN_SECONDS have passed; what is still open then counts
+as undecided. The best of several indexes in the same rounds was partly lucky in them, so ratios are biased against
+auto; nothing corrects for that.
 
-A fixed index that took HOPELESS times as long as the best one while warming up is not measured further, nor one that
-took SLOWER times as long in both of the first rounds, nor, where all took twice as long as auto in both, any but the
-best; a scan, or whatever took ten times as long again, not even with larger batches.
+Some fixed indexes are dropped from a cell: those that took HOPELESS times as long as the best one during warm-up;
+those that took SLOWER times as long in both of the first two rounds; and all but the best, where all took twice as
+long as auto in both. A scan that is hopeless, or anything ten times slower still, is also skipped for larger batches.
 
-Keys: `uniform`; `increasing`, where each stored key is greater than all before and probes ask for any of the window;
-`skewed`, 99 % of the keys in 1 % of the range (rank-size). Equalities, narrow and 2-D bands find about two tuples a
-probe; the wide band and the inequality a 64th of the window, as long as a push finds no more than a million pairs.
-LARGE_CLASSES of uniform keys have a larger window as well, and larger batches in it: the largest of the paper's
-subwindows and batches (Pan & Jacobsen, section V-A).
+Key patterns: `uniform`; `increasing`, where each stored key is greater than all before and probes ask for any key in
+the window; `skewed`, with 99 % of the keys in 1 % of the range (rank-size). Equalities, narrow bands and 2-D bands
+find about two tuples per probe. The wide band and the inequality find a 64th of the window, limited to a million pairs
+per push. LARGE_CLASSES with uniform keys also have a larger window with larger batches: the largest subwindow and
+batch of the paper (Pan & Jacobsen, section V-A).
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ FIXED = ("scan", "hash", "bisort", "raptable", "wibtree")
 ROUND_SECONDS, TURN_SECONDS, RUN_SECONDS, FEWEST_PUSHES = 0.03, 0.003, 1800, 6
 ROUNDS, MOST_ROUNDS = 6, 36
 HOPELESS, SLOWER = 3.0, 1.25
-LONGEST_STREAM = 4 << 20  # tuples that a cell takes after its window is full; increasing keys last so long
-WARM_UP = 50_000  # tuples, a push counting as 256 more
-HELD_FIRST = 4096  # tuples of auto's window, when it is first asked
+LONGEST_STREAM = 4 << 20  # tuples after the window is full; increasing keys must not run out before
+WARM_UP = 50_000  # tuples to warm up with; each push counts as 256 more
+HELD_FIRST = 4096  # tuples in the window of auto when the first probe comes
 MOST_PAIRS = 1_000_000
 TARGET = 1.10
 
@@ -72,13 +71,13 @@ Array = np.ndarray[Any, Any]
 class Class:
     """A class of predicates over x, y of left (stored) and a, b of right (probing), with half-widths w and v.
 
-    `found`: tuples of the window that a probe is to find by x, and by y where that counts too.
+    `found(window, batch)`: tuples that a probe should find by x, and also by y with `plane`.
     """
 
     on: str
     found: Callable[[int, int], float]
-    plane: bool = False  # y decides as well, and as much as x
-    shift: bool = False  # an inequality: probes ask for the end of the range
+    plane: bool = False  # y is as selective as x
+    shift: bool = False  # an inequality: probes ask for the upper end of the range
 
     def offers(self, index: str) -> bool:
         return index != "hash" or "=" in self.on.replace(">=", "")
@@ -104,19 +103,19 @@ CLASSES = {
 
 
 class Data:
-    """The two streams of a cell: rows of left at `at`, `at + 1`, ..., and the probes that meet the window there."""
+    """The two streams of a cell: left rows at times `at`, `at + 1`, ..., and the right rows that probe them."""
 
     def __init__(self, kind: Class, pattern: str, window: int, batch: int):
         self.kind, self.pattern, self.window, self.at = kind, pattern, window, 0
         self.random = np.random.default_rng(SEED)
-        share = kind.found(window, batch) / window  # of the window that a probe finds
+        share = kind.found(window, batch) / window  # the part of the window that a probe finds
         equality = "BETWEEN" not in kind.on and not kind.shift
         part = share**0.5 if kind.plane else share
-        # With an equality the number of different keys decides, with a band its width.
+        # The number of different keys sets the share of an equality, the width that of a band.
         self.range = max(2, round(1 / part)) if equality else 1 << 30
         if pattern == "increasing" and not equality:
             self.range = window * ((1 << 31) // (window + LONGEST_STREAM))
-        self.dense = 100 if pattern == "skewed" else 1  # as much narrower is the part with nearly all keys
+        self.dense = 100 if pattern == "skewed" else 1  # nearly all keys lie in 1/dense of the range
         self.half = 0 if equality else max(1, round(part * self.range / 2 / self.dense))
         self.y_range = self.range if kind.plane else 1 << 20
         self.y_half = 0 if equality else max(1, round(part * self.y_range / 2))
@@ -133,11 +132,11 @@ class Data:
         return self.random.integers(0, self.range, count, dtype=np.int32)
 
     def _rising(self, places: Array) -> Array:
-        """The key of the tuple at a place: it grows by the range over a window."""
+        """The key of the tuple at each place: keys grow by `range` over a window."""
         return (places * self.range // self.window - (1 << 30)).astype(np.int32)
 
     def asked(self, count: int) -> Array:
-        """Keys that probes ask for."""
+        """The keys that probes ask for."""
         if self.kind.shift:
             return self._tail(count)
         if self.pattern == "increasing":
@@ -145,7 +144,7 @@ class Data:
         return self.keys(count)
 
     def _tail(self, count: int) -> Array:
-        """Keys that about `part` of the window is not below."""
+        """Keys that about `part` of the window is greater than or equal to."""
         jitter = self.part * self.random.uniform(0.5, 1.5, count)
         if self.pattern == "increasing":
             return self._rising(self.at - np.maximum(1, jitter * self.window).astype(np.int64))
@@ -175,7 +174,7 @@ def plan_of(on: str, index: str) -> Plan:
 
 
 def prepared(program: WindowProgram, rows: dict[str, Array], side: str) -> Tuples:
-    """Rows in the role that their side has for the left window, numbered by their place in the stream."""
+    """Rows in the role of their side for the left window, numbered by their place in the stream."""
     read = program.stored_columns if side == "left" else program.probe_columns
     data = {c: to_column_data(pa.array(rows[c.name]), c.type) for c in read}
     ts, count = rows["ts"], len(rows["ts"])
@@ -188,7 +187,7 @@ Push = tuple[Tuples, Reach, Tuples, Reach]
 
 
 def some_pushes(data: Data, program: WindowProgram, count: int, batch: int) -> list[Push]:
-    """Probes and their reach, new tuples, and what is out of reach then."""
+    """The next `count` pushes: probes and their reach, new tuples, and the reach that remains after them."""
     made = []
     for _ in range(count):
         probes = prepared(program, data.probing(batch), "right")
@@ -200,13 +199,13 @@ def some_pushes(data: Data, program: WindowProgram, count: int, batch: int) -> l
 
 
 class Rival:
-    """One way to keep the left window; `pairs` are the caller's."""
+    """The left window with one index; the caller owns `pairs`."""
 
     def __init__(self, plan: Plan, fill: Tuples, first: Push, pairs: PairBuffer):
         self.window: WindowIndex = make_window(plan, "left")
         self.pairs = pairs
         if isinstance(self.window, AdaptiveWindow):
-            # It learns what it is asked before it holds all, as in a stream: a scan of all may take minutes.
+            # As in a stream, it sees probes before it is full. Probing a full window by scan may take minutes.
             self.window.insert(fill.pick(slice(HELD_FIRST)), RANK)
             self._probe(*first[:2])
             fill = fill.pick(slice(HELD_FIRST, None))
@@ -230,9 +229,10 @@ class Rival:
 
 
 class Cell:
-    """Rivals on the same streams: a window that is filled, pushes that warm it up, and pushes that count.
+    """All rivals on the same streams: tuples that fill the window, pushes that warm it up, and pushes that count.
 
-    `taken`: seconds a push of each rival by round, but for those `left_out`, of which it is one number."""
+    `taken`: seconds per push of each rival, by round. `left_out`: seconds per push of each rival that was dropped.
+    """
 
     def __init__(self, kind: Class, pattern: str, window: int, batch: int, names: list[str]):
         self.plans = {name: plan_of(kind.on, name) for name in (*names, "auto")}
@@ -240,7 +240,7 @@ class Cell:
         self.data, self.batch = Data(kind, pattern, window, batch), batch
         self.fill = prepared(self.program, self.data.stored(window), "left")
         self.data.at = window
-        # The first pushes bring code and memory into the caches, the others let auto look at its costs.
+        # The first pushes warm the caches; the others let auto evaluate its costs.
         self.warm_up = [self._pushes(count) for count in (3, max(4, WARM_UP // (256 + batch)))]
         self.pushes: list[Push] = []
         self.pairs, self.random = PairBuffer(65_536), np.random.default_rng(SEED)
@@ -252,7 +252,7 @@ class Cell:
         return some_pushes(self.data, self.program, count, self.batch)
 
     def measure(self) -> dict[str, Any]:
-        """After ROUNDS more rounds: microseconds a push for each rival, and auto's ratio to the best fixed one."""
+        """Run ROUNDS more rounds; return microseconds per push of each rival, and the ratio of auto to the best."""
         for _ in range(ROUNDS):
             self._round()
         medians = {name: float(np.median(times)) for name, times in self.taken.items()}
@@ -266,13 +266,13 @@ class Cell:
         return row | outcome | {"rounds": len(ratios), "chosen": self.chosen}
 
     def _round(self) -> None:
-        """Measure new windows of all rivals that are not left out."""
+        """Measure new windows of all rivals that are still in."""
         rivals = {
             name: Rival(self.plans[name], self.fill, self.warm_up[0][0], self.pairs)
             for name in self.random.permutation([*self.taken])
         }
         for pushes, limit in zip(self.warm_up, (10 * HOPELESS, HOPELESS), strict=True):
-            # Medians: one of a few pushes may be the one in a million that ends a subwindow.
+            # Medians, because one of the few pushes may complete a subwindow, which is rare and slow.
             usual = {name: float(np.median(rival.measure(pushes))) for name, rival in rivals.items()}
             least = min(seconds for name, seconds in usual.items() if name != "auto")
             if not self.taken["auto"]:
@@ -300,8 +300,10 @@ class Cell:
             del self.taken[name]
 
     def _in_turns(self, rivals: dict[str, Rival], seconds: float) -> dict[str, float]:
-        """The seconds of a push, which takes about `seconds`. The order is another one each time: who comes after a
-        rival of its kind finds what both need in the caches."""
+        """Seconds per push of each rival; a push takes about `seconds`.
+
+        The order changes every time, because a rival that follows a similar one finds warm caches.
+        """
         total = dict.fromkeys(rivals, 0.0)
         turn = max(1, int(TURN_SECONDS / seconds))
         for begin in range(0, len(self.pushes), turn):
@@ -311,7 +313,7 @@ class Cell:
 
 
 def chosen_by(window: WindowIndex) -> str:
-    """What auto had made of the window."""
+    """The structure that auto chose for the window."""
     if isinstance(window, AdaptiveWindow):
         window = window.window
     if not isinstance(window, ChainWindow):
@@ -324,7 +326,7 @@ Measured = tuple[dict[str, Any], Cell]
 
 
 def streams_of(name: str, quick: bool) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-    """Key pattern, window and batches of the cells of a class."""
+    """Key pattern, window and batches of each group of cells of a class."""
     for pattern in PATTERNS[:1] if quick else PATTERNS:
         for window in WINDOWS[:3] if quick else WINDOWS:
             yield pattern, window, BATCHES
@@ -333,7 +335,7 @@ def streams_of(name: str, quick: bool) -> Iterator[tuple[str, int, tuple[int, ..
 
 
 def first_rounds(name: str, quick: bool) -> Iterator[Measured]:
-    """The cells of a class, with their rows."""
+    """Measure the cells of a class; yield each with its row."""
     kind = CLASSES[name]
     for pattern, window, batches in streams_of(name, quick):
         names = [index for index in FIXED if kind.offers(index)]
@@ -346,7 +348,7 @@ def first_rounds(name: str, quick: bool) -> Iterator[Measured]:
 
 
 def further_rounds(undecided: list[Measured], until: float) -> None:
-    """Measure in turn what is not told apart yet, and change its rows."""
+    """Measure the undecided cells in turn and update their rows."""
     while undecided:
         for row, cell in undecided:
             if time.perf_counter() >= until:
@@ -356,7 +358,7 @@ def further_rounds(undecided: list[Measured], until: float) -> None:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per cell, in microseconds a push. Summary: how far auto is behind the best fixed index."""
+    """Rows: one per cell, in microseconds per push. Summary: how far auto is behind the best fixed index."""
     until = time.perf_counter() + RUN_SECONDS
     rows, undecided = [], []
     for name in CLASSES:

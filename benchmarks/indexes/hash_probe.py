@@ -1,17 +1,17 @@
 """Equality probes of the hash subwindow beside joins of polars, DuckDB and pandas, and its insertion, on one thread.
 
-The window holds random int64 keys, distinct but for chance, and each probe has one match (selectivity 1). All
-give pairs (number of the probe, position in the window). The peers get the same rows in their own format, made
-before the clock starts, and join the batch with the whole window as they choose to: they keep no hash table from
-one batch to the next, build one of the smaller side (pandas: of both), and read the whole window every time. Ours was
-built tuple by tuple before; what that costs is the insertion rate. The one peer that keeps a hash table is
-pandas' `Index.get_indexer`, which needs distinct keys and can not be added to: it is shown too, and it counts.
+The window holds random distinct int64 keys, and each probe has one match (selectivity 1). All rivals return pairs
+(probe number, window position). The peers get the same rows in their own format, made before the clock starts, and
+join the batch with the whole window. They keep no hash table between batches: they build one of the smaller side
+(pandas: of both) and read the whole window every time. Our table was built tuple by tuple before; the insertion rate
+shows what that costs. One peer keeps a hash table: pandas' `Index.get_indexer`. It needs distinct keys and cannot
+grow; it counts as a peer all the same.
 
-Insertion fills an empty subwindow batch by batch, growth and first touch of the memory included. Beside it, a
-batch is sorted and merged into a sorted array of the window's size with NumPy.
+Insertion fills an empty subwindow batch by batch, including growth and the first touch of memory. Beside it, NumPy
+sorts a batch and merges it into a sorted array of the window's size.
 
-Everything runs on one pinned core, in turns; every run has other probes, and the best of five runs counts. The clock is
-processor time of the whole process.
+Everything runs on one pinned core, in turns, with new probes in every run. The best of five runs counts, in processor
+time of the whole process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Read by polars when it is imported.
+# polars reads this when it is imported.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 import duckdb
@@ -38,7 +38,7 @@ SEED = 20200420
 WINDOWS = (1 << 20, 8 << 20)
 BATCHES = (1 << 10, 1 << 12, 1 << 14, 1 << 16)
 RUNS = 5
-PROBES = 1 << 19  # of ours in one run, in batches; the peers take one batch
+PROBES = 1 << 19  # probes of the hash subwindow in one run, in batches; a peer takes one batch
 PEERS = ("polars", "duckdb", "pandas", "pandas_index")
 Array = np.ndarray[Any, Any]
 FIGURES = {
@@ -69,7 +69,7 @@ class Ours:
         self.pairs = PairBuffer()
 
     def join(self, keys: Array, batch: int) -> tuple[float, int]:
-        """Seconds for all the probes, in batches; the number of pairs."""
+        """Return the seconds for all probes, in batches, and the number of pairs."""
         start, stop = np.zeros(batch, np.int64), np.full(batch, len(self.window), np.int64)
         found, started = 0, time.process_time()
         for begin in range(0, len(keys), batch):
@@ -81,7 +81,7 @@ class Ours:
 
 
 class Peers:
-    """The window in each peer's own format; `join` gives the seconds and the number of pairs."""
+    """The window in each peer's own format; `join` returns the seconds and the number of pairs."""
 
     def __init__(self, keys: Array):
         slots = np.arange(len(keys), dtype=np.int32)
@@ -141,7 +141,7 @@ def sort_and_merge(held: Array, batch: Array) -> float:
 
 
 def probing(keys: Array, ours: Ours, peers: Peers, batch: int, runs: int) -> dict[str, float]:
-    """The best rate of each, in probes per second; the first run warms up."""
+    """The best rate of each rival in probes per second; the first run warms up."""
     random, best = np.random.default_rng(SEED + batch), dict.fromkeys(("ours", *PEERS), np.inf)
     for number in range(runs + 1):
         probes = random.choice(keys, max(PROBES, batch))
@@ -157,17 +157,17 @@ def probing(keys: Array, ours: Ours, peers: Peers, batch: int, runs: int) -> dic
 
 
 def inserting(keys: Array, held: Array, batch: int, runs: int) -> dict[str, float]:
-    """The best rate of both, in tuples per second; the first run warms up."""
+    """The best rates of the subwindow and of NumPy in tuples per second; the first run warms up."""
     ours = [insertion(keys, batch) / len(keys) for _ in range(runs + 1)]
     merges = [sort_and_merge(held, keys[number * batch :][:batch]) / batch for number in range(runs + 1)]
     return {"insert_per_s": 1 / min(ours[1:]), "sort_merge_insert_per_s": 1 / min(merges[1:])}
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per window and batch size. Summary: the smallest ratios to the best peer and to sort-and-merge."""
+    """Rows: one per window and batch size. Summary: the smallest ratios to the best peer and to sorting and merging."""
     pin()
     if pl.thread_pool_size() != 1:
-        raise RuntimeError("polars was imported with several threads: set POLARS_MAX_THREADS=1")
+        raise RuntimeError(f"polars has {pl.thread_pool_size()} threads, not 1: set POLARS_MAX_THREADS=1")
     rows, runs = [], 2 if quick else RUNS
     for window in WINDOWS[:1] if quick else WINDOWS:
         random = np.random.default_rng(SEED)

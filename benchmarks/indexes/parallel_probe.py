@@ -30,16 +30,19 @@ from streamjoin.topologies.runtime.team import Team
 SEED, RUNS = 20, 7
 BATCHES = {"scan": (1, 64, 1024), "bisort": (256, 1024, 16_384, 65_536), "hash": (256, 1024, 16_384, 65_536)}
 SIZES = (1 << 20, 1 << 23)
-PROBES = {"scan": 64, "bisort": 1 << 17, "hash": 1 << 17}  # of one measurement, at least
-INSERTED = (1 << 16, 1 << 18, 1 << 20)  # tuples at a time
+PROBES = {"scan": 64, "bisort": 1 << 17, "hash": 1 << 17}  # fewest probes of one measurement
+INSERTED = (1 << 16, 1 << 18, 1 << 20)  # tuples per insertion
 INSERTED_INTO, FEWEST_INSERTIONS = 1 << 25, 20
-COUNTED = {"bisort, insertion": 0.9, "bisort, every insertion": 1.0}  # of the insertions, the fastest
+COUNTED = {
+    "bisort, insertion": 0.9,
+    "bisort, every insertion": 1.0,
+}  # share of insertions to count, fastest first
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 
 
 class Window:
-    """A window of `size` keys that are spread so that a probe finds about one."""
+    """A window of `size` keys, spread so that a probe finds about one."""
 
     def __init__(self, index: str, size: int):
         on = "left.x = right.x" if index == "hash" else "left.x BETWEEN right.x - 50 AND right.x + 50"
@@ -63,9 +66,9 @@ class Window:
         return Tuples(ts, ts, np.zeros(len(ts), np.int32), *roles, nulls=False)
 
     def probe(self, batch: int, team: Team, runs: int) -> tuple[float, int]:
-        """The best time of a batch in seconds, and how many pairs the last one found; the first run warms up.
+        """Return the best seconds per batch, and the pairs that the last batch found; the first run warms up.
 
-        Batches differ from one to the next, as in a stream: the caches hold little of what one needs.
+        Every batch has new probes, as in a stream, so that caches hold little of what it needs.
         """
         batches = [
             self._tuples(np.arange(batch), stored=False) for _ in range(max(1, PROBES[self.index] // batch))
@@ -84,7 +87,7 @@ class Window:
 
 
 def row_of(index: str, window: int, batch: int, pairs: int, alone: float, shared: float) -> dict[str, Any]:
-    """A row from the seconds of a batch, of one thread and of all cores."""
+    """A row from the seconds per batch on one thread and on all cores."""
     return {
         "index": index,
         "window": window,
@@ -97,7 +100,7 @@ def row_of(index: str, window: int, batch: int, pairs: int, alone: float, shared
 
 
 def insertions(size: int, cores: int, quick: bool) -> Iterator[dict[str, Any]]:
-    """Tuples a second of whole insertions into BI-Sort, alone and shared by all cores."""
+    """Insertions into BI-Sort in tuples per second, on one thread and on all cores."""
     rivals = {workers: (Window("bisort", size), Team(workers)) for workers in (1, cores)}
     at, rank = size, np.zeros(1, np.int32)
     for batch in INSERTED[:2] if quick else INSERTED:
@@ -119,8 +122,7 @@ def insertions(size: int, cores: int, quick: bool) -> Iterator[dict[str, Any]]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per index, window and batch size, in probes or tuples inserted a second. Summary: what all cores are
-    worth, at best and for large batches."""
+    """Rows: probes or inserted tuples per second, by index, window and batch size. Summary: speed-ups on all cores."""
     cores = core_count()
     rows: list[dict[str, Any]] = []
     for index, batches in BATCHES.items():

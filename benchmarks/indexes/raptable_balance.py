@@ -1,13 +1,14 @@
 """RaP-Table: balance of partitions after each splitter adjustment (PanJoin's Figure 10f).
 
-Each subwindow gets fresh keys of one distribution and splitters adjusted from its predecessor; the first one's cut the
-range of a 32-bit integer evenly. Balance is the mean absolute error of partition sizes over the mean size: near
-2 with all tuples in one partition. Even perfect splitters leave sqrt(2 / (pi n)) with n tuples a partition on average,
-by chance; `floor` is what splitters made from the sorted keys of the subwindow before leave. The paper's curves fall
-to a level and stay there, after at most 3 adjustments, at a lower level for fewer partitions; its worst case
-(Figure 4) needs up to ceil(log_P 2^32). An adjustment can make the fullest partition narrower by a factor of P
-where its neighbours are empty, and by more where they tell which of its ends is dense: skewed keys need more of them
-the fewer partitions there are.
+Each subwindow gets new keys of one distribution, and splitters adjusted from its predecessor. The first splitters cut
+the range of a 32-bit integer evenly. Balance is the mean absolute error of partition sizes over the mean size; it is
+near 2 with all tuples in one partition. Even perfect splitters leave sqrt(2 / (pi n)) by chance, with n tuples per
+partition on average. `floor` is the error left by splitters from the sorted keys of the previous subwindow.
+
+The paper's curves fall to a level and stay there after at most 3 adjustments; the level is lower with fewer
+partitions. The paper's worst case (Figure 4) needs up to ceil(log_P 2^32). An adjustment narrows the fullest partition
+by a factor of P if its neighbours are empty, and by more if they show which of its ends is dense. Skewed keys
+therefore need more adjustments with fewer partitions.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ SEED = 20
 ADJUSTMENTS = 5
 INT32 = np.dtype("int32")
 LOW, HIGH = -(2**31), 2**31 - 1
-CLOSE = 0.1  # partitions are a tenth off on average: as good as balanced for a probe that scans one
-TOLERANCE = 1.25  # times the error that chance alone leaves, which is larger than CLOSE for many partitions
+CLOSE = 0.1  # mean error at which partitions are balanced enough for a probe that scans one
+TOLERANCE = (
+    1.25  # balanced within this factor of the error left by chance, which exceeds CLOSE with many partitions
+)
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 FIGURES = {
@@ -45,7 +48,7 @@ FIGURES = {
 
 
 def uniform(share: float) -> Draw:
-    """Keys spread evenly over a share of the range, around its middle."""
+    """Uniform keys in the middle `share` of the range."""
 
     def draw(rng: np.random.Generator, count: int) -> np.ndarray:
         return rng.uniform(-share * 2**31, share * 2**31, count)
@@ -54,7 +57,7 @@ def uniform(share: float) -> Draw:
 
 
 def normals(deviation: float, modes: int) -> Draw:
-    """Several bells, each `deviation` of the range wide, spread evenly over it."""
+    """Keys around `modes` centres spread evenly over the range; `deviation` is a share of the range."""
 
     def draw(rng: np.random.Generator, count: int) -> np.ndarray:
         centres = (np.arange(modes) + 0.5) / modes * 2**32 - 2**31
@@ -65,7 +68,7 @@ def normals(deviation: float, modes: int) -> Draw:
 
 
 def rank_size(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Keys from 0 to 1 % of the range, of which 99 % lie in its lowest 1 %, like view counts: P(key > x) ~ 1 / x."""
+    """Keys from 0 to 1 % of the range, 99 % of them in its lowest 1 %, like view counts: P(key > x) ~ 1 / x."""
     greatest = 0.01 * 2**32
     # rng.pareto(1) is below 99 with a probability of 0.99.
     keys = 0.01 * greatest * rng.pareto(1, count) / 99
@@ -92,7 +95,7 @@ def error(counts: np.ndarray) -> float:
 
 
 def perfect(keys: np.ndarray, partitions: int) -> np.ndarray:
-    """The splitters that sorting gives."""
+    """Splitters from the sorted keys."""
     ordered = np.sort(keys)
     return ordered[np.arange(1, partitions) * len(keys) // partitions]
 
@@ -104,7 +107,7 @@ def sizes(keys: np.ndarray, splitters: np.ndarray) -> np.ndarray:
 def series(
     draw: Draw, count: int, partitions: int, splitters: np.ndarray, adjustments: int
 ) -> list[dict[str, float]]:
-    """Balance, floor and cost of the adjustment, in each subwindow of a chain."""
+    """Balance, floor and cost of the adjustment, for each subwindow of a chain."""
     rng = np.random.default_rng(SEED)
     slots, points = np.arange(count, dtype=np.int32), []
     before = drawn(draw, rng, count)
@@ -123,18 +126,21 @@ def series(
 
 
 def converged_after(points: list[dict[str, float]], mean_size: float) -> int:
-    """Adjustments until the error stays CLOSE, or within TOLERANCE of what perfect splitters or chance leave; all if
-    never. Histograms tell nothing of where keys lie in a partition, so chance counts even if the keys come again."""
+    """Adjustments until the error stays below CLOSE, or within TOLERANCE of what perfect splitters or chance leave.
+
+    Returns the number of points if it never does. A histogram does not show where keys lie in a partition, so chance
+    counts even where the same keys come again.
+    """
     chance = math.sqrt(2 / (math.pi * mean_size))
     near = [point["error"] <= max(CLOSE, TOLERANCE * max(point["floor"], chance)) for point in points]
     return next((i for i in range(len(near)) if all(near[i:])), len(near))
 
 
 def worst_case(count: int, partitions: int) -> list[dict[str, float]]:
-    """Figure 4: keys of which one is the range, one a P-th of it, one a P-th of that, ...; all others are below 16 P.
+    """Figure 4: one key at the end of the range, one at a P-th of it, one at a P-th of that, ...; the rest below 16 P.
 
-    All of them begin in the first partition. An adjustment splits off the greatest key, and no more. (In a range of P
-    integers partitions would hold one or two of them each, and never be balanced.)
+    All start in the first partition, and each adjustment splits off only the greatest key. (With the others below P, a
+    partition would hold one or two different keys, and could not be balanced.)
     """
     rng = np.random.default_rng(SEED)
     few = [(2**32 - 1) // partitions**k for k in range(math.ceil(32 / math.log2(partitions)))]
@@ -145,7 +151,7 @@ def worst_case(count: int, partitions: int) -> list[dict[str, float]]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per distribution, partition count and subwindow. Summary: adjustments until the balance stays."""
+    """Rows: one per distribution, partition count and subwindow. Summary: adjustments until the balance is reached."""
     count = 2**17 if quick else 2**21
     rows: list[dict[str, Any]] = []
     summary: dict[str, Any] = {}

@@ -1,12 +1,14 @@
-"""Insertion into a subwindow, structure by structure, over batch size, subwindow size and partition count, and memory.
+"""Insertion into a subwindow and its memory, by structure, over batch size, subwindow size and partition count.
 
 PanJoin's Figures 10a, 10b, 11a, 11b, 12a, 12b, 12f and 13a. A subwindow is filled to 11/16 in one batch; then batches
-of every size are timed in turn, smallest first, some thousand to a million tuples of each. (A hash table doubles before
-and after this stretch; `hash_probe` counts that.) Beside it, NumPy sorts and merges as many keys and slots: it
-sorts the batch and inserts it, or sorts all again, whichever is faster.
-A RaP-Table has splitters that suit the keys, as from a predecessor. `buffer` is the most that BI-Sort's
-insertion buffer may hold (Figure 12f); elsewhere it chooses. Memory is what the structure asks for when full, open
-and sealed, key and slot included, which are 8 bytes; pages that are never touched count in an open one.
+of every size are timed, smallest first, from some thousand to a million tuples of each. (A hash table doubles before
+and after this stretch; `hash_probe` includes that.) Beside it, NumPy inserts as many keys and slots: it sorts the
+batch and inserts it, or sorts everything again, whichever is faster.
+
+A RaP-Table has splitters that fit the keys, as from a predecessor. `buffer` limits BI-Sort's insertion buffer (Figure
+12f); in the other parts BI-Sort chooses its size. Memory is what a full structure allocates, open and sealed,
+including key and slot (8 bytes); in an open one, pages that are never touched count as well.
+
 Uniform keys, one pinned thread, processor time, the best of five runs after one that warms up.
 """
 
@@ -69,12 +71,12 @@ FIGURES = {
 
 
 def quota(size: int, batch: int) -> int:
-    """Tuples to insert in batches of this size: little of the window, not too many calls, one batch at least."""
+    """Tuples to insert in batches of this size: a small part of the window, few calls, at least one batch."""
     return max(batch, min(8192 * batch, size // 32) // batch * batch)
 
 
 def insert_seconds(window: Any, keys: Array, batches: list[int]) -> dict[int, float]:
-    """Seconds per tuple for each batch size, into a subwindow that is filled to `HELD` first."""
+    """Seconds per tuple for each batch size, into a subwindow that is first filled to HELD."""
     at, slots, seconds = int(HELD * len(keys)), np.arange(len(keys), dtype=np.int32), {}
     window.insert(keys[:at], slots[:at])
     for batch in batches:
@@ -88,7 +90,7 @@ def insert_seconds(window: Any, keys: Array, batches: list[int]) -> dict[int, fl
 
 
 def numpy_seconds(keys: Array, batches: list[int]) -> dict[int, float]:
-    """The same for one batch of each size, with NumPy."""
+    """The same with NumPy, for one batch of each size."""
     count = int(HELD * len(keys))
     held, slots = np.sort(keys[:count]), np.arange(count, dtype=np.int32)
     seconds = {}
@@ -104,7 +106,7 @@ def numpy_seconds(keys: Array, batches: list[int]) -> dict[int, float]:
 
 
 def best(runs: list[dict[int, float]]) -> dict[int, float]:
-    """Tuples per second by batch size, without the first run."""
+    """The best tuples per second by batch size; the first run warms up."""
     return {batch: 1 / min(run[batch] for run in runs[1:]) for batch in runs[0]}
 
 
@@ -151,7 +153,7 @@ def buffer_rows() -> list[dict[str, Any]]:
 
 
 def memory_rows(size: int) -> list[dict[str, Any]]:
-    """Bytes a tuple with the partition counts that the engine uses."""
+    """Bytes per tuple, with the partition counts that the engine uses."""
     keys, slots, rows = uniform_keys(size), np.arange(size, dtype=np.int32), []
     for structure in STRUCTURES:
         window = empty(structure, size, None, keys)
@@ -170,8 +172,10 @@ def row(part: str, structure: str, size: int, partitions: int | None, **measured
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: tuples per second by structure, sizes and batch. Summary: the smallest ratio of each structure to NumPy in
-    its largest subwindow, and bytes a tuple."""
+    """Rows: tuples per second by structure, sizes and batch. Summary: ratios to NumPy, and bytes per tuple.
+
+    A ratio is the smallest over the batch sizes, in the largest subwindow.
+    """
     pin()
     inserts, memory = insert_rows(quick), memory_rows(1 << 20 if quick else LARGEST)
     largest = [line for line in inserts if line["size"] == max(r["size"] for r in inserts)]

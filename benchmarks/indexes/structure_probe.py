@@ -1,9 +1,10 @@
-"""Equality probes of full subwindows, structure by structure, over batch size, subwindow size and partition count.
+"""Equality probes of full subwindows, by structure, over batch size, subwindow size and partition count.
 
 PanJoin's Figures 10c, 11c and 12c. A probe matches one tuple on average, and all pairs (probe, slot) are written.
-Subwindows are sealed, as all but the newest of a window are. Without a number of partitions a structure has as many as
-the engine gives it (about 64 tuples each). The scan is left out where it would take seconds a batch.
-One pinned thread, processor time, the best of five runs after one that warms up; every run has other probes.
+Subwindows are sealed, as all but the newest in a window are. Without a given number of partitions, a structure has as
+many as in the engine (about 64 tuples each). The scan is skipped where a batch would take seconds.
+
+One pinned thread, processor time, the best of five runs after one that warms up; every run has new probes.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from streamjoin.kernels.pairs import PairBuffer
 
 BATCHES = (1, 16, 256, 4096, 65_536, 1 << 20)
 LARGEST, SMALLER = 1 << 23, (1 << 16, 1 << 20)
-SECONDS = 0.05  # of a run
-MOST_COMPARISONS = 1 << 32  # of a batch that is scanned
+SECONDS = 0.05  # length of a run
+MOST_COMPARISONS = 1 << 32  # skip scans of larger batches
 FIGURES = {
     "structure_probe-batch": Figure(
         "batch",
@@ -66,7 +67,7 @@ def rows_of(structure: str, size: int, partitions: int | None) -> list[dict[str,
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: probes per second by structure, sizes and batch. Summary: the best rate of each in the largest one."""
+    """Rows: probes per second by structure, sizes and batch. Summary: best rates in the largest subwindow."""
     pin()
     largest = 1 << 20 if quick else LARGEST
     rows = []

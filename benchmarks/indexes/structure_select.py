@@ -1,10 +1,11 @@
-"""Probes of a full subwindow over selectivity and partition count, equalities and bands, structure by structure.
+"""Probes of a full subwindow by equality and by band, by structure, over selectivity and partition count.
 
-PanJoin's Figures 10d, 10e, 11d, 11e, 12d, 12e and 13b: 8M tuples, batches of 32K probes, 1 to 16K matches a probe. All
-pairs (probe, slot) are written, but for the line `bisort, records`, whose results are <first, last> places in the
-sorted slots. Equalities probe as many distinct keys as give the selectivity; a band's width does. The scan takes 64
-probes.
-One pinned thread, processor time, the best of five runs after one that warms up; every run has other probes.
+PanJoin's Figures 10d, 10e, 11d, 11e, 12d, 12e and 13b: 8M tuples, batches of 32K probes, 1 to 16K matches per probe.
+All pairs (probe, slot) are written. The line `bisort, records` instead returns <first, last> places in the sorted
+slots. The number of distinct keys sets the selectivity of equalities, the width that of bands. The scan takes batches
+of 64 probes.
+
+One pinned thread, processor time, the best of five runs after one that warms up; every run has new probes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from streamjoin.kernels.pairs import PairBuffer
 
 SIZE, BATCH, SCANNED = 1 << 23, 1 << 15, 64
 SELECTIVITIES = (1, 16, 256, 4096, 16_384)
-SECONDS = 0.05  # of a run
+SECONDS = 0.05  # length of a run
 FIGURES = {
     f"structure_select-{kind}": Figure(
         "matches",
@@ -49,7 +50,7 @@ FIGURES = {
 
 
 def best_record_rate(window: BISortSubwindow, kind: str, matches: int) -> float:
-    """Probes per second with records out."""
+    """Probes per second if the output is records."""
     best = np.inf
     for number in range(RUNS + 1):
         probes = bounds(kind, len(window), matches, BATCH, SEED + number)
@@ -61,7 +62,7 @@ def best_record_rate(window: BISortSubwindow, kind: str, matches: int) -> float:
 
 
 def rows_of(kind: str, size: int, matches: int) -> list[dict[str, Any]]:
-    """All structures on one set of keys."""
+    """One row per structure and partition count, all on the same keys."""
     keys, pairs = uniform_keys(size, size // matches if kind == "equi" else None), PairBuffer(1 << 17)
     rates: dict[tuple[str, int | None], float] = {}
     for structure in STRUCTURES:
@@ -89,8 +90,10 @@ def rows_of(kind: str, size: int, matches: int) -> list[dict[str, Any]]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: probes per second by kind, structure and selectivity. Summary: how little the rate of records depends
-    on the selectivity, and at each the fastest line with pairs out."""
+    """Rows: probes per second by kind, structure and selectivity.
+
+    Summary: how the rate of records varies with the selectivity, and the fastest structure at each selectivity.
+    """
     pin()
     size = 1 << 20 if quick else SIZE
     rows, summary = [], {}

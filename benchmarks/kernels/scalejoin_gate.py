@@ -1,7 +1,8 @@
-"""ScaleGate: tuples a second through one gate over sources and readers (Gulisano et al. 2015, Figure 7a).
+"""ScaleGate: tuples per second through one gate, over sources and readers (Gulisano et al. 2015, Figure 7a).
 
-Every source adds the same number of tuples, a few at a time, with times drawn at random and sorted; every reader takes
-all of them. One thread each, in compiled loops, no join behind it. The best of five runs counts.
+Every source adds the same number of tuples, 64 at a time, with random sorted times; every reader takes all of them.
+Each source and each reader is one thread in a compiled loop; there is no join behind the gate. The best of five runs
+counts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SOURCES, READERS = (1, 2, 4, 8), (1, 2, 4)
 AT_A_TIME = 64
 CAPACITY = 16_384
 RUNS = 5
-PAPER = 150_000  # tuples a second, the most of Figure 7a
+PAPER = 150_000  # the highest rate of Figure 7a, in tuples per second
 FIGURES = {
     "scalejoin_gate": Figure(
         "sources",
@@ -38,7 +39,7 @@ FIGURES = {
 
 @jit
 def produce(nodes, table, source, times, seconds, size):  # type: ignore[no-untyped-def]  # compiled
-    """Add all tuples and promise as far as that."""
+    """Add all tuples; promise after each chunk that no earlier tuple follows."""
     done = 0
     while done < len(times):
         some = min(done + size, len(times))
@@ -53,7 +54,7 @@ def produce(nodes, table, source, times, seconds, size):  # type: ignore[no-unty
 
 @jit
 def consume(nodes, table, reader, count, size):  # type: ignore[no-untyped-def]  # compiled
-    """Take all tuples; how many were out of order."""
+    """Take all tuples; return how many came out of order."""
     values, extras = np.zeros(size, np.int64), np.zeros(size, np.int64)
     done, last, wrong = 0, np.int64(-1), 0
     while done < count:
@@ -68,7 +69,7 @@ def consume(nodes, table, reader, count, size):  # type: ignore[no-untyped-def] 
 
 
 def seconds_for(sources: int, readers: int, count: int) -> float:
-    """One run: all threads start together, the last one to end stops the clock."""
+    """Seconds of one run, from the common start of all threads until the last one ends."""
     random = np.random.default_rng(SEED)
     gate = Gate(sources, readers, CAPACITY)
     times = [np.sort(random.integers(0, 10 * count, count)) for _ in range(sources)]
@@ -88,7 +89,7 @@ def seconds_for(sources: int, readers: int, count: int) -> float:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per number of sources and readers."""
+    """Rows: one per number of sources and readers. Summary: the lowest and the highest rate."""
     total = 100_000 if quick else 1_000_000
     rows = []
     for readers in READERS:

@@ -1,8 +1,8 @@
 """Comparisons per second of the generated scan kernel against the same scan written by hand in C.
 
-The papers' 2-D band benchmark: x int32 and y float32 uniform in 1..10000, bands of +-10, one match in 250,000
-pairs; windows and batches of several sizes, then wider bands for the curve over hit rates. Both
-kernels run alternately on one pinned core; the best of the runs counts.
+The papers' 2-D band: x int32 and y float32, uniform in 1..10000, bands of +-10, one match in 250,000 pairs. Windows and
+batches of several sizes are measured first, then wider bands for a curve over hit rates. Both kernels take turns on one
+pinned core; the best run of each counts.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
-"""What the benchmarks of whole joins share: two streams with full windows of 15 minutes, and the rate they can keep.
+"""Joins with full windows of 15 minutes, and the highest rate they sustain.
 
-At `rate` tuples a second and side a window holds 900 * rate tuples. It is filled before anything is measured, and
-stays full because stream time goes on with every push. Filling it as a stream would takes 15 minutes of the
-stream's time and finds as many results, so meanwhile only the first few probes of each push are let through to the
-windows: enough for an index to see what it is asked.
+At `rate` tuples per second and side a window holds 900 * rate tuples. It is filled before the measurement, and stays
+full because stream time advances with every push. While it fills, most probes are dropped (see filling.py).
 
-A join can keep a rate if it takes `rate` tuples a side in less than a second while its windows are full: its capacity
-is at least the rate. Capacity falls as windows grow; where it meets the rate is the sustained rate. What a process may
-take of the memory is bounded: a rate whose windows would need more is left out, and a line says so.
+A join sustains a rate if it takes `rate` tuples per side in less than a second while its windows are full: its
+capacity is at least the rate. Capacity falls as windows grow; the sustained rate is where the two meet. The process
+may take only a part of the memory: rates whose windows would need more are skipped with a message.
 """
 
 from __future__ import annotations
@@ -25,22 +23,22 @@ from benchmarks.shared.band import LEFT, WINDOW_SECONDS, Array, Streams, open_ba
 from benchmarks.shared.filling import few_probes
 
 SEED = 20140901
-FEW, FEW_UNSEEN = 1024, 16  # the latter where the index is fixed, and learns nothing from probes
+# Probes that each push sends to a window while it fills: index="auto" learns from them, fixed indexes do not.
+AUTO_PROBES, FIXED_PROBES = 1024, 16
 FILL_ROWS = 1 << 18
-# Windows that are just full have subwindows from when they were smaller, and suited that: until those are gone, too.
+# Fill until the oldest subwindows have expired: they were chosen when the window was small.
 FILLED = 1.25
-PUSH_SECONDS = 0.25  # of stream time in a push, which is what a tuple waits for its batch at most
+PUSH_SECONDS = 0.25  # stream time per push: the longest that a tuple waits for its batch
 MOST_RESULTS = 1 << 26
 RUNS = 5
-# At most, of windows, their rows and what is merged; and of all else.
+# Upper bounds of memory: per tuple (window, row and merge buffers), for everything else, and of the process.
 BYTES_PER_TUPLE, OTHER_BYTES = 27, 1 << 29
 MOST_BYTES = 21 << 30
 ROW_BYTES = sum(field.type.bit_width for field in LEFT) // 8
 
 
 class FullWindows(Streams):
-    """A join of R(x int32, y float32) and S(a int32, b float32), keys uniform in 1..domain, filled and measured;
-    `measured` are the columns of a row."""
+    """A join with keys uniform in 1..domain, filled and measured on creation; `measured` holds the columns of a row."""
 
     def __init__(
         self,
@@ -57,7 +55,7 @@ class FullWindows(Streams):
         options = {"topology": "three_step", "index": index, "workers": workers, "max_results": MOST_RESULTS}
         self.join = open_band(WINDOW_SECONDS, predicate, **options)
         started = time.perf_counter()
-        with few_probes(self.join, FEW if index == "auto" else FEW_UNSEEN) as next_push:
+        with few_probes(self.join, AUTO_PROBES if index == "auto" else FIXED_PROBES) as next_push:
             while self.at < FILLED * WINDOW_SECONDS * rate:
                 next_push()
                 self.step(*self.batches(1, min(FILL_ROWS, WINDOW_SECONDS * rate))[0])
@@ -69,7 +67,8 @@ class FullWindows(Streams):
             "domain": domain,
             **self.capacity(seconds, batch or max(1, round(PUSH_SECONDS * rate))),
             "bytes_per_tuple": stats.window_bytes / (stats.left_window + stats.right_window) + ROW_BYTES,
-            "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,  # of all rates so far
+            "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            / 2**20,  # the peak of all rates so far
             "fill_seconds": fill_seconds,
         }
         self.join.close()
@@ -83,7 +82,7 @@ class FullWindows(Streams):
         return pa.record_batch(columns, schema=schema)
 
     def step(self, left: pa.RecordBatch, right: pa.RecordBatch) -> int:
-        """Push one batch a side and take the results, as rows; how many there are."""
+        """Push one batch to each side and take the result rows; return their number."""
         found = 0
         for side, batch in (("left", left), ("right", right)):
             self.join.push(side, batch)
@@ -91,8 +90,10 @@ class FullWindows(Streams):
         return found
 
     def capacity(self, seconds: float, rows: int) -> dict[str, float]:
-        """Tuples a second and side that the join takes, the best and the worst of RUNS after one that warms up, each of
-        about `seconds`, in batches of `rows`; and the results a tuple."""
+        """Tuples per second and side that the join takes in batches of `rows`, and the results per tuple.
+
+        The best and the worst of RUNS, each of about `seconds`, after one that warms up.
+        """
         count, best, worst, matches = 1, np.inf, 0.0, 0.0
         for number in range(RUNS + 1):
             made = self.batches(count, rows)
@@ -109,22 +110,26 @@ class FullWindows(Streams):
 
 
 def fits(rate: int, bytes_per_tuple: int = BYTES_PER_TUPLE) -> bool:
-    """Whether the memory is enough for full windows; if not, says so."""
+    """Whether full windows fit into memory; prints a message if not."""
     needed = 2 * WINDOW_SECONDS * rate * bytes_per_tuple + OTHER_BYTES
     most = min(MOST_BYTES, psutil.virtual_memory().available)
     if needed > most:
         print(
-            f"{rate:,} tuples a second and side are left out: {needed / 2**30:.1f} GiB, of {most / 2**30:.1f}"
+            f"skipping {rate:,} tuples/s: windows need {needed / 2**30:.1f} GiB, available are {most / 2**30:.1f}"
         )
     return bool(needed <= most)
 
 
 def sustained(rows: list[dict[str, Any]]) -> float:
-    """The rate that equals its capacity: between two measured rates on a straight line of their logarithms; the
-    largest measured rate, if its capacity is larger still. Rates rise."""
+    """The rate that equals its capacity, interpolated between two measured rates on a logarithmic scale.
+
+    `rows` are sorted by rate. If the highest measured rate is below its capacity, returns that rate.
+    """
     above = [row for row in rows if row["capacity"] >= row["rate"]]
     if not above:
-        raise ValueError(f"no rate was kept; the least measured one is {rows[0]['rate']:,}")
+        raise ValueError(
+            f"no measured rate is sustained, not even {rows[0]['rate']:,} tuples/s: add lower rates"
+        )
     low = above[-1]
     if low is rows[-1]:
         return float(low["rate"])

@@ -28,7 +28,7 @@ from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.window_join import make_task, spec_of, watermarked
 
 SEED = 20_260_101
-MICROSECONDS_A_ROW = 600  # event time between two rows of a side
+MICROSECONDS_PER_ROW = 600  # event time between two rows of a side
 SCHEMAS = {
     "left": "ts TIMESTAMP, x INT, y FLOAT",
     "right": "ts TIMESTAMP, a INT, b FLOAT",
@@ -76,7 +76,7 @@ def write_files(folder: Path, sizes: Sequence[int], domain: int = DOMAIN) -> Non
     for side, names in NAMES.items():
         (folder / side).mkdir(parents=True)
         for number, rows in enumerate(sizes):
-            ticks = (np.arange(rows) + sum(sizes[:number])) * MICROSECONDS_A_ROW
+            ticks = (np.arange(rows) + sum(sizes[:number])) * MICROSECONDS_PER_ROW
             table = pa.table(
                 {
                     names[0]: pa.array(1_700_000_000_000_000 + ticks, pa.timestamp("us", "UTC")),
@@ -91,7 +91,7 @@ def write_files(folder: Path, sizes: Sequence[int], domain: int = DOMAIN) -> Non
 
 def window_of(rows: int) -> str:
     """The window that holds `rows` rows of a side."""
-    return f"{rows * MICROSECONDS_A_ROW // 1000} milliseconds"
+    return f"{rows * MICROSECONDS_PER_ROW // 1000} milliseconds"
 
 
 def domain_of(rows: int) -> int:

@@ -1,7 +1,7 @@
-"""What the benchmarks of single subwindows share: the structures by name, keys, and timed insertion and probing.
+"""Single subwindows: the structures by name, keys and probes for them, timed probing, and insertion with NumPy.
 
 Tuples are (32-bit key, slot), as in the paper (Pan & Jacobsen, section V-A). Selectivity is the average number of
-tuples of a full subwindow that a probe matches. Everything runs on one thread, the paper's probes on eight.
+tuples of a full subwindow that a probe matches. Everything runs on one thread; the paper probes with eight.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Structure = Callable[[int, np.dtype[Any], Subwindow | None], Subwindow]
 
 
 class ScanSubwindow:
-    """Keys as they came: what a nested-loop join holds. A `Subwindow` whose slots are positions."""
+    """Keys in arrival order, as in a nested-loop join. A `Subwindow` whose slots are positions."""
 
     def __init__(self, capacity: int, dtype: np.dtype[Any], predecessor: Subwindow | None = None):
         self._keys, self._count = np.empty(capacity, dtype), 0
@@ -66,7 +66,7 @@ PARTITIONS = (1024, 16_384, 131_072)  # counts to compare
 
 
 def empty(structure: str, capacity: int, partitions: int | None, like: Array) -> Subwindow:
-    """An empty subwindow. A RaP-Table gets splitters that suit `like`, as from a predecessor in a chain."""
+    """An empty subwindow. A RaP-Table gets splitters that fit the keys `like`, as from a predecessor in a chain."""
     if structure == "raptable":
         table = RaPTableSubwindow(len(like), INT32, partitions=min(partitions or len(like), len(like)))
         table.insert(like, np.arange(len(like), dtype=np.int32))
@@ -78,7 +78,7 @@ def empty(structure: str, capacity: int, partitions: int | None, like: Array) ->
 
 
 def uniform_keys(count: int, distinct: int | None = None) -> Array:
-    """Random keys; with `distinct`, multiples of RANGE / distinct."""
+    """Random keys; with `distinct`, that many different ones, spread evenly over RANGE."""
     random = np.random.default_rng(SEED)
     if distinct is None:
         return random.integers(0, RANGE, count, dtype=np.int32)
@@ -86,8 +86,10 @@ def uniform_keys(count: int, distinct: int | None = None) -> Array:
 
 
 def bounds(kind: str, size: int, matches: int, count: int, seed: int) -> tuple[Array, Array]:
-    """Probes that match `matches` of `size` tuples on average: equalities if there are `size // matches` keys, or
-    bands over uniform ones."""
+    """Lower and upper bounds of probes that match `matches` of `size` tuples on average.
+
+    `equi`: equalities on `size // matches` distinct keys. `band`: bands over uniform keys.
+    """
     random = np.random.default_rng(seed)
     if kind == "equi":
         distinct = size // matches
@@ -99,7 +101,7 @@ def bounds(kind: str, size: int, matches: int, count: int, seed: int) -> tuple[A
 
 
 def probe_seconds(window: Subwindow, lows: Array, highs: Array, batch: int, pairs: PairBuffer) -> float:
-    """Processor time for all the probes, batch by batch, all pairs written."""
+    """Processor seconds for all probes, batch by batch, with all pairs written."""
     start, stop = np.zeros(batch, np.int64), np.full(batch, len(window), np.int64)
     started = time.process_time()
     for begin in range(0, len(lows), batch):
@@ -113,8 +115,10 @@ def probe_seconds(window: Subwindow, lows: Array, highs: Array, batch: int, pair
 def best_probe_rate(
     window: Subwindow, kind: str, matches: int, batch: int, pairs: PairBuffer, seconds: float
 ) -> float:
-    """Probes per second, the best of RUNS after one that warms up. A run has other probes than the one before, and as
-    many batches as take about `seconds`, one at least."""
+    """Probes per second, the best of RUNS after one that warms up.
+
+    Every run has new probes, and as many batches as take about `seconds`, at least one.
+    """
     size, count, best = len(window), 1, np.inf
     for number in range(RUNS + 1):
         probes = bounds(kind, size, matches, count * batch, SEED + 1 + number)
@@ -128,6 +132,7 @@ def best_probe_rate(
 
 
 def label(structure: str, partitions: int | None) -> str:
+    """The name of a line in figures."""
     return structure if partitions is None else f"{structure}, P = {partitions:,}"
 
 

@@ -1,13 +1,13 @@
 """The papers' 2-D band on Spark: this join against the work-arounds for Spark's own, an equality on cells.
 
-Spark refuses a stream-stream join without an equality, so its users cut the plane into cells, join on the cell and let
-every right row stand for all cells that it can reach: in both dimensions (a grid), or in one (buckets). All joins read
-the same files, one a side and micro-batch, and send their results to a sink that does nothing. Points are
-micro-batches: rows a second over the rows read so far, all of which are in the windows.
+Spark refuses a stream-stream join without an equality. Its users cut the plane into cells, join on the cell, and
+replicate every right row to all cells that it can reach: in both dimensions (a grid) or in one (buckets). All joins
+read the same files, one per side and micro-batch, and write to a no-op sink. Points are micro-batches: rows per second
+over the rows read so far, all of which are in the windows.
 
-Grids of several cells run in memory, where Spark keeps state in its heap, and the best of them on RocksDB, too. A
-work-around that has not taken all files when its time is up ends with a row that has no rate: `at_most` is that of the
-micro-batch before, an upper bound, because the rates fall as state grows.
+Grids with several cell sizes run with state in Spark's heap, and the best of them on RocksDB as well. A work-around
+that has not read all files when its time is up ends with a row without a rate. Its `at_most` is the rate of the
+micro-batch before: an upper bound, because rates fall as state grows.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from streamjoin.spark import window_join
 STORES = "org.apache.spark.sql.execution.streaming.state."
 STORE = "spark.sql.streaming.stateStore.providerClass"
 MEMORY, ROCKSDB = "HDFSBacked", "RocksDB"
-GRIDS = {20: 35, 80: 40, 40: 90}  # cells as wide as a band and wider, and the seconds that each has
+GRIDS = {20: 35, 80: 40, 40: 90}  # cell width (a band is 20 wide) -> seconds to run
 BUCKET = 5
-LAST = 3  # micro-batches that are compared
+LAST = 3  # compare this many micro-batches at the end
 NEAR = (
     "x BETWEEN a - 10 AND a + 10 AND y BETWEEN b - 10 AND b + 10 "
     "AND ts_right BETWEEN ts - INTERVAL 1 HOUR AND ts + INTERVAL 1 HOUR"
@@ -57,13 +57,13 @@ def ours(session: SparkSession, folder: Path) -> DataFrame:
 
 
 def reached(name: str, cell: int) -> Column:
-    """The cells that lie within 10 of a coordinate, one row for each."""
+    """The cells within 10 of a coordinate, one row for each."""
     low, high = (F.floor((F.col(name) + side) / cell) for side in (-10, 10))
     return F.explode(F.sequence(low, high))
 
 
 def cells(session: SparkSession, folder: Path, cell: int, dimensions: int) -> DataFrame:
-    """Spark's join on cells."""
+    """Spark's join on cells in one or two dimensions."""
     left, right = (frame.withWatermark("ts", "1 second") for frame in streams(session, folder))
     right = right.withColumnRenamed("ts", "ts_right")
     condition = NEAR
@@ -75,10 +75,10 @@ def cells(session: SparkSession, folder: Path, cell: int, dimensions: int) -> Da
 
 
 def curve(name: str, frame: DataFrame, sizes: Sequence[int], seconds: float) -> list[dict[str, Any]]:
-    """The micro-batches that a join takes in its time; if not all, a last row for the one that was too much."""
+    """A row per micro-batch that the join completes in time; if some are missing, one more with an upper bound."""
     found = [{**each, "at_most": None} for each in points(name, measure(frame, 0, seconds))]
     if not found:
-        raise RuntimeError(f"{name} took no micro-batch in {seconds} seconds")
+        raise RuntimeError(f"{name} completed no micro-batch in {seconds} seconds: give it more")
     if len(found) < len(sizes):
         last = found[-1]
         read = last["rows_read"] + 2 * sizes[len(found)]
@@ -87,21 +87,21 @@ def curve(name: str, frame: DataFrame, sizes: Sequence[int], seconds: float) -> 
 
 
 def final_rate(found: list[dict[str, Any]]) -> float:
-    """Rows a second with the most state: of the last micro-batches; if not all were taken, at most."""
+    """Rows per second with the most state: the median of the last micro-batches, or the upper bound."""
     if found[-1]["at_most"] is not None:
         return float(found[-1]["at_most"])
     return float(statistics.median(each["rows_per_second"] for each in found[-LAST:]))
 
 
 def compared(name: str, own: list[dict[str, Any]], peer: list[dict[str, Any]]) -> tuple[str, float]:
-    """How many times the rate of a work-around this join has at the end, and in words when that is a bound."""
+    """A label and the ratio of this join's final rate to a work-around's; the label says so if the ratio is a bound."""
     state = f"{own[-1 - LAST // 2]['rows_read']:,} rows"
     bound = f", at least: it did not get beyond {peer[-2]['rows_read']:,}" if peer[-1]["at_most"] else ""
     return f"over {name}, about {state}{bound}", final_rate(own) / final_rate(peer)
 
 
 def best_grid(found: dict[int, list[dict[str, Any]]]) -> int:
-    """The cell of the fastest grid, by the last micro-batches that all of them have taken."""
+    """The cell width of the fastest grid, by the last micro-batches that all grids completed."""
     rates = {
         cell: [each["rows_per_second"] for each in rows if each["at_most"] is None]
         for cell, rows in found.items()
@@ -113,7 +113,7 @@ def best_grid(found: dict[int, list[dict[str, Any]]]) -> int:
 def work_arounds(
     session: SparkSession, folder: Path, sizes: Sequence[int]
 ) -> dict[str, list[dict[str, Any]]]:
-    """The curves of all work-arounds, by name; each has some seconds."""
+    """The rows of all work-arounds by name; each runs for a limited time."""
     found: dict[str, list[dict[str, Any]]] = {}
 
     def take(kind: str, cell: int, store: str, seconds: float) -> None:
@@ -131,10 +131,10 @@ def work_arounds(
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: micro-batches of every join. Summary: the ratios where state is largest."""
+    """Rows: micro-batches of every join. Summary: the ratios where the state is largest."""
     sizes = [5_000] * 4 if quick else [*[25_000] * 4, *[50_000] * 2, *[100_000] * 9]
     folder = Path(tempfile.mkdtemp(prefix="files"))
-    # Enough for the state of a grid in the heap.
+    # The state of a grid must fit into the heap.
     session = open_session("local[2]", 2, **{"spark.driver.memory": "8g"})
     try:
         write_files(folder, sizes)

@@ -1,8 +1,7 @@
 """An equi-join (x = a within 15 minutes) on Spark: this join against Spark's own stream-stream join, both with RocksDB.
 
-Both read the same files, one a side and micro-batch, and send their results to a sink that does nothing. Points are
-micro-batches: rows a second over the rows read so far, all of which are in the windows. State bytes are those of
-RocksDB's files.
+Both read the same files, one per side and micro-batch, and write to a no-op sink. Points are micro-batches: rows per
+second over the rows read so far, all of which are in the windows. State bytes are the sizes of RocksDB's files.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ def sparks(session: SparkSession, folder: Path) -> DataFrame:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: micro-batches of either join. Summary: the ratio over the second half, where the state is large."""
+    """Rows: micro-batches of both joins. Summary: the ratio over the second half, where the state is large."""
     rows, files = (10_000, 4) if quick else (50_000, 11)
     folder = Path(tempfile.mkdtemp(prefix="files"))
     session = open_session()
     try:
-        write_files(folder, [rows] * files, domain=rows * files // 2)  # about one match a row
+        write_files(folder, [rows] * files, domain=rows * files // 2)  # about one match per row
         found = {
             name: points(name, measure(make(session, folder), 1, most_seconds=130))
             for name, make in (("spark", sparks), ("streamjoin", ours))

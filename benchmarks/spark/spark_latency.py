@@ -1,10 +1,9 @@
-"""End-to-end latency of the join on Spark, from the making of a row to its results in the sink, at growing rates.
+"""End-to-end latency of the join on Spark, from the creation of a row to its results in the sink, at growing rates.
 
-A process of its own makes rows in real time, for the papers' 2-D band, and moves a file a side into the folders of the
-sources ten times a second; the time of a row is the moment it was made. The sink is a folder of Parquet files. The
-latency of a result runs from its later row to the entry of the sink's log that names its file, so it includes up to
-0.1 s in the producer. Windows of 10 seconds, about one match for each row of the left side; micro-batches follow each
-other without a pause.
+A separate process creates rows of the papers' 2-D band in real time, and moves a file per side into the sources'
+folders ten times a second. A row's event time is the moment of its creation. The sink is a folder of Parquet files. A
+result's latency runs from its later row to the entry in the sink's log that names its file, so it includes up to 0.1 s
+in the producer. Windows of 10 seconds, about one match per left row; micro-batches follow each other without a pause.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from benchmarks.shared.spark import NAMES, SCHEMAS, SEED, open_session
 from streamjoin.spark import window_join
 from streamjoin.spark.join.metrics import join_metrics
 
-RATES = (1_000, 10_000, 100_000)  # rows a second, of both sides together
+RATES = (1_000, 10_000, 100_000)  # rows per second, both sides together
 INTERVAL = 0.1  # seconds between files
 WINDOW = 10  # seconds
 BAND_WIDTH = 20
-WARM, MEASURED, GRACE = 12, 22, 10  # seconds of making rows, and of waiting for the last results
+WARM, MEASURED, GRACE = 12, 22, 10  # seconds: warm-up, measurement, and wait for the last results
 PHASES = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 FIGURES = {
     "spark_latency": Figure(
@@ -50,12 +49,9 @@ FIGURES = {
 
 
 def feed(folder: Path, rate: int, seconds: float) -> None:
-    """Make rows and move them into the folders of both sides as time passes; print when it began and the worst delay of
-    a file."""
+    """Create rows in real time and move them into both sides' folders; print the start and the worst delay."""
     random, rows = np.random.default_rng(SEED), round(rate * INTERVAL / 2)
-    domain = round(
-        BAND_WIDTH * (rate * WINDOW) ** 0.5
-    )  # of x and y: so that about one row of a window matches
+    domain = round(BAND_WIDTH * (rate * WINDOW) ** 0.5)  # of x and y: about one row of a window matches
     begin, worst = time.time(), 0.0
     for number in range(round(seconds / INTERVAL)):
         due = begin + (number + 1) * INTERVAL
@@ -87,7 +83,7 @@ def start_join(session: SparkSession, folder: Path) -> StreamingQuery:
 
 
 def latencies(folder: Path, begin: float, end: float) -> tuple[np.ndarray, np.ndarray]:
-    """Of every result whose later row was made between `begin` and `end`: when that was, and the seconds until the
+    """For each result whose later row was created between `begin` and `end`: that moment, and the seconds until the
     sink's log named it."""
     made, took = [np.empty(0)], [np.empty(0)]
     for entry in (folder / "out" / "_spark_metadata").glob("[0-9]*"):
@@ -108,7 +104,7 @@ def latencies(folder: Path, begin: float, end: float) -> tuple[np.ndarray, np.nd
 def measure(
     session: SparkSession, rate: int, warm: float, measured: float, grace: float = GRACE
 ) -> dict[str, Any]:
-    """One rate, from an empty window on."""
+    """The row of one rate, starting with empty windows."""
     folder = Path(tempfile.mkdtemp(prefix="latency"))
     for side in NAMES:
         (folder / side).mkdir()
@@ -123,8 +119,8 @@ def measure(
             str(warm + measured),
         ]
         done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE)
-        told = json.loads(done.stdout)
-        begin = told["begin"]
+        produced = json.loads(done.stdout)
+        begin = produced["begin"]
         wait_for_rows(query, round(rate * (warm + measured)), grace)
         progress = [each for each in query.recentProgress if each.numInputRows]
     finally:
@@ -139,14 +135,14 @@ def measure(
         "results": len(seconds),
         **{f"p{share}": float(np.percentile(seconds, share)) for share in (50, 95, 99)},
         "worst": float(seconds.max()),
-        # Near 1 where the rate can be kept up; above, the join falls behind further and further.
+        # About 1 if the join sustains the rate; above 1 it falls behind more and more.
         "last_third_over_first": float(np.median(third[2]) / np.median(third[0])),
         "unread_rows": round(rate * (warm + measured)) - sum(each.numInputRows for each in progress),
         "late_rows": sum(each["late"] for each in counts),
         "batch_seconds": median(each.durationMs["triggerExecution"] for each in batches) / 1000,
         "batch_rows": median(each.numInputRows for each in batches),
         **{f"{name}_ms": median(each.durationMs.get(name, 0) for each in batches) for name in PHASES},
-        "producer_worst_delay": told["producer_worst_delay"],
+        "producer_worst_delay": produced["producer_worst_delay"],
     }
 
 
@@ -155,7 +151,7 @@ def moment(text: str) -> float:
 
 
 def wait_for_rows(query: StreamingQuery, rows: int, most_seconds: float) -> None:
-    """Until all rows have been read and joined, or the time is up."""
+    """Wait until all rows are read and joined, or the time is up."""
     end = time.monotonic() + most_seconds
     while time.monotonic() < end and sum(each.numInputRows for each in query.recentProgress) < rows:
         if (error := query.exception()) is not None:
@@ -164,12 +160,12 @@ def wait_for_rows(query: StreamingQuery, rows: int, most_seconds: float) -> None
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one a rate. Summary: the median and the 99th percentile of each."""
+    """Rows: one per rate. Summary: the median and the 99th percentile of each."""
     warm, measured = (4, 5) if quick else (WARM, MEASURED)
-    # The sink's log stays a file a micro-batch.
+    # Keep one file per micro-batch in the sink's log.
     session = open_session("local[2]", 2, **{"spark.sql.streaming.fileSink.log.compactInterval": "1000000"})
     try:
-        measure(session, RATES[0], 2, 2, grace=120)  # compiles
+        measure(session, RATES[0], 2, 2, grace=120)  # warms up: compiles kernels
         rows = [measure(session, rate, warm, measured) for rate in RATES]
     finally:
         session.stop()

@@ -28,9 +28,9 @@ from benchmarks.shared.spark import (
 )
 from streamjoin.spark.window_join import assemble
 
-ROWS, FILL = 50_000, 500_000  # of a side in a micro-batch that is measured, and in one that fills a window
-COLD = 16  # micro-batches of a new executor, whose Java compiles what it runs
-MEASURED = 8  # a multiple of the micro-batches between two merges: their bytes count as often as they come
+ROWS, FILL = 50_000, 500_000  # rows per side in a measured micro-batch, and in one that fills a window
+COLD = 16  # micro-batches that warm up a new executor, whose Java still compiles
+MEASURED = 8  # a multiple of the micro-batches between two merges, so that merged bytes count in proportion
 FIGURES = {
     "spark_scale-window": Figure(
         "rows_of_windows",
@@ -52,7 +52,7 @@ FIGURES = {
 def point(
     session: SparkSession, window: int, workers: int, partitioning: str = "auto", warm: int = 2
 ) -> dict[str, Any]:
-    """Micro-batches into windows of so many rows a side, after some that are not measured."""
+    """A row for micro-batches into windows of `window` rows per side, after `warm` that are not measured."""
     folder = Path(tempfile.mkdtemp(prefix="files"))
     fill = [FILL] * (window // FILL) or [window]
     try:
@@ -72,13 +72,13 @@ def point(
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per window, and one per number of executors. Summary: how little the largest window costs."""
+    """Rows: one per window, partitioning and number of executors. Summary: costs and gains as ratios."""
     windows = (5_000, 50_000) if quick else (5_000, 50_000, 500_000, 5_000_000)
     executors = (1, 2) if quick else (1, 2, 4)
     results = []
     session = open_session()
     try:
-        point(session, windows[0], 2)  # a warm Java
+        point(session, windows[0], 2)  # warms up Java
         for window in windows:
             results.append({"part": "window", "executors": 0, **point(session, window, 2)})
         for partitioning in ("range", "matrix"):
@@ -97,7 +97,7 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def summary(results: list[dict[str, Any]]) -> dict[str, float]:
-    """What the largest window costs, what ranges save, and what executors bring."""
+    """The cost of the largest window, and the gains of ranges and of executors."""
     windows, cluster = ([each for each in results if each["part"] == part] for part in ("window", "cluster"))
     small, large = windows[0], windows[-1]
     ranges, matrix = (

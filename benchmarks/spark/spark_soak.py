@@ -1,12 +1,12 @@
 """Ten minutes of the join on Spark at full rate: memory, state and micro-batch time over the minutes.
 
-The papers' 2-D band over generated rows, a micro-batch after the other, 50,000 rows a side each; windows of ten
-micro-batches, so that they are full after a minute and slide many times over. The sink does nothing, because the log
-of a files sink grows with every file. Sampled: resident memory of the JVM and of all Python workers, the live heap
-(after a collection), what the join holds, the time of a micro-batch, and the bytes of the checkpoint and of the cache.
+The papers' 2-D band over generated rows, one micro-batch after another, 50,000 rows per side each. Windows span ten
+micro-batches: they are full after a minute and slide many times. The sink is a no-op, because the log of a file sink
+grows with every file. Samples hold the resident memory of the JVM and of all Python workers, the live heap (after a
+collection), the join's state, the time of a micro-batch, and the sizes of the checkpoint and of the cache.
 
-Flat means: the median of the last third of the samples is at most a tenth above that of the first third, of those taken
-after `WARM` seconds.
+A column is flat if the median of the last third of its samples is at most 10 % above that of the first third; samples
+count from `WARM` seconds on.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from streamjoin.spark.job.sources import GeneratorSource
 from streamjoin.spark.join.metrics import join_metrics
 
 SECONDS, EVERY, WARM = 600.0, 10.0, 120.0
-ROWS = 50_000  # a side and micro-batch, which are 30 seconds of stream time
+ROWS = 50_000  # per side and micro-batch: 30 seconds of stream time
 WINDOW = "5 minutes"
 GROWTH = 1.1
-# What the driver remembers of the past, as for a query that runs for months: it is full within the first minutes.
-# Spark's defaults, a thousand of each, would still be filling up when the run ends.
+# The history that the driver keeps, as for a query that runs for months. These limits are reached within the first
+# minutes; with Spark's defaults, a thousand of each, it would still grow when the run ends.
 HISTORY = {
     "spark.sql.ui.retainedExecutions": "100",
     "spark.ui.retainedJobs": "100",
@@ -101,7 +101,7 @@ def memory(session: SparkSession) -> dict[str, float]:
 
 
 def held(query: StreamingQuery, batches: int) -> dict[str, float]:
-    """What the join holds, and the median micro-batch since there were `batches` of them."""
+    """The join's state, and the median micro-batch from number `batches` on."""
     progress = [each for each in query.recentProgress if each.numInputRows]
     recent = [each for each in progress if each.batchId >= batches] or progress[-1:]
     (counts,) = join_metrics(recent[-1].observedMetrics).values()
@@ -119,7 +119,7 @@ def held(query: StreamingQuery, batches: int) -> dict[str, float]:
 
 
 def size_mb(folder: Path) -> float:
-    """Megabytes of the files below a folder, of which some may vanish while we look."""
+    """Megabytes of the files below a folder; files may vanish meanwhile."""
     total = 0
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):
@@ -130,7 +130,7 @@ def size_mb(folder: Path) -> float:
 def sample(
     session: SparkSession, query: StreamingQuery, folder: Path, seconds: float
 ) -> list[dict[str, Any]]:
-    """Look every so often, from the end of the first micro-batch on."""
+    """Take a sample every EVERY seconds, from the end of the first micro-batch on."""
     while query.lastProgress is None or not query.lastProgress.numInputRows:
         check(query)
         time.sleep(0.1)
@@ -146,19 +146,19 @@ def sample(
 
 
 def check(query: StreamingQuery) -> None:
-    """Raise what the query failed with."""
+    """Raise the query's error if it failed."""
     if (error := query.exception()) is not None:
         raise error
 
 
 def growth(rows: list[dict[str, Any]], column: str) -> float:
-    """The last third over the first, of medians."""
+    """The median of the last third of the samples over that of the first."""
     third = max(1, len(rows) // 3)
     return float(median(row[column] for row in rows[-third:]) / median(row[column] for row in rows[:third]))
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: the samples. Summary: growth of each, whether all are flat, and the medians."""
+    """Rows: the samples. Summary: whether all columns are flat, their growth, and their medians."""
     seconds, warm = (100.0, 40.0) if quick else (SECONDS, WARM)
     folder = Path(tempfile.mkdtemp(prefix="soak"))
     os.environ["STREAMJOIN_SPARK_CACHE_DIR"] = str(folder / "cache")

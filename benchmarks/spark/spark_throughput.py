@@ -47,8 +47,10 @@ from streamjoin.spark.join.processor import JoinProcessor
 from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.window_join import assemble
 
-WARM_UP = 150  # pairs of stretches that are not counted
-STRETCH = 5  # micro-batches of a pipeline before the other's turn; odd, as runs are merged every second or sixth time
+WARM_UP = 150  # pairs of stretches before the first that counts
+STRETCH = (
+    5  # micro-batches per turn of a pipeline; odd, because the join merges runs every second or sixth time
+)
 # Workers cannot import this file: Drop is sent to them by value.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 FIGURES = {
@@ -63,7 +65,7 @@ FIGURES = {
 
 
 class Drop(StatefulProcessor):
-    """An operator that takes its input and gives nothing."""
+    """An operator that reads its input and returns nothing."""
 
     def __init__(self, _task: JoinTask):
         pass
@@ -77,7 +79,7 @@ class Drop(StatefulProcessor):
         return iter(())
 
     def close(self) -> None:
-        process.GARBAGE.end_task()  # as the join: what has nothing to do with joining is the same for both
+        process.GARBAGE.end_task()  # as the join does, so that only the joining itself differs
 
 
 Processor = Callable[[JoinTask], StatefulProcessor]
@@ -85,7 +87,7 @@ PROCESSORS: dict[str, Processor] = {"join": JoinProcessor, "drop": Drop}
 
 
 class Pipeline:
-    """A query that lives through the run and works when it is fed."""
+    """A query that lives through the run and works while it is fed."""
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class Pipeline:
         window: int,
         processor: Processor,
     ):
-        self.files, self._fed, self._told = files, 0, -1
+        self.files, self._fed, self._last = files, 0, -1
         self.folder = Path(tempfile.mkdtemp(prefix="pipeline"))
         for side in NAMES:
             (self.folder / side).mkdir()
@@ -103,16 +105,16 @@ class Pipeline:
         self.query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
 
     def feed(self, count: int) -> list[dict[str, Any]]:
-        """Let it read the next so many files of each side; its micro-batches."""
+        """Let it read the next `count` files of each side; return its micro-batches."""
         for number in range(self._fed, self._fed + count):
             for side in NAMES:
                 name = f"{number:05}.parquet"
                 os.link(self.files / side / name, self.folder / side / name)
         self._fed += count
         self.query.processAllAvailable()
-        told = [each for each in batches_of(self.query) if each["batch"] > self._told]
-        self._told = told[-1]["batch"]
-        return told
+        new = [each for each in batches_of(self.query) if each["batch"] > self._last]
+        self._last = new[-1]["batch"]
+        return new
 
     def stop(self) -> None:
         self.query.stop()
@@ -126,7 +128,7 @@ def taking_turns(
     pairs: int,
     processors: Mapping[str, Processor] = PROCESSORS,
 ) -> dict[str, list[list[dict[str, Any]]]]:
-    """The counted micro-batches of every pipeline by stretch, of `rows` rows a side each, into windows of `window`."""
+    """The counted micro-batches of every pipeline, by stretch: `rows` rows per side each, windows of `window` rows."""
     folder = Path(tempfile.mkdtemp(prefix="files"))
     filling = min(window, 100_000)
     fill = [filling] * (window // filling + 1)
@@ -137,11 +139,11 @@ def taking_turns(
         for name, processor in processors.items():
             pipelines[name] = Pipeline(session, folder, window, processor)
             pipelines[name].feed(len(fill))
-        for number in range(pairs + 1):  # the first is not counted
+        for number in range(pairs + 1):  # the first pair is not counted
             for name in list(pipelines)[:: -1 if number % 2 else 1]:
-                told = pipelines[name].feed(STRETCH)
-                # A file may be seen before that of the other side: a micro-batch of half the rows.
-                whole = [each for each in told[1:] if each["rows"] == 2 * rows]
+                batches = pipelines[name].feed(STRETCH)
+                # Spark may list one side's file before the other's, which gives micro-batches of half the rows.
+                whole = [each for each in batches[1:] if each["rows"] == 2 * rows]
                 found[name] += [whole] if number else []
     finally:
         for pipeline in pipelines.values():
@@ -151,44 +153,46 @@ def taking_turns(
 
 
 def throughput(batches: Sequence[dict[str, Any]]) -> float:
-    """Rows a second of some micro-batches together."""
+    """Rows per second of several micro-batches together."""
     return float(sum(each["rows"] for each in batches) / sum(each["seconds"] for each in batches))
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per pipeline and size of micro-batches. Summary: the ratios."""
+    """Rows: one per pipeline and micro-batch size. Summary: the ratios of throughput."""
     window, sizes, pairs = (
         (60_000, (20_000,), 2) if quick else (1_000_000, (5_000, 10_000, 25_000, 100_000), 31)
     )
     warm_up = 1 if quick else WARM_UP
     results, summary = [], {}
-    # A query that waits must not be busy looking for files: it looks four times a second.
+    # A waiting query polls for files; four times a second keeps it from using a core.
     session = open_session("local[2]", 2, **{"spark.sql.streaming.pollingDelay": "250ms"})
     try:
         taking_turns(session, 60_000, 20_000, warm_up)
         for rows in sizes:
             found = taking_turns(session, window, rows, pairs)
             results += [point(name, rows, list(chain(*stretches))) for name, stretches in found.items()]
-            told = f"with the join over without, {2 * rows:,} rows a micro-batch"
+            size = f"with the join over without, {2 * rows:,} rows a micro-batch"
             for what, ratio in ratios(found["join"], found["drop"]).items():
-                summary[f"{told}: {what}"] = ratio
+                summary[f"{size}: {what}"] = ratio
     finally:
         session.stop()
     return {"rows": results, "summary": summary}
 
 
 def ratios(join: Sequence[list[dict[str, Any]]], drop: Sequence[list[dict[str, Any]]]) -> dict[str, float]:
-    """The throughput of one over that of the other: of pairs of stretches, and of all of them together."""
+    """Throughput of `join` over `drop`: the median over pairs of stretches with its interval, and over all together."""
     paired = [throughput(one) / throughput(other) for one, other in zip(join, drop, strict=True)]
     low, high = interval_of_median(paired)
-    told = {"median": statistics.median(paired), "from": low, "to": high}
-    return {**told, "all together": throughput(list(chain(*join))) / throughput(list(chain(*drop)))}
+    together = throughput(list(chain(*join))) / throughput(list(chain(*drop)))
+    return {"median": statistics.median(paired), "from": low, "to": high, "all together": together}
 
 
 def point(name: str, rows: int, batches: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is stored of a pipeline: its median micro-batch and the parts of it that Spark tells, and the means of what
-    the join told of all of them: not all merge runs."""
-    told = ("state_rows", "matches", "written_bytes", "kernel_us", "state_us", "conversion_us")
+    """The row of a pipeline: its median micro-batch, the phases that Spark reports, and the join's own metrics.
+
+    The join's metrics are means, because only some micro-batches merge runs.
+    """
+    metrics = ("state_rows", "matches", "written_bytes", "kernel_us", "state_us", "conversion_us")
     parts = ("addBatch", "queryPlanning", "walCommit", "commitOffsets", "latestOffset", "getBatch")
     return {
         "pipeline": name,
@@ -200,5 +204,5 @@ def point(name: str, rows: int, batches: list[dict[str, Any]]) -> dict[str, Any]
             f"{part}_ms": statistics.median(each["parts_ms"].get(part, 0) for each in batches)
             for part in parts
         },
-        **{key: statistics.mean(each["observed"].get(key, 0) for each in batches) for key in told},
+        **{key: statistics.mean(each["observed"].get(key, 0) for each in batches) for key in metrics},
     }

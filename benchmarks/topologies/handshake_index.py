@@ -1,9 +1,9 @@
 """Low-latency handshake join with node-local indexes against scans (Roy et al. 2014, table 2).
 
-`left.x = right.a`, keys uniform over as many values as a window has tuples: one match a tuple. Full windows of 270,000
-and 2,700,000 tuples, batches of 1,024 and, for the hash index, of 64; two workers, with the scans of both handshake
-joins (the slower one with the smaller windows alone) and `three_step` with the same index beside it. A run ends when
-all is joined; the best of five counts, in turns.
+`left.x = right.a`, with keys uniform over as many values as a window has tuples: one match per tuple. Full windows of
+270,000 and 2,700,000 tuples; batches of 1,024, and also of 64 for the hash index; two workers. Beside it run the scans
+of both handshake joins (the slower one only with the smaller windows) and `three_step` with the hash index. A run ends
+when everything is joined; the rivals take turns, and the best of five runs counts.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ INDEXED = tuple(
 
 
 class Keyed(Chain):
-    """A join by equality, one match a tuple."""
+    """A join by equality, with one match per tuple."""
 
     def __init__(self, case: Case, rate: int):
         super().__init__(Variant(case.topology), WORKERS, rate, EQUALITY, case.structure)
@@ -72,13 +72,12 @@ class Keyed(Chain):
         )
 
     def rate_of(self, count: int, batch: int) -> float:
-        """Tuples a second of a side, of `count` in batches."""
+        """Tuples per second and side, for `count` tuples in batches."""
         return count // batch * batch / self.timed(count // batch, batch).seconds
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per window, topology, index and batch. Summary: rates of the indexed ones over the scan's, by window,
-    and over `three_step`'s."""
+    """Rows: one per window, topology, index and batch. Summary: ratios of indexes to the scan and to `three_step`."""
     rows: list[dict[str, Any]] = []
     for rate, cases in (
         (60 if quick else 300, (*SCANS, *INDEXED)),
@@ -108,11 +107,11 @@ def row(case: Case, batch: int, rate: int, tuples_per_s: float) -> dict[str, Any
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for window in dict.fromkeys(row["window"] for row in rows):
         rates = {row["join"]: row["tuples_per_s"] for row in rows if row["window"] == window}
         for case in INDEXED:
             for peer in (SCANS[0], INDEXED[-1]):
                 if case is not peer:
-                    told[f"{case.name} over {peer.name}, {window:,}"] = rates[case.name] / rates[peer.name]
-    return told
+                    found[f"{case.name} over {peer.name}, {window:,}"] = rates[case.name] / rates[peer.name]
+    return found

@@ -31,7 +31,7 @@ WINDOWS = ((4.0, 4.0), (2.0, 4.0))  # seconds, left and right
 BATCHES = (64, 4)
 WORKERS = (1, 2, 4)
 BUCKET = 0.5  # seconds
-FILL = 4096  # rows of a batch that only fills windows
+FILL = 4096  # rows per batch while windows fill
 SIDES = ("left", "right")
 OURS, PLAIN = "low_latency_handshake", "handshake"
 FIGURES = {
@@ -57,7 +57,7 @@ FIGURES = {
 
 
 class Case(NamedTuple):
-    """What is run: windows in seconds, rate in tuples a second of a side."""
+    """One run: windows in seconds, rate in tuples per second and side."""
 
     topology: str
     windows: tuple[float, float]
@@ -79,7 +79,7 @@ def open_case(topology: str, windows: tuple[float, float], workers: int) -> sj.J
 
 
 def fastest(topology: str, windows: tuple[float, float], batch: int, workers: int, rate: int) -> float:
-    """Tuples a second of a side that are taken when they are pushed as fast as possible, with windows of `rate`."""
+    """Tuples per second and side that the join takes if pushed as fast as possible, with the windows of `rate`."""
     streams = Streams(rate, SEED, half_batch_micros(rate, batch))
     with open_case(topology, windows, workers) as join:
         for left, right in streams.batches(1 + int(max(windows) * rate) // FILL, FILL):
@@ -98,7 +98,7 @@ def push(join: sj.Join, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
 
 
 def full_load(topology: str, windows: tuple[float, float], batch: int, workers: int) -> int:
-    """The rate that keeps the join just busy: the larger the windows, the slower it is."""
+    """The rate that the join just sustains. Capacity falls as windows grow, so iterate towards the fixed point."""
     rate = 4000.0
     for _ in range(3):
         rate = (rate * fastest(topology, windows, batch, workers, round(rate))) ** 0.5
@@ -106,7 +106,7 @@ def full_load(topology: str, windows: tuple[float, float], batch: int, workers: 
 
 
 def measure(case: Case, seconds: float) -> np.ndarray[Any, Any]:
-    """A row for each result, in seconds: when it was polled, how long after its later tuple was due, and pushed."""
+    """A row per result, in seconds: when it was polled, and its latency since its later tuple was due and pushed."""
     period = case.batch / case.rate
     streams = Streams(case.rate, SEED, half_batch_micros(case.rate, case.batch))
     made = streams.batches(int(seconds / period) + 1, case.batch)
@@ -115,11 +115,9 @@ def measure(case: Case, seconds: float) -> np.ndarray[Any, Any]:
     with open_case(case.topology, case.windows, case.workers) as join:
         push(join, *made[0])  # starts the threads
         gc.collect()
-        gc.freeze()  # the batches are many objects
-        begin, number = (
-            time.perf_counter() - 1.5 * period + 1 / case.rate,
-            2,
-        )  # left and right are counted in turns
+        gc.freeze()  # the collector would traverse the many batches
+        begin = time.perf_counter() - 1.5 * period + 1 / case.rate
+        number = 2  # batches pushed: even numbers are left, odd ones right
         pushed[:2] = begin
         while number < 2 * len(made):
             due = begin + (number / 2 + 1) * period - 1 / case.rate
@@ -151,7 +149,7 @@ def latencies(
 
 
 def predicted(windows: tuple[float, float]) -> float:
-    """The greatest latency of handshake join by equation 8."""
+    """The largest latency of handshake join by equation 8."""
     return windows[0] * windows[1] / (windows[0] + windows[1])
 
 

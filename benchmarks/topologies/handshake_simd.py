@@ -1,12 +1,13 @@
-"""What vector instructions bring to handshake joins (Teubner & Mueller 2011, figure 15).
+"""What handshake joins gain from vector instructions (Teubner & Mueller 2011, figure 15).
 
-The 2-D band of `three_step`, three kernels. `vector masks`: what the engine generates for bands. `loop, vectorised`:
-the same predicate as a Python function, in the loop that the engine generates for functions, as LLVM vectorises it.
-`loop, scalar`: the same loop, compiled with LLVM's vectorisers off. Full windows of 15 minutes, batches of 256, a
-chain of one and two nodes. The best of five runs counts, the kernels in turns.
+The papers' 2-D band with three kernels:
+- `vector masks`: the code that the engine generates for bands.
+- `loop, vectorised`: the predicate as a Python function, in the loop that the engine generates for functions.
+- `loop, scalar`: the same loop, compiled with LLVM's vectorisers off.
 
-A loop takes long to fill windows, and what it compares in a second does not depend on their size: they are a fifth.
-`sustained_rate` is the rate at which windows of 15 minutes keep these nodes just busy: work grows with its square.
+Full 15-minute windows, batches of 256, chains of one and two nodes. The kernels take turns; the best of five runs
+counts. The loops get windows of a fifth of the size: they fill slowly, and the rate of comparisons does not depend on
+the size. `sustained_rate` is the rate that these nodes just sustain with 15-minute windows; work grows with its square.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benchmarks.shared.band import PREDICATE, WINDOW_SECONDS, open_band
 from benchmarks.shared.chain import Chain, Variant
 from benchmarks.shared.figures import Figure
 
-config: Any = numba_config  # its names are made when it is imported
+config: Any = numba_config  # Numba creates its attributes at import
 TOPOLOGIES = ("handshake", "low_latency_handshake")
 WORKERS = (1, 2)
 BATCH = 256
@@ -40,7 +41,7 @@ FIGURES = {
 
 
 def near(left: Any, right: Any) -> Any:
-    """PREDICATE, as a function of two rows."""
+    """PREDICATE as a function of two rows."""
     return (
         (left.x >= right.a - 10)
         & (left.x <= right.a + 10)
@@ -51,7 +52,7 @@ def near(left: Any, right: Any) -> Any:
 
 @contextmanager
 def without_vectorisers() -> Iterator[None]:
-    """Let what is compiled meanwhile be scalar."""
+    """Compile scalar code inside this context."""
     before = config.LOOP_VECTORIZE, config.SLP_VECTORIZE
     config.LOOP_VECTORIZE = config.SLP_VECTORIZE = 0
     try:
@@ -61,13 +62,13 @@ def without_vectorisers() -> Iterator[None]:
 
 
 def compile_loop(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile the loop of a function, which Numba does once, when a join of it is opened first."""
+    """Compile the loop of a function: Numba does so once, when the first join with it opens."""
     open_band(1, function, topology="three_step", index="scan", workers=1).close()
     return function
 
 
 def kernels() -> dict[str, str | Callable[..., Any]]:
-    """Predicates by kernel. The vectorised loop is first: all that both loops need besides is compiled with it."""
+    """Predicates by kernel. The vectorised loop comes first, so that code shared by both loops is vectorised."""
     vectorised = compile_loop(near)
     with without_vectorisers():
         scalar = compile_loop(types.FunctionType(near.__code__, near.__globals__, "near_scalar"))
@@ -75,7 +76,7 @@ def kernels() -> dict[str, str | Callable[..., Any]]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per topology, workers and kernel. Summary: how many times the scalar loop's rate they keep."""
+    """Rows: one per topology, workers and kernel. Summary: sustained rates over that of the scalar loop."""
     rate, comparisons = (60, 5e8) if quick else (300, 4e9)
     rows: list[dict[str, Any]] = []
     predicates = kernels()

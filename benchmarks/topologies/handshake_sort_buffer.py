@@ -1,10 +1,10 @@
 """How many results wait to be sorted, over workers (Roy et al. 2014, figure 21).
 
-Both handshake joins with `order="timestamp"`: streams pushed by the clock, as in `handshake_latency`, in batches of 64
-at 6,000 tuples a second of a side, windows of 2 seconds, the 2-D band of the papers five times as wide in both
-attributes, so that there are results enough to sort. The buffer is measured where it is fullest, when results have
-been collected and before sorted ones leave; the greatest of it once the windows are full. `window_results` is what a
-sorter had to hold that knows the windows but no punctuations: the most results within a window of time.
+Both handshake joins with `order="timestamp"`. Streams are pushed by the clock, as in `handshake_latency`: batches of
+64 at 6,000 tuples per second and side, windows of 2 seconds. The papers' 2-D band is five times as wide in both
+attributes, to give enough results to sort. The buffer is measured where it is fullest: after results are collected and
+before sorted ones leave. Rows report its maximum once the windows are full. `window_results` is the most results
+within a window of time: what a sorter would have to hold that knows the windows but gets no punctuations.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ FIGURES = {
 
 
 def run_clocked(join: sj.Join, seconds: float) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Push both streams by the clock. What the sort buffer held: (seconds, results) whenever results were collected;
-    and the result times of all results, in seconds."""
+    """Push both streams by the clock.
+
+    Returns (seconds, results in the sort buffer) at each collection, and the times of all results in seconds.
+    """
     collector: Any = join._topology._collector  # type: ignore[attr-defined]
     release, sizes, times = collector.release, [], []
 
@@ -67,19 +69,19 @@ def run_clocked(join: sj.Join, seconds: float) -> tuple[np.ndarray[Any, Any], np
 
 
 def later(batch: Any) -> np.ndarray[Any, Any]:
-    """The result times of a batch."""
+    """The result times of a batch: the later time of each pair."""
     left, right = (batch[name].cast("int64").to_numpy() for name in ("ts", "ts_right"))
     times: np.ndarray[Any, Any] = np.maximum(left, right) / 1e6
     return times
 
 
 def within_a_window(times: np.ndarray[Any, Any]) -> int:
-    """The most results whose times are within a window; they are sorted."""
+    """The most results whose times lie within a window; `times` are sorted."""
     return int((np.arange(1, len(times) + 1) - times.searchsorted(times - WINDOW)).max())
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per number of workers. Summary: the largest buffers."""
+    """Rows: one per number of workers. Summary: the largest buffer of each join."""
     rows = []
     for workers in WORKERS[:2] if quick else WORKERS:
         row: dict[str, Any] = {"workers": workers, "rate": RATE}

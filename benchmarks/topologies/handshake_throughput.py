@@ -1,18 +1,19 @@
 """Handshake and low-latency handshake join over workers, with and without punctuations, beside the bare kernel.
 
-The papers' figures 16 and 17: the 2-D band of `three_step` with full windows of 15 minutes, batches of 64 and 256. The
-papers' rate is the highest that is sustained, and their windows hold 900 times as many tuples. So do the larger ones
-here, by the column `sustained_rate`. In the smaller ones, of 300 tuples a second, a batch is compared ten times as
-soon, and whatever else it costs counts ten times as much.
+The papers' figures 16 and 17: the 2-D band with full 15-minute windows, batches of 64 and 256. The papers' rate is the
+highest sustained one, and their windows hold 900 times as many tuples. The larger windows here do so too, see the
+column `sustained_rate`. In the smaller ones, of 300 tuples per second, comparing a batch takes a tenth of the time, so
+that its other costs weigh ten times as much.
 
-A run pushes a fixed number of batches to either side in turns, polls, and ends when the nodes have compared the last
-of them. The clock is the wall's: all cores work. The best of five runs counts. The variants take turns, and the kernel
-with them, on one core and times the cores that the workers can use: a slow minute hits all alike.
+A run pushes a fixed number of batches to each side in turns, polls, and ends when the nodes have compared the last
+one. The clock is wall time, because all cores work; the best of five runs counts. The variants and the kernel take
+turns, so that a slow minute affects all of them. The kernel runs on one core; its rate is multiplied by the cores that
+the workers can use.
 
-What punctuations cost is less than what separate runs differ by. So both joins stay open side by side, with full
-windows, and take turns over many short stretches: with, without, without, with. Each two neighbours give a ratio of
-rates; the median of these counts. Rows have their quartiles too, and where the true median lies with 95 %. The ratio of
-comparisons to processor time of all threads is beside it: what else the machine does counts less there.
+Punctuations cost less than separate runs vary. Both joins therefore stay open side by side with full windows, and take
+turns over many short stretches: with, without, without, with. Each pair of neighbours gives a ratio of rates; the
+result is the median, with quartiles and a 95 % interval. Beside it is the ratio of comparisons per processor second of
+all threads, which depends less on other load of the machine.
 """
 
 from __future__ import annotations
@@ -47,11 +48,10 @@ FIGURES = {
 
 
 class Point(NamedTuple):
-    """Windows of 15 minutes at a rate, and how much is measured there: comparisons of a run, and of a stretch of a
-    pair."""
+    """15-minute windows at a rate; how many comparisons a run and a stretch of a pair make."""
 
     workers: int
-    rate: int  # tuples a second of a side
+    rate: int  # tuples per second and side
     run: float
     stretch: float
     pairs: int
@@ -66,7 +66,7 @@ class Point(NamedTuple):
 
 POINTS = (
     Point(1, 300, 8e9, 8e9 / 3, 64),
-    Point(2, 300, 8e9, 8e9 / 3, 200),  # more pairs: two workers and the driver share two cores
+    Point(2, 300, 8e9, 8e9 / 3, 200),  # more pairs, because two workers and the driver share two cores
     Point(1, 3_100, 5e9, 5e9, 12),
     Point(2, 4_200, 12e9, 12e9, 24),
 )
@@ -80,14 +80,14 @@ VARIANTS = (
 
 
 class Ratio(NamedTuple):
-    """Comparisons a second of one join over those of another, by the clock and by processor time."""
+    """Comparisons per second of one join over those of another, in wall time and in processor time."""
 
     wall: float
     processor: float
 
 
 def paired_ratios(chain: Chain, peer: Chain, pairs: int, count: int, batch: int) -> list[Ratio]:
-    """`chain` over `peer` in neighbouring stretches of `count` batches, each first in turns."""
+    """`chain` over `peer` in neighbouring stretches of `count` batches; each is first in every other pair."""
     ratios = []
     for number in range(pairs):
         if number % 2:
@@ -105,13 +105,13 @@ def paired_ratios(chain: Chain, peer: Chain, pairs: int, count: int, batch: int)
 
 
 def spreads(ratios: list[Ratio]) -> dict[str, float]:
-    """What rows tell of both."""
+    """The columns of a row for both ratios."""
     wall, processor = (spread([ratio[which] for ratio in ratios]) for which in range(2))
     return wall | {f"processor_{name}": value for name, value in processor.items()}
 
 
 def spread(ratios: list[float]) -> dict[str, float]:
-    """Median and quartiles, and the interval in which the median of all such ratios lies with 95 %."""
+    """Median, quartiles and the 95 % interval of the median."""
     low, high = interval_of_median(ratios)
     quartiles = np.percentile(ratios, [25, 50, 75])
     return {
@@ -126,7 +126,7 @@ def spread(ratios: list[float]) -> dict[str, float]:
 def best_in_turns(
     chains: dict[Variant, Chain], kernel: Kernel, count: int, batch: int
 ) -> tuple[dict[Variant, float], float]:
-    """Comparisons a second of each chain, and of the kernel on one core, the best of several runs."""
+    """Comparisons per second of each chain, and of the kernel on one core; the best of several runs."""
     best, bare = dict.fromkeys(chains, 0.0), math.inf
     for _ in range(RUNS + 1):
         for variant, chain in chains.items():
@@ -136,7 +136,7 @@ def best_in_turns(
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per workers, window, batch and variant. Summary: shares of the ceiling, and what punctuations cost."""
+    """Rows: one per workers, window, batch and variant. Summary: shares of the ceiling, cost of punctuations."""
     rows: list[dict[str, Any]] = []
     for point in POINTS:
         if quick:
@@ -168,21 +168,21 @@ def row(variant: Variant, point: Point, batch: int, rate: float, ceiling: float)
         "comparisons_per_s": rate,
         "kernel_times_cores": ceiling,
         "ratio": rate / ceiling,
-        # The rate at which 15-minute windows keep these cores just busy, and that of these windows.
+        # The rate that these cores just sustain with 15-minute windows, and the rate of these windows.
         "sustained_rate": (rate / (2 * WINDOW_SECONDS)) ** 0.5,
         "rate": point.rate,
     }
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """By window and workers, for the better batch: shares of the ceiling; for each batch, what punctuations cost."""
-    told: dict[str, Any] = {}
+    """Shares of the ceiling by window and workers, for the better batch; the cost of punctuations for each batch."""
+    found: dict[str, Any] = {}
     for each in rows:
         where = f"{each['workers']} workers, windows of {each['window']:,}"
         name = f"{each['topology']}, {where}, over kernel x cores"
         if each["over_plain"] is None:
-            told[name] = max(told.get(name, 0.0), each["ratio"])
+            found[name] = max(found.get(name, 0.0), each["ratio"])
         else:
-            told[f"punctuated over plain, {where}, batch {each['batch']}"] = each["over_plain"]
-            told[f"by processor time, {where}, batch {each['batch']}"] = each["processor_over_plain"]
-    return told | {"target": TARGET, "punctuation_target": PUNCTUATION_TARGET}
+            found[f"punctuated over plain, {where}, batch {each['batch']}"] = each["over_plain"]
+            found[f"by processor time, {where}, batch {each['batch']}"] = each["processor_over_plain"]
+    return found | {"target": TARGET, "punctuation_target": PUNCTUATION_TARGET}

@@ -1,15 +1,15 @@
 """PanJoin as a whole over batch, window and selectivity (Pan & Jacobsen, Figure 15), beside the three-step engine.
 
-Two streams of integer keys, uniform in a domain as large as the window, so that a band of S keys meets S tuples on
-average. A run pushes batches to both sides in turns, takes all results as rows, and ends when all that was pushed has
-been joined; wall time, the best of five runs. Three questions:
+Two streams of integer keys, uniform in a domain as large as the window, so that a band of S keys matches S tuples on
+average. A run pushes batches to both sides in turns, takes all result rows, and ends when everything is joined. The
+clock is wall time; the best of five runs counts. Three questions:
 
 - `structure`: BI-Sort, RaP-Table and WiB+-Tree on two workers over batch, selectivity and window (Figures 15a, b, d),
   and the three-step engine with BI-Sort and as many threads.
-- `prefetch`: one command a worker at a time, or three, so that the next one is prepared and sent meanwhile.
-- `answer`: what a probe costs where workers answer with pairs, and where they answer with records that the manager
-  makes pairs of (section III-D), over the tuples that match: by the workers, by the manager up to ids, by building
-  rows, all on one thread; and in wall time with threads. Left tuples fill a window, right ones only probe it.
+- `prefetch`: one command per worker at a time, or three, so that the next one is prepared and sent meanwhile.
+- `answer`: the cost of a probe over its matches, where workers answer with pairs, or with records that the manager
+  expands to pairs (section III-D). Costs are those of the workers, of the manager up to ids, and of building rows, all
+  on one thread; and wall time with threads. Left tuples fill a window, right ones only probe it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 STRUCTURES = ("bisort", "raptable", "wibtree")
 MOST_RESULTS = 1 << 26
 FILL = 16_384
-PAUSE = 0.0002  # seconds between two looks at what workers have done
-PROBES = 512  # of a batch, where answers are compared
+PAUSE = 0.0002  # seconds between two checks of the workers' progress
+PROBES = 512  # probes per batch for the question `answer`
 
 
 def opened(spec: sj.JoinSpec, topology: str, index: str, max_results: int, **options: Any) -> sj.Join:
-    """A join with as many workers as cores; the options are PanJoin's."""
+    """Open a join with as many workers as cores; `options` go to PanJoin."""
 
     class Changed(PanJoin):
         def __init__(self, *given: Any):
@@ -52,7 +52,7 @@ def opened(spec: sj.JoinSpec, topology: str, index: str, max_results: int, **opt
 
 
 class Filled:
-    """A join with full windows; event times are the numbers of tuples."""
+    """A join with full windows; event times number the tuples."""
 
     def __init__(self, topology: str, index: str, window: int, selectivity: int, credit: int = CREDIT):
         self.random, self.window, self.at = np.random.default_rng(SEED), window, 0
@@ -82,7 +82,7 @@ class Filled:
         return found
 
     def settle(self) -> int:
-        """Poll until all that was pushed has been joined; the results."""
+        """Poll until everything is joined; return the number of results."""
         topology, low = self.join._topology, min(self.join._sources.frontier().low.values())
         found, joined = 0, False
         while not joined:
@@ -93,7 +93,7 @@ class Filled:
         return found
 
     def measure(self, batch: int, seconds: float) -> dict[str, float]:
-        """Tuples a second and side, and results a tuple."""
+        """Tuples per second and side, and results per tuple."""
         count, best, found = 1, np.inf, 0
         for number in range(RUNS + 1):
             made = self.batches(count, batch)
@@ -107,7 +107,7 @@ class Filled:
 
 
 class Stepped:
-    """An executor in the caller's thread, which knows how long the workers took."""
+    """An executor that runs the workers in the calling thread and adds up their time."""
 
     failed = False
 
@@ -131,7 +131,7 @@ class Stepped:
 
 
 class Probed:
-    """A join whose left window is full and is probed by right tuples, each of which matches so many."""
+    """A join with a full left window; each right tuple matches `selectivity` tuples of it."""
 
     def __init__(self, window: int, selectivity: int, **options: Any):
         self.random, self.window, self.selectivity = np.random.default_rng(SEED), window, selectivity
@@ -145,11 +145,11 @@ class Probed:
             self.join.push("left", pa.record_batch([pa.array(ts), pa.array(part)], schema=SCHEMA))
 
     def probe(self, probes: int, work: Callable[[], None]) -> tuple[float, float]:
-        """Seconds until a batch is joined and all rows are there, and those of building rows."""
+        """Return the seconds until a batch is joined and its rows are built, and the seconds of building rows."""
         keys = self.random.integers(0, self.window - self.selectivity, probes, dtype=np.int32)
         batch = pa.record_batch([pa.array(np.full(probes, self.window)), pa.array(keys)], schema=SCHEMA)
         left, building, started = probes * self.selectivity, 0.0, time.perf_counter()
-        self.join.push("right", batch, timeout=0)  # takes it, and does not wait for what there is no room for
+        self.join.push("right", batch, timeout=0)  # do not wait for room for the results
         while left:
             work()
             with self.join._working():
@@ -161,7 +161,7 @@ class Probed:
 
 
 def answered(window: int, selectivity: int, probes: int, many: float) -> dict[str, float]:
-    """Nanoseconds a probe: of each part on one thread, and of all with threads; the best of several."""
+    """Nanoseconds per probe: of each part on one thread, and in wall time with threads; the best of several runs."""
     executor, runs = Stepped(), []
     alone = Probed(window, selectivity, many=many, executor=executor)
     executor.wait(0)
@@ -179,7 +179,7 @@ def answered(window: int, selectivity: int, probes: int, many: float) -> dict[st
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per question and point."""
+    """Rows: one per question and point. Summary: gains of prefetching and of records."""
     window, seconds = (1 << 14, 0.03) if quick else (1 << 18, 0.15)
     batches, selectivities = (1_024, 8_192, 32_768), (1, 15, 255)
     columns = ("question", "topology", "index", "window", "selectivity", "batch", "credit")

@@ -1,9 +1,9 @@
 """ScaleJoin's latency over workers (Gulisano et al. 2015, Figure 7b): from the push of a tuple to its polled results.
 
-The papers' 2-D band, 5-minute windows full of 60,000 tuples, batches of 16 and 64 of either side in turns. They are
-pushed by the clock at half and at nine tenths of what the join takes when it is pushed as fast as it can, measured
-before in the same run. A poll follows every push, and more while the next one is not due. A result's latency
-is that of its later tuple; unsorted output and output by timestamp.
+The papers' 2-D band, full 5-minute windows of 60,000 tuples, batches of 16 and 64 to each side in turns. They are
+pushed by the clock at 50 % and 90 % of the join's highest rate, which the same run measures first. The driver polls
+after every push, and repeatedly until the next one is due. A result's latency counts from the push of its later tuple.
+Output is unsorted or sorted by timestamp.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOADS = (0.5, 0.9)
 
 
 class Paced(FedJoin):
-    """A join with full windows that is pushed to by the clock."""
+    """A join with full windows, pushed by the clock."""
 
     def __init__(self, workers: int, order: str):
         join = open_band(SECONDS, topology="scalejoin", index="scan", workers=workers, order=order)
@@ -34,7 +34,7 @@ class Paced(FedJoin):
             self.settle()
 
     def settle(self) -> None:
-        """Wait until every worker has joined what is ready."""
+        """Wait until every worker has joined everything that is ready."""
         topology: Any = self.join._topology
         while min(worker.progress.done for worker in topology.workers) < topology._ready:
             self.join.poll()
@@ -42,7 +42,7 @@ class Paced(FedJoin):
         self.join.poll()
 
     def fastest(self, batch: int, count: int) -> float:
-        """Seconds a batch, pushed as fast as it goes."""
+        """Seconds per batch, pushed as fast as possible."""
         made = self.batches(count, batch)
         started = time.perf_counter()
         for left, right in made:
@@ -51,10 +51,10 @@ class Paced(FedJoin):
         return (time.perf_counter() - started) / count
 
     def latencies(self, batch: int, interval: float, count: int) -> np.ndarray[Any, Any]:
-        """Of all results, in seconds."""
+        """The latencies of all results in seconds, with a batch pushed every `interval` seconds."""
         made, found = self.batches(count, batch), []
         first = int(made[0][0]["ts"][0].value)
-        span = 1_000_000 * batch // RATE  # of a batch, in event time
+        span = 1_000_000 * batch // RATE  # event time of a batch, in microseconds
         pushed = np.zeros(count)
         begin = time.perf_counter()
         for number, (left, right) in enumerate(made):
@@ -80,7 +80,7 @@ class Paced(FedJoin):
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per order, number of workers, batch size and load."""
+    """Rows: one per order, number of workers, batch size and load. Summary: mean latencies on all cores."""
     rows = []
     cores = core_count()
     for order in ("any", "timestamp"):

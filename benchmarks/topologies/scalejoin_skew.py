@@ -1,10 +1,10 @@
 """How evenly ScaleJoin's workers share comparisons when sources are uneven (Gulisano et al. 2015, Figure 8).
 
-The papers' 2-D band. Three cases: one and four sources at constant, distinct rates; three and two whose rates swing
-like sines of distinct periods; four and two with sudden peaks. Each second of stream time every source pushes as many
-tuples as its rate says. Per second: comparisons of each worker, their mean and their standard deviation in
-percent of it. Rates are of the size of the paper's; windows are a minute, so that ten and more workers on few cores
-end soon.
+The papers' 2-D band. Three cases: one left and four right sources at distinct constant rates; three and two sources
+whose rates follow sines of distinct periods; four and two sources with sudden peaks. In each second of stream time,
+every source pushes as many tuples as its rate. Rows report, per second, the mean comparisons of a worker and their
+standard deviation in percent of the mean. Rates are similar to the paper's. Windows are one minute long, so that ten
+and more workers finish soon on few cores.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def run_case(name: str, seconds: int) -> list[dict[str, Any]]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per case and second of stream time. Summary: deviations once windows are full."""
+    """Rows: one per case and second of stream time. Summary: deviations once the windows are full."""
     rows = [row for name in CASES for row in run_case(name, 90 if quick else 180)]
     summary = {}
     for name in CASES:

@@ -1,11 +1,10 @@
 """ScaleJoin over workers and windows (Gulisano et al. 2015, Figure 5), beside the bare scan kernel on as many cores.
 
-The papers' 2-D band over R(x int32, y float32) and S(a int32, b float32), uniform in 1..10000, one stream a side. A
-window of 5, 10 or 15 minutes holds 1,000 tuples a second, is filled beforehand and stays full; another one of 15
-minutes holds about as many as are sustained with it on all cores, by the column `sustained_rate`. A run pushes a fixed
-number of batches to either side and ends when the last of their tuples has been joined by every worker: the clock is
-wall time, since threads work. The peers run in turns with it: the bare kernel, one thread pinned to each core on its
-share of the window, and CellJoin with as many workers. The best of five runs counts.
+The papers' 2-D band, one stream per side. Windows of 5, 10 and 15 minutes hold 1,000 tuples per second; they are filled
+beforehand and stay full. One more window of 15 minutes holds about the rate that all cores sustain with it, see the
+column `sustained_rate`. A run pushes a fixed number of batches to each side and ends when every worker has joined the
+last tuple; the clock is wall time, because threads work. Two peers take turns with it: the bare kernel, with one thread
+pinned to each core on its share of the window, and CellJoin with as many workers. The best of five runs counts.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from benchmarks.shared.filling import without_probes
 from benchmarks.shared.timing import best_of_turns, core_count, seconds_together
 
 SEED = 20150301
-WINDOWS = ((5, 1_000), (10, 1_000), (15, 1_000), (15, 4_200))  # minutes, tuples a second of a side
+WINDOWS = ((5, 1_000), (10, 1_000), (15, 1_000), (15, 4_200))  # minutes, tuples per second and side
 BATCH = 256
 RUNS = 5
 TARGET = 0.85
@@ -44,7 +43,7 @@ FIGURES = {
 
 
 class Filled(FedJoin):
-    """An engine whose windows are full; `measure` ends when all workers are done with what was pushed."""
+    """A join with full windows; `measure` ends when all workers have joined everything."""
 
     def __init__(self, topology: str, workers: int, rate: int, seconds: int):
         super().__init__(open_band(seconds, topology=topology, index="scan", workers=workers), rate, SEED)
@@ -58,7 +57,7 @@ class Filled(FedJoin):
         return super().step(left, right)
 
     def wait(self) -> None:
-        """Until every worker has joined everything; polls when one of them has told something."""
+        """Wait until every worker has joined everything; poll whenever one of them rings the bell."""
         topology: Any = self.join._topology
         workers = getattr(topology, "workers", [])
         while any(worker.progress.done < self.pushed for worker in workers):
@@ -80,7 +79,7 @@ class Filled(FedJoin):
 
 
 class Bare:
-    """The scan kernel on its share of both windows, a pinned thread each."""
+    """The bare scan kernel: one pinned thread per worker, on its share of both windows."""
 
     def __init__(self, workers: int, window: int):
         self.kernels = [Kernel(window // workers) for _ in range(workers)]
@@ -122,7 +121,7 @@ def run(quick: bool) -> dict[str, Any]:
                     "kernel_comparisons_per_s": comparisons / kernel,
                     "ratio": kernel / ours,
                     "celljoin_ratio": kernel / cell,
-                    # The rate at which windows this long keep the workers just busy.
+                    # The rate that the workers just sustain with windows of this length.
                     "sustained_rate": (comparisons / ours / (2 * 60 * minutes)) ** 0.5,
                     "load_deviation": float(loads.std() / loads.mean()),
                 }

@@ -1,22 +1,22 @@
-"""Every topology over predicate, window, batch, output order and number of workers: where does which one win?
+"""Every topology over predicate, window, batch, output order and number of workers: which one wins where?
 
-Three kinds of predicate over R(x int32, y float32) and S(a int32, b float32): an equality, which is hashed; a 2-D
-band, which is indexed or scanned, whichever pays; and a distance that no index serves, so that everything is compared.
-Windows hold `window` tuples a side and are filled as a stream would. A run pushes batches to either side in turns,
-polls after each, and ends when what was pushed has been joined. The clock is wall time, the best of five runs counts.
-All topologies with any number of workers stay open side by side and take turns: a slow minute hits all alike.
+Three predicates over R(x int32, y float32) and S(a int32, b float32): an equality, which is hashed; a 2-D band, which
+is indexed or scanned, whichever is faster; and a distance that no index supports, so that everything is compared.
+Windows hold `window` tuples per side and are filled as by a stream. A run pushes batches to each side in turns, polls
+after each, and ends when everything is joined. The clock is wall time; the best of five runs counts. All topologies
+with all numbers of workers stay open side by side and take turns, so that a slow minute affects all of them.
 
-The ceiling is beside them: the bare scan of the predicate by as many pinned threads, each with its share of both
-windows and probes that are prepared. Topologies that do not compare everything may be above it.
+The ceiling beside them is the bare scan of the predicate by as many pinned threads, each with its share of both
+windows and with prepared probes. Topologies that do not compare everything may exceed it.
 
-`settled_ms` is how long after the last push of a run its last tuple is joined: what a tuple waits under full load. In
-handshake join, tuples that have come may be far from having met all their partners, so its runs end when nothing is
+`settled_ms` is the time from the last push of a run until its last tuple is joined: how long a tuple waits under full
+load. In handshake join a tuple meets its partners only as later ones move it on, so its runs end when nothing is
 compared any more.
 
-Every topology is there twice: as it is, and told that results may wait (`latency`), so that pushes are gathered and
-joined together. What `topology="auto"` takes is held against the grid: on all cores, where results have to be there
-when push returns, against those that have them there; where they may wait, against every topology with any number of
-workers, told so or not.
+Every topology runs twice: as it is, and with a `latency` that lets results wait, so that pushes are collected and
+joined together. The choice of `topology="auto"` on all cores is compared with the best of the grid. Where results must
+be ready when push() returns, its rivals are the topologies that promise so; where they may wait, every topology with
+any number of workers, with and without `latency`.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ PREDICATES = {
 }
 DOMAIN = {"equality": 100_000, "band": 10_000, "distance": 10_000}
 KERNEL = "bare kernel"
-PROMPT = ("three_step", "celljoin")  # results are there when push returns
+PROMPT = ("three_step", "celljoin")  # results are ready when push() returns
 PATIENT = 1.0  # seconds that results may wait
-NEAR = 0.9  # of the best
-QUIET_SECONDS = 0.02  # without a comparison, after which handshake join has compared what it can
+NEAR = 0.9  # near the best: at least this share of its rate
+QUIET_SECONDS = 0.02  # handshake join has settled after this long without a comparison
 
-Way = tuple[str, int, float | None]  # to run a join: topology, workers, latency
+Way = tuple[str, int, float | None]  # a way to run a join: topology, workers, latency
 FIGURES = {
     "topologies": Figure(
         "batch",
@@ -69,7 +69,7 @@ FIGURES = {
 
 
 class Filled:
-    """A join with full windows. Event times are the numbers of tuples."""
+    """A join with full windows; event times number the tuples."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Filled:
             self.join.poll()
 
     def settle(self) -> float:
-        """Wait until all that can be joined has been; seconds that were waited for nothing."""
+        """Wait until everything that can be joined is; return the seconds of idle waiting."""
         topology, low = self.join._topology, self.at - 1  # the time of the last tuples
         compared, since = 0, time.perf_counter()
         while True:
@@ -122,7 +122,7 @@ class Filled:
             time.sleep(0.0005)
 
     def measure(self, count: int, rows: int) -> tuple[float, float]:
-        """Seconds for `count` batches a side, and those of them after the last push."""
+        """Seconds for `count` batches to each side, and the part of them after the last push."""
         made = self.batches(count, rows)
         started = time.perf_counter()
         for left, right in made:
@@ -134,7 +134,7 @@ class Filled:
 
 
 class Bare:
-    """The scan of a predicate alone, on as many threads."""
+    """The bare scan of a predicate on `workers` threads."""
 
     def __init__(self, kind: str, window: int, workers: int):
         self.parts = [
@@ -142,7 +142,7 @@ class Bare:
         ]
 
     def calls(self, part: Filled, count: int, rows: int) -> list[Callable[[], Iterator[int]]]:
-        """The probes of so many batches a side into the full windows, of which they reach everything."""
+        """The probes of `count` batches to each side; each reaches the whole window."""
         topology: Any = part.join._topology
         pairs, taken = PairBuffer(1 << 20), list[Tuples]()
         with patch.object(topology, "push", lambda side, tuples, *_: taken.append(tuples)):
@@ -158,7 +158,7 @@ class Bare:
         return [partial(probe, next(stored), tuples) for tuples in taken]
 
     def measure(self, count: int, rows: int) -> float:
-        """Seconds for `count` batches a side."""
+        """Seconds for `count` batches to each side."""
 
         def work(calls: list[Callable[[], Iterator[int]]]) -> None:
             for call in calls:
@@ -173,7 +173,7 @@ class Bare:
 def ceiling(
     kind: str, window: int, workers: int, sizes: tuple[int, ...], seconds: float
 ) -> list[dict[str, Any]]:
-    """One row for each size of batches."""
+    """The rows of the bare scan, one per batch size."""
     bare, rows = Bare(kind, window, workers), []
     point = {"predicate": kind, "window": window, "order": "any", "workers": workers, "latency": None}
     for batch in sizes:
@@ -190,7 +190,7 @@ def ceiling(
 def cells(
     kind: str, window: int, order: str, counts: list[int], sizes: tuple[int, ...], seconds: float
 ) -> list[dict[str, Any]]:
-    """One row for each topology, number of workers, whether results may wait, and size of batches."""
+    """One row per topology, number of workers, latency and batch size."""
     joins = {
         (topology, workers, latency): Filled(topology, kind, window, order, workers, latency)
         for latency in (None, PATIENT)
@@ -220,7 +220,7 @@ def cells(
 
 
 def in_turns(joins: dict[Way, Filled], batch: int, seconds: float) -> dict[Way, tuple[float, float]]:
-    """Seconds for a batch a side, the best of several runs of about `seconds`, and those after the last push of it."""
+    """Seconds per batch to each side, in the best of several runs of about `seconds`; and that run's settling time."""
     counts = {}
     for which, filled in joins.items():
         taken, _ = filled.measure(4, batch)  # warms up
@@ -234,14 +234,14 @@ def in_turns(joins: dict[Way, Filled], batch: int, seconds: float) -> dict[Way, 
 
 
 def auto(kind: str, window: int, order: str, workers: int, latency: float | None) -> Way:
-    """What is taken where nothing but the latency is said."""
+    """What the planner chooses if only the latency is given."""
     spec = sj.JoinSpec(LEFT, RIGHT, PREDICATES[kind], sj.TimeWindow(window), "ts", "ts")
     plan = make_plan(spec, "auto", "auto", workers, order, latency=latency)
     return plan.topology, plan.workers, latency
 
 
 def choices(rows: list[dict[str, Any]], cores: int) -> dict[str, Any]:
-    """How near to the best of its cell the planner's choice is, where results may and may not wait."""
+    """How near the planner's choice is to the best of its cell, where results may and may not wait."""
     cells: dict[tuple[Any, ...], dict[Way, float]] = {}
     for row in rows:
         if row["topology"] != KERNEL:
@@ -265,8 +265,10 @@ def choices(rows: list[dict[str, Any]], cores: int) -> dict[str, Any]:
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per cell and way to run it, tuples a second and side. Summary: wins of topologies as they are, how far
-    three_step is behind, and how near to the best what is chosen is."""
+    """Rows: tuples per second and side, one per cell and way to run it.
+
+    Summary: wins of each topology without `latency`, how far three_step is behind, and the planner's choices.
+    """
     cores = core_count()
     windows, sizes = ((2_000, 20_000), (64, 1_024)) if quick else ((5_000, 50_000), (16, 256, 4_096))
     workers, rows = sorted({1, cores}), []
@@ -289,7 +291,7 @@ def run(quick: bool) -> dict[str, Any]:
         wins[max(rates, key=rates.__getitem__)] += 1
     behind = [max(rates.values()) / rates["three_step"] for rates in rates_of.values()]
     summary: dict[str, Any] = {f"{name}_wins": count for name, count in wins.items()}
-    # Of the kernel on as many cores, where everything has to be compared and there is most of it to do.
+    # Shares of the kernel on as many cores, in the cell with most comparisons.
     largest = ("distance", windows[-1], "any", cores, sizes[-1])
     summary |= {f"{name}_of_kernel": rate / kernel[largest] for name, rate in rates_of[largest].items()}
     return {
