@@ -38,11 +38,11 @@ FIGURES = {
     "band_2d": Figure(
         "rate",
         {"capacity": ""},
-        "tuples/s a side whose 15-minute windows are full",
-        "tuples/s a side that are taken, two cores",
+        "tuples/s per side offered; 15-minute windows are full",
+        "tuples/s per side taken, two cores",
         by="part",
         log=True,
-        diagonal="what comes",
+        diagonal="taken = offered",
     ),
 }
 

@@ -25,8 +25,8 @@ FIGURES = {
     "engine_select": Figure(
         "matches",
         {"capacity": ""},
-        "matches a tuple; windows of 8M, batches of up to 32K",
-        "tuples/s a side, two cores",
+        "matches per tuple; windows of 8M, batches of up to 32K",
+        "tuples/s per side, two cores",
         by="index",
         log=True,
     ),

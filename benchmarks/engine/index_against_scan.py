@@ -34,11 +34,11 @@ FIGURES = {
     "index_against_scan": Figure(
         "rate",
         {"capacity": ""},
-        "tuples/s a side whose 15-minute windows are full",
-        "tuples/s a side that are taken, two cores",
+        "tuples/s per side offered; 15-minute windows are full",
+        "tuples/s per side taken, two cores",
         by="index",
         log=True,
-        diagonal="what comes",
+        diagonal="taken = offered",
     ),
 }
 

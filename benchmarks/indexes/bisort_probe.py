@@ -52,7 +52,7 @@ FIGURES = {
             "numpy_per_s": "NumPy",
             "polars_per_s": "polars join_where",
         },
-        "probes per batch; 8M keys, 4 matches a probe",
+        "probes per batch; 8M keys, 4 matches per probe",
         "probes/s, one thread",
         where={"part": "probe"},
         log=True,

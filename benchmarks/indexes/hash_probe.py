@@ -51,7 +51,7 @@ FIGURES = {
             "duckdb_probes_per_s": "DuckDB join",
             "pandas_probes_per_s": "pandas merge",
         },
-        "probes per batch; 8M keys, one match a probe",
+        "probes per batch; 8M keys, one match per probe",
         "probes/s, one thread",
         where={"window": 8 << 20},
         log=True,

@@ -39,7 +39,7 @@ FIGURES = {
     f"structure_select-{kind}": Figure(
         "matches",
         {"probes_per_s": ""},
-        f"matches a probe; {what}, subwindow of 8M, batches of 32K",
+        f"matches per probe; {what}, subwindow of 8M, batches of 32K",
         "probes/s, one thread",
         where={"kind": kind},
         by="series",

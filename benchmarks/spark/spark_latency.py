@@ -41,9 +41,9 @@ PHASES = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffse
 FIGURES = {
     "spark_latency": Figure(
         "rate",
-        {"p50": "median", "p95": "95 of 100", "p99": "99 of 100"},
+        {"p50": "median", "p95": "95th percentile", "p99": "99th percentile"},
         "rows/s of both sides together",
-        "seconds from the making of a row to the sink",
+        "seconds from the creation of a row to the sink",
     ),
 }
 

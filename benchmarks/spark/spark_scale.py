@@ -35,13 +35,13 @@ FIGURES = {
     "spark_scale-window": Figure(
         "rows_of_windows",
         {"seconds_a_batch": "a micro-batch of 100,000 rows"},
-        "rows of both windows, one match a row",
+        "rows of both windows, one match per row",
         "seconds",
         where={"part": "window"},
     ),
     "spark_scale-cluster": Figure(
         "executors",
-        {"rows_per_second": "windows of 500,000 rows a side"},
+        {"rows_per_second": "windows of 500,000 rows per side"},
         "executors of one core each, on two cores",
         "rows/s",
         where={"part": "cluster"},

@@ -57,7 +57,7 @@ FIGURES = {
     "spark_throughput": Figure(
         "rows_a_batch",
         {"rows_per_second": ""},
-        "rows a micro-batch; windows of 1M rows a side, one match a row",
+        "rows per micro-batch; windows of 1M rows per side, one match per row",
         "rows/s",
         by="pipeline",
     ),

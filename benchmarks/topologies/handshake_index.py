@@ -25,8 +25,8 @@ FIGURES = {
     "handshake_index": Figure(
         "join",
         {"tuples_per_s": ""},
-        "2 workers, windows of 270,000 tuples, one match a tuple",
-        "tuples/s a side",
+        "2 workers, windows of 270,000 tuples, one match per tuple",
+        "tuples/s per side",
         where={"window": 270_000},
     ),
 }

@@ -33,7 +33,7 @@ FIGURES = {
         "workers",
         {"sustained_rate": ""},
         "workers; two cores, windows of 15 minutes",
-        "tuples/s a side",
+        "tuples/s per side",
         where={"topology": "handshake"},
         by="kernel",
     ),

@@ -35,7 +35,7 @@ FIGURES = {
             "window_results": "without punctuations",
         },
         "workers",
-        "most results that wait to be sorted",
+        "most results waiting to be sorted",
         log=True,
     ),
 }

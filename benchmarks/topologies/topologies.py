@@ -60,7 +60,7 @@ FIGURES = {
         "batch",
         {"tuples_per_s": ""},
         "tuples per batch; band, windows of 50,000, two workers",
-        "tuples/s a side",
+        "tuples/s per side",
         where={"predicate": "band", "window": 50_000, "order": "any", "workers": 2, "latency": None},
         by="topology",
         log=True,
