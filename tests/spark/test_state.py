@@ -8,6 +8,7 @@ import io
 import json
 import pickle
 import socket
+import uuid
 from collections.abc import Generator
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ import streamjoin as sj
 
 pytest.importorskip("pyspark")
 
+from streamjoin.jit import own_folder
 from streamjoin.spark import StateError
 from streamjoin.spark.join import routing
 from streamjoin.spark.join.metrics import Counts
@@ -90,14 +92,22 @@ def test_a_merged_run_replaces_those_it_was_made_of(own_cache):
     assert content.ts.tolist() == list(range(400))
 
 
-def test_every_run_is_named_anew(own_cache):
-    """A failed attempt and the one that takes its place never share a name."""
-    task = make_task()
-    tokens = []
-    for store in (MemoryStore(), MemoryStore()):
-        step(task, store, 0, 10, -1)
-        tokens.append(State(task, store, Counts()).runs["left"][0].token)
-    assert tokens[0] != tokens[1]
+def test_every_attempt_names_its_runs_anew(own_cache):
+    """A failed attempt and the one that takes its place begin with the same state and write other rows; what the first
+    left in memory and in files is never taken for what the second wrote."""
+    task, store = make_task(), MemoryStore()
+    step(task, store, 0, 10, -1)
+    committed = copy.deepcopy(store)
+    step(task, store, 100, 10, 99)
+    step(task, committed, 200, 10, 199)
+    failed, retried = (State(task, each, Counts()) for each in (store, committed))
+    assert failed.token == retried.token
+    tokens = [{run.token for runs in held.runs.values() for run in runs} for held in (failed, retried)]
+    assert len(tokens[0] - tokens[1]) == 2
+    for _ in ("memory", "files"):
+        found = [retried.content("left", run).ts.tolist() for run in retried.runs["left"]]
+        assert found[-1][-10:] == list(range(200, 210))
+        cache.MEMORY._held.clear()
 
 
 def test_a_run_is_read_from_memory_then_from_a_file_then_from_the_store(own_cache):
@@ -153,21 +163,13 @@ def test_files_of_expired_runs_are_removed(own_cache):
     assert len(list(own_cache.iterdir())) == 2  # the new ones
 
 
-def test_a_folder_that_can_not_be_written_costs_speed_only(own_cache):
-    own_cache.write_text("in the way")
-    task, store = make_task(), MemoryStore()
-    step(task, store, 0, 10, -1)
-    cache.MEMORY._held.clear()
-    assert misses(task, store) == 2
-
-
 def test_a_full_disk_costs_speed_only_and_is_left_no_fuller(own_cache, monkeypatch):
     class Full(io.FileIO):
         def write(self, data: Any) -> int:
             super().write(data[: len(data) // 2])
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(cache, "open", Full, raising=False)
+    monkeypatch.setattr(own_folder, "open", Full, raising=False)
     task, store = make_task(), MemoryStore()
     step(task, store, 0, 10, -1)
     cache.MEMORY._held.clear()
@@ -178,7 +180,7 @@ def test_a_full_disk_costs_speed_only_and_is_left_no_fuller(own_cache, monkeypat
 def test_the_least_recently_used_files_go_first(own_cache):
     cache.FILES.most = 1000
     for number in range(4):
-        cache.FILES.put(f"run{number}", b"x" * 400)
+        cache.FILES.put(f"{number:032x}", b"x" * 400, b"key")
     cache.FILES.clean()
     assert len(list(own_cache.iterdir())) == 2
 
@@ -189,16 +191,17 @@ def test_a_query_that_has_ended_leaves_no_files_and_those_of_others(own_cache, m
         monkeypatch.setattr("streamjoin.spark.state.cache.TaskContext.get", lambda: running)
         cache.MEMORY._held.clear()
 
-    task, stores = make_task(), {"first": MemoryStore(), "second": MemoryStore()}
+    task, stores = make_task(), {str(uuid.UUID(int=number)): MemoryStore() for number in (1, 2)}
+    first, second = stores
     for query, store in stores.items():
         run_tasks_of(query)
         step(task, store, 0, 10, -1)
-    cache.FILES.remove_all_of("first")
-    run_tasks_of("second")
-    assert (hits(task, stores["second"]), len(list(own_cache.iterdir()))) == (2, 2)
-    run_tasks_of("first")
-    assert misses(task, stores["first"]) == 2
-    cache.FileCache(own_cache / "nowhere", 1 << 30).remove_all_of("first")
+    cache.FILES.remove_all_of(first)
+    run_tasks_of(second)
+    assert (hits(task, stores[second]), len(list(own_cache.iterdir()))) == (2, 2)
+    run_tasks_of(first)
+    assert misses(task, stores[first]) == 2
+    cache.FileCache(own_cache / "nowhere", 1 << 30).remove_all_of(first)
 
 
 def test_the_least_recently_used_contents_go_first(own_cache):

@@ -1,19 +1,24 @@
 """Decoded runs, kept from one micro-batch to the next. The state store has the truth; nothing depends on this.
 
 Spark hands a partition to any Python process of the host, so there are two levels: what this process decoded and
-indexed, and files that all processes of the host map into memory. Both are bounded. A run is known by a token that
+indexed, and files that all processes of the host read. Both are bounded. A run is known by a token that
 is drawn anew whenever one is written, and only a committed manifest names it: what a failed or repeated task
 left behind is never asked for. A file is named after its query as well, so that those of one that has ended can be
 removed.
+
+Files lie in a folder of this user alone (`jit/own_folder.py`), and a seal under a key from the manifest is checked
+before a file is used: no other user of the host can read rows, change them, or have files removed that are not ours.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import os
+import re
 import tempfile
 import time
-import zlib
+import warnings
 from collections import OrderedDict
 from collections.abc import Hashable
 from pathlib import Path
@@ -22,6 +27,9 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark import TaskContext
 
+from streamjoin.jit.own_folder import SEAL_BYTES, NotOurs, OwnFolder, seal
+from streamjoin.jit.source import StreamJoinWarning
+
 MEMORY_BYTES = int(
     os.environ.get("STREAMJOIN_SPARK_MEMORY", 2 << 30)
 )  # of decoded runs, in each Python process
@@ -29,6 +37,8 @@ FILE_BYTES = int(os.environ.get("STREAMJOIN_SPARK_FILES", 8 << 30))  # of files,
 UNUSED_SECONDS = 6 * 3600  # after which a file belongs to no running query
 LOOK_AFTER_BYTES = 256 << 20  # written by this process before it looks at the size of the folder again
 QUERY = "sql.streaming.queryId"  # the property of a task that says for which query it is
+# The name of a file: the query's id, the run's token, and a suffix while it is being written.
+FILE = re.compile(r"([0-9a-f-]{36}\.)?[0-9a-f]{32}(\.[0-9a-f]+)?")
 
 
 class Kept(Protocol):
@@ -80,34 +90,35 @@ class ContentCache:
 
 
 class FileCache:
-    """Encoded runs as files of this host. Whatever goes wrong with a file, the run is read from the state store."""
+    """Encoded runs as files of this host. Whatever goes wrong with a file, the run is read from the state store.
+
+    `folder` should be missing or ours alone (`OwnFolder`). If it is not, a folder with a random name beside it is used,
+    the same one in all processes of this user that find it; a warning says so. A file holds the run's bytes and a seal
+    under the key of the state that the run belongs to.
+    """
 
     def __init__(self, folder: Path, most: int):
-        self.folder, self.most = folder, most
+        self.wanted, self.most = folder, most
+        self._folder = OwnFolder(folder)
+        self._warned = False
         self._written = LOOK_AFTER_BYTES  # look at what earlier processes left behind at once
 
-    def get(self, token: str, nbytes: int, crc: int) -> pa.Buffer | None:
-        """The bytes of a run, mapped into memory, if the file is whole."""
-        with contextlib.suppress(OSError):
-            path = self._path(token)
-            buffer = pa.memory_map(path).read_buffer()
-            if buffer.size == nbytes and zlib.crc32(buffer) == crc:
-                os.utime(path)
-                return buffer
+    def get(self, token: str, nbytes: int, key: bytes) -> pa.Buffer | None:
+        """The bytes of a run if the file is whole. They are a copy: whoever cuts or changes the file later does no
+        harm, and checking the seal takes ten times as long as reading."""
+        with contextlib.suppress(OSError), self._own().file(self._name(token)) as file:
+            if os.fstat(file.fileno()).st_size == nbytes + SEAL_BYTES:
+                content = pa.allocate_buffer(nbytes + SEAL_BYTES)
+                read = file.readinto(memoryview(content))
+                data, found = content.slice(0, nbytes), content.slice(nbytes)
+                if read == content.size and hmac.compare_digest(seal(key, token, data), found):
+                    os.utime(file.fileno())
+                    return data
         return None
 
-    def put(self, token: str, data: bytes) -> None:
-        path = self._path(token)
-        unfinished = f"{path}.{os.getpid()}"
-        try:
-            if not os.path.isdir(self.folder):  # the first file, or somebody removed them all
-                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(unfinished, "wb") as file:
-                file.write(data)
-            os.rename(unfinished, path)
-        except OSError:  # a disk that is full, say, which half a file would only keep full
-            with contextlib.suppress(OSError):
-                os.unlink(unfinished)
+    def put(self, token: str, data: bytes, key: bytes) -> None:
+        with contextlib.suppress(OSError):  # a disk that is full, say
+            self._own(make=True).write(self._name(token), data, seal(key, token, data))
         self._written += len(data)
         if self._written > LOOK_AFTER_BYTES:
             self._written = 0
@@ -115,41 +126,95 @@ class FileCache:
 
     def remove(self, token: str) -> None:
         with contextlib.suppress(OSError):
-            os.unlink(self._path(token))
+            self._own().remove(self._name(token))
 
     def clean(self) -> None:
-        """Remove files that nobody used for hours, then the least recently used beyond the bound."""
+        """Remove files that nobody used for hours, then the least recently used beyond the bound. Folders that served
+        instead of the one asked for are removed when they are empty."""
         with contextlib.suppress(OSError):
-            files = []
-            for path in self.folder.iterdir():
+            for path in (self._folder.path, *self._beside()):
                 with contextlib.suppress(OSError):
-                    found = path.stat()
-                    files.append((found.st_mtime, found.st_size, path))
-            total = sum(size for _, size, _ in files)
-            for used, size, path in sorted(files):
-                if total <= self.most and used > time.time() - UNUSED_SECONDS:
-                    return
-                with contextlib.suppress(OSError):
-                    path.unlink()
-                total -= size
+                    self._trim(OwnFolder(path))
+                    if path not in (self._folder.path, self.wanted):
+                        path.rmdir()
+
+    def _trim(self, folder: OwnFolder) -> None:
+        files = [(about.st_mtime, about.st_size, name) for name, about in runs_in(folder).items()]
+        total, removed = sum(size for _, size, _ in files), []
+        for used, size, name in sorted(files):
+            if total <= self.most and used > time.time() - UNUSED_SECONDS:
+                break
+            removed.append(name)
+            total -= size
+        folder.remove(*removed)
 
     def remove_all_of(self, query: str) -> None:
-        """Remove the files of a query that has ended; should it go on, it reads its runs from the state store."""
+        """Remove the files of a query that has ended; if it resumes, it reads its runs from the state store."""
         with contextlib.suppress(OSError):
-            for path in self.folder.glob(f"{query}.*"):
-                path.unlink(missing_ok=True)
+            folder = self._own()
+            folder.remove(*(name for name in runs_in(folder) if name.startswith(f"{query}.")))
 
-    def _path(self, token: str) -> str:
-        """As text: a quarter of the time of writing a file went into a `Path`."""
+    def _own(self, make: bool = False) -> OwnFolder:
+        """The folder to use, made if asked for and missing. Raises `OSError` if there is none."""
+        try:
+            try:
+                with self._folder.opened(make):
+                    pass
+            except NotOurs as error:
+                self._folder = self._instead(make)
+                self._warn(f"{error}. {self._folder.path} is used instead")
+        except OSError as error:
+            if make:
+                self._warn(f"{error}. Runs are read from the state store instead, which is slower")
+            raise
+        return self._folder
+
+    def _instead(self, make: bool) -> OwnFolder:
+        """The first folder beside the one asked for. Processes that make one at the same time agree on it, or use two:
+        `clean` removes the one that later processes do not find."""
+        found = self._beside()
+        if not found and make:
+            tempfile.mkdtemp(prefix=f"{self.wanted.name}-", dir=self.wanted.parent)
+            found = self._beside()
+        if not found:
+            raise FileNotFoundError(f"no folder beside {self.wanted}")
+        return OwnFolder(found[0])
+
+    def _warn(self, problem: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the folder for files of Spark's workers cannot be used: {problem}. To choose another, set "
+                "STREAMJOIN_SPARK_CACHE_DIR to a folder that this user can write",
+                StreamJoinWarning,
+                stacklevel=2,
+            )
+
+    def _beside(self) -> list[Path]:
+        """Folders of this user that serve instead of the one asked for, by name."""
+        prefix, found = f"{self.wanted.name}-", []
+        for path in sorted(self.wanted.parent.iterdir()):
+            if path.name.startswith(prefix):
+                with contextlib.suppress(OSError), OwnFolder(path).opened():
+                    found.append(path)
+        return found
+
+    def _name(self, token: str) -> str:
         task = TaskContext.get()
         query = None if task is None else task.getLocalProperty(QUERY)
-        return f"{self.folder}/{token if query is None else f'{query}.{token}'}"
+        return token if query is None else f"{query}.{token}"
+
+
+def runs_in(folder: OwnFolder) -> dict[str, os.stat_result]:
+    """The files of runs, and of those that were being written when a process died."""
+    return {name: about for name, about in folder.files().items() if FILE.fullmatch(name)}
 
 
 def cache_folder() -> Path:
-    """Where files are kept: `STREAMJOIN_SPARK_CACHE_DIR`, or a folder of this user among the temporary ones."""
-    chosen = os.environ.get("STREAMJOIN_SPARK_CACHE_DIR")
-    return Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"streamjoin-spark-{os.getuid()}"
+    """Where files are kept: a folder for this user alone in `STREAMJOIN_SPARK_CACHE_DIR`, or else in the system's
+    folder for temporary files. What else lies there is left alone."""
+    around = os.environ.get("STREAMJOIN_SPARK_CACHE_DIR") or tempfile.gettempdir()
+    return Path(around) / f"streamjoin-spark-{os.geteuid()}"
 
 
 MEMORY = ContentCache(MEMORY_BYTES)

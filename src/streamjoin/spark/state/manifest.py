@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import uuid
-import zlib
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,6 +23,7 @@ from typing import Protocol
 import numpy as np
 
 from streamjoin.index.protocol import Tuples
+from streamjoin.jit.own_folder import KEY_BYTES
 from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.join.metrics import Counts
@@ -56,8 +57,7 @@ class Store(Protocol):
 
 @dataclass
 class Run:
-    """Immutable rows of one side in the total order. `token` is unique; `crc` guards copies outside the store. It and
-    `nbytes` are known once the run is written."""
+    """Immutable rows of one side in the total order. `token` is unique; `nbytes` is known once the run is written."""
 
     number: int
     token: str
@@ -65,8 +65,8 @@ class Run:
     rows: int
     oldest: int
     newest: int
-    nbytes: int
-    crc: int
+    nbytes: int = 0
+    crc: int = 0  # the CRC-32 that earlier versions wrote and want to find; nothing reads it any more
 
 
 class State:
@@ -75,12 +75,13 @@ class State:
     `acted`: the watermark up to which rows have settled, been decided and expired. `decided`: by side, the last
     row in a row window whose fate is known, as (ts, tie, how many like it). `timer`: the Spark watermark at which
     the worker asked to be called. `token`: what this worker of this query is known by, drawn when the manifest is first
-    written; another query of the same join, which has a checkpoint of its own, has another.
+    written; another query of the same join, which has a checkpoint of its own, has another. `key`: the secret that
+    seals copies of runs outside the store.
     """
 
     def __init__(self, task: JoinTask, store: Store, counts: Counts):
         self.task, self.store, self.counts = task, store, counts
-        self.token = uuid.uuid4().hex
+        self.token, self.key = uuid.uuid4().hex, secrets.token_bytes(KEY_BYTES)
         self.runs: dict[str, list[Run]] = {side: [] for side in SIDES}
         self.acted, self.timer, self._next = BEGIN, None, 0
         self.decided: dict[str, tuple[int, int, int] | None] = dict.fromkeys(SIDES)
@@ -108,6 +109,10 @@ class State:
                 "Give the settings it was started with, or start with a new checkpoint"
             )
         self.token = manifest.get("token", digest)  # older checkpoints have none; the runs in them are unique
+        if (
+            "key" in manifest
+        ):  # older checkpoints have none, and get the one just drawn when they are next written
+            self.key = bytes.fromhex(manifest["key"])
         self.runs = {side: [Run(**run) for run in manifest["runs"][side]] for side in SIDES}
         self.acted, self.timer, self._next = manifest["acted"], manifest["timer"], manifest["next"]
         self.decided = {
@@ -129,6 +134,7 @@ class State:
             "version": VERSION,
             "join": self.task.signature,
             "token": self.token,
+            "key": self.key.hex(),
             "runs": {side: [vars(run) for run in runs] for side, runs in self.runs.items()},
             "acted": self.acted,
             "decided": self.decided,
@@ -158,13 +164,13 @@ class State:
         if isinstance(content, Content):
             self.counts.cache_hits += 1
             return content
-        data = cache.FILES.get(run.token, run.nbytes, run.crc)
+        data = cache.FILES.get(run.token, run.nbytes, self.key)
         if data is not None:
             self.counts.cache_hits += 1
         else:
             self.counts.cache_misses += 1
             data = self.store.read("runs", run.number)
-            cache.FILES.put(run.token, data)
+            cache.FILES.put(run.token, data, self.key)
         content = Content(self.task, side, decode(data))
         cache.MEMORY.put(self._key(run.token), content, self._owner)
         return content
@@ -209,18 +215,18 @@ class State:
 
     def _keep(self, side: str, content: Content, level: int, matched: np.ndarray | None) -> None:
         oldest, newest = int(content.ts[0]), int(content.ts[-1])
-        self.runs[side].append(Run(self._next, uuid.uuid4().hex, level, len(content), oldest, newest, 0, 0))
+        self.runs[side].append(Run(self._next, uuid.uuid4().hex, level, len(content), oldest, newest))
         self._unwritten[self._next] = content, matched
         self._next += 1
 
     def _write(self, run: Run, content: Content, matched: np.ndarray | None) -> None:
         data = encode(content.batch)
-        run.nbytes, run.crc = len(data), zlib.crc32(data)
+        run.nbytes = len(data)
         self.store.write("runs", run.number, data)
         self.counts.written_bytes += len(data)
         if matched is not None:
             self.mark(run, matched)
-        cache.FILES.put(run.token, data)
+        cache.FILES.put(run.token, data, self.key)
         cache.MEMORY.put(self._key(run.token), content, self._owner)
 
     def mark(self, run: Run, matched: np.ndarray) -> None:
