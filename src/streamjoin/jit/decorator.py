@@ -1,18 +1,22 @@
 """The one decorator of every kernel: `nogil`, IEEE arithmetic, division as NumPy does it, cached on disk.
 
 Numba's own cache is replaced in two places: an entry also depends on `source.fingerprint()`, since
-Numba does not notice a changed callee in another file; and each entry is a file of its own with a
-checksum, since Numba's shared index can pair a signature with another one's code when two
-processes write at once, and fails on a truncated file.
+Numba does not notice a changed callee in another file; and each entry is a file of its own, since Numba's
+shared index can pair a signature with another one's code when two processes write at once, and fails on a
+truncated file.
+
+An entry is code and is unpickled, so it must be what this user compiled: it lies in a folder of this user alone, and
+begins with a seal under that folder's key over the code and all that it was compiled for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import hmac
 import os
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -20,6 +24,7 @@ from numba.core import caching, serialize
 from numba.core.dispatcher import Dispatcher
 
 from streamjoin.jit import source
+from streamjoin.jit.own_folder import SEAL_BYTES, OwnFolder, seal
 
 
 def jit(function: Callable[..., Any] | None = None, cached: bool = True, **options: Any) -> Any:
@@ -33,8 +38,9 @@ def jit(function: Callable[..., Any] | None = None, cached: bool = True, **optio
     compiled = numba.njit(**options)(function)
     # With NUMBA_DISABLE_JIT=1 `njit` hands the plain function back; generated code may have no file.
     if cached and isinstance(compiled, Dispatcher) and os.path.exists(function.__code__.co_filename):
-        if source.usable_folder() is not None:
-            compiled._cache = _Cache(function)
+        folder = source.usable_folder()
+        if folder is not None:
+            compiled._cache = _Cache(function, folder)
     return compiled
 
 
@@ -48,10 +54,15 @@ class _Locator(caching._SourceFileBackedLocatorMixin, caching._CacheLocator):
         self._py_file, self._lineno = file, function.__code__.co_firstlineno
 
     def get_cache_path(self) -> str:
-        return str(source.folder() / "compiled")
+        return str(source.folder())
+
+    def ensure_cache_path(self) -> None:
+        """Nothing: entries make their folder."""
 
     def get_source_stamp(self) -> tuple[str, bytes]:
-        return source.fingerprint(), super().get_source_stamp()
+        """Generated source is named by its digest; nothing in the cache folder is read by its path."""
+        generated = source.is_generated(self._py_file)
+        return source.fingerprint(), b"" if generated else super().get_source_stamp()
 
 
 class _CacheImpl(caching.CompileResultCacheImpl):
@@ -59,31 +70,38 @@ class _CacheImpl(caching.CompileResultCacheImpl):
 
 
 class _Entries:
-    """One file per compiled signature: a SHA-256 of the rest, then the pickled code."""
+    """One file per compiled signature: a seal of the rest, then the pickled code."""
 
-    def __init__(self, folder: str, base: str, stamp: tuple[str, bytes]):
-        self.folder, self.base, self.stamp = Path(folder), base, stamp
+    def __init__(self, folder: OwnFolder, base: str, stamp: tuple[str, bytes]):
+        self.folder, self.base, self.stamp = folder, base, stamp
 
-    def _path(self, key: object) -> Path:
-        digest = hashlib.sha256(repr((self.stamp, key)).encode()).hexdigest()[:24]
-        return self.folder / f"{self.base}.{digest}.nbc"
+    def _name(self, key: object) -> tuple[str, str]:
+        """An entry's file, and what it is: function, source, versions, CPU and signature."""
+        identity = repr((self.base, self.stamp, key))
+        return f"{self.base}.{hashlib.sha256(identity.encode()).hexdigest()[:24]}.nbc", identity
 
     def load(self, key: object) -> Any:
-        """The entry, or None if it is missing or damaged."""
+        """The entry, or None if it is missing, damaged, or another's."""
+        name, identity = self._name(key)
         try:
-            content = self._path(key).read_bytes()
+            content = self.folder.read(name)
         except OSError:
             return None
-        digest, data = content[:32], content[32:]
-        return pickle.loads(data) if hashlib.sha256(data).digest() == digest else None
+        found, data = content[:SEAL_BYTES], content[SEAL_BYTES:]
+        return pickle.loads(data) if hmac.compare_digest(self._seal(identity, data), found) else None
 
     def save(self, key: object, entry: object) -> None:
+        name, identity = self._name(key)
         data = serialize.dumps(entry)
-        source.write_atomically(self._path(key), hashlib.sha256(data).digest() + data)
+        self.folder.write(name, self._seal(identity, data), data)
+
+    def _seal(self, identity: str, data: bytes) -> bytes:
+        return seal(self.folder.key, identity, data)
 
     def flush(self) -> None:
-        for file in self.folder.glob(f"{self.base}.*.nbc"):
-            file.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            files = self.folder.files()
+            self.folder.remove(*(name for name in files if name.startswith(f"{self.base}.")))
 
 
 class _Cache(caching.FunctionCache):
@@ -91,10 +109,10 @@ class _Cache(caching.FunctionCache):
 
     _impl_class = _CacheImpl
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Callable[..., Any], folder: OwnFolder):
         super().__init__(function)
-        locator = self._impl.locator
-        self._cache_file = _Entries(self._cache_path, self._impl.filename_base, locator.get_source_stamp())
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = _Entries(folder, self._impl.filename_base, stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()

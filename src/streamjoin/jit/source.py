@@ -4,18 +4,21 @@ The file name holds a digest of the source and of everything else the machine co
 a cached file is never stale: another Numba, another CPU or an edited kernel gives another name.
 Functions that generated source calls must live in `streamjoin.kernels` (its files are part of the
 digest) or in the generated source itself.
+
+The folder belongs to this user alone (`own_folder`), and source is always executed from memory: files are for people to
+read, and for debuggers. Without such a folder nothing is cached, and one warning says why.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import linecache
 import os
 import platform
-import shutil
+import re
 import sys
-import tempfile
 import threading
 import warnings
 from pathlib import Path
@@ -26,8 +29,10 @@ import llvmlite.binding
 import numba
 import numpy as np
 
-MAX_FILES = 4096  # generated and compiled files kept; a predicate makes two to ten
+from streamjoin.jit.own_folder import OwnFolder
 
+MAX_FILES = 4096  # generated and compiled files kept; a predicate makes two to ten
+FILE = re.compile(r".+\.(py|nbc)(\.[0-9a-f]{16})?")  # the suffix: a process died while it wrote the file
 
 # Of Numba's settings, which its environment variables make, those that change machine code.
 SETTINGS = (
@@ -42,41 +47,51 @@ class StreamJoinWarning(UserWarning):
 
 _lock = threading.RLock()
 _loaded: dict[str, ModuleType] = {}
-_usable: dict[Path, bool] = {}
+_generated: set[str] = set()  # the files of modules loaded
+_folders: dict[Path | None, OwnFolder | None] = {}  # by path, if they can be used
 
 
-def folder() -> Path:
-    """The cache folder: STREAMJOIN_CACHE_DIR, else `streamjoin` in the user's cache folder. It may not exist."""
+def folder() -> Path | None:
+    """The cache folder, which may not exist: `kernels-<user id>` in STREAMJOIN_CACHE_DIR, else in `streamjoin` in the
+    user's cache folder. None for a user without a home."""
     chosen = os.environ.get("STREAMJOIN_CACHE_DIR")
     if chosen:
-        return Path(chosen).absolute()
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+        around = Path(chosen).absolute()
     elif sys.platform == "darwin":
-        base = "~/Library/Caches"
+        around = Path(os.path.expanduser("~/Library/Caches")) / "streamjoin"
     else:
-        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expanduser(base)).absolute() / "streamjoin"
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        around = Path(os.path.expanduser(base if os.path.isabs(base) else "~/.cache")) / "streamjoin"
+    return around / f"kernels-{os.geteuid()}" if around.is_absolute() else None
 
 
-def usable_folder() -> Path | None:
-    """The cache folder, made if need be; None, with one warning a folder, if it can not be written."""
+def usable_folder() -> OwnFolder | None:
+    """The cache folder, made if need be; None, with one warning a folder, if it is not ours alone or cannot be
+    written."""
     path = folder()
     with _lock:
-        if path not in _usable:
+        if path not in _folders:
+            _folders[path] = None
             try:
-                path.mkdir(parents=True, exist_ok=True)
-                tempfile.TemporaryFile(dir=path).close()
-                _usable[path] = True
+                _folders[path] = _made(path)
             except OSError as error:
-                _usable[path] = False
                 warnings.warn(
-                    f"the kernel cache folder {path} can not be written ({error.strerror or error}): kernels are "
-                    "compiled anew in every process; set STREAMJOIN_CACHE_DIR to a writable folder",
+                    f"there is no cache of compiled kernels, so every process compiles its own: {error}. To choose "
+                    "another folder for it, set STREAMJOIN_CACHE_DIR to one that this user can write",
                     StreamJoinWarning,
                     stacklevel=2,
                 )
-        return path if _usable[path] else None
+        return _folders[path]
+
+
+def _made(path: Path | None) -> OwnFolder:
+    if path is None:
+        raise FileNotFoundError("this user has no home folder (HOME is not set to an absolute path)")
+    made = OwnFolder(path)
+    made.key  # makes the folder as well; what is wrong with it shows now
+    if not os.access(path, os.W_OK):
+        raise PermissionError(f"{path} cannot be written")
+    return made
 
 
 @functools.cache
@@ -109,26 +124,17 @@ def load(source: str, name: str) -> ModuleType:
         return _loaded[digest]
 
 
+def is_generated(filename: str) -> bool:
+    """Whether `filename` is that of a module loaded here; its name holds a digest of its source."""
+    return filename in _generated
+
+
 def clear() -> None:
     """Remove what is cached on disk; modules already loaded go on working."""
-    path = folder()
-    with _lock:
-        for file in path.glob("*.py"):
-            file.unlink(missing_ok=True)
-        shutil.rmtree(path / "compiled", ignore_errors=True)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a whole file or nothing: readers and other writers never see a part of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    place = usable_folder()
+    if place is not None:
+        with contextlib.suppress(FileNotFoundError):
+            place.remove(*_files(place))
 
 
 def _run(source: str, name: str) -> ModuleType:
@@ -145,31 +151,37 @@ def _run(source: str, name: str) -> ModuleType:
 
 
 def _file_of(source: str, name: str) -> str:
-    """The file that holds `source`, (re)written unless its content is right; a placeholder if there is no folder."""
-    path = usable_folder()
-    if path is not None:
-        file, content = path / f"{name}.py", source.encode()
+    """The file that holds `source`, (re)written unless its content is right; a placeholder if there is no folder.
+    Tracebacks show `source` itself."""
+    place, content = usable_folder(), source.encode()
+    filename = f"<streamjoin {name}>"
+    if place is not None:
         try:
-            if not (file.is_file() and file.read_bytes() == content):
-                write_atomically(file, content)
-                _forget_oldest(path)
-            return str(file)
+            if _read(place, f"{name}.py") != content:
+                place.write(f"{name}.py", content)
+                _forget_oldest(place)
+            filename = str(place.path / f"{name}.py")
         except OSError:  # the folder vanished, or the disk is full
             pass
-    placeholder = f"<streamjoin {name}>"
-    linecache.cache[placeholder] = (len(source), None, source.splitlines(keepends=True), placeholder)
-    return placeholder
+    _generated.add(filename)
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    return filename
 
 
-def _forget_oldest(path: Path) -> None:
+def _read(place: OwnFolder, name: str) -> bytes | None:
+    try:
+        return place.read(name)
+    except OSError:
+        return None
+
+
+def _files(place: OwnFolder) -> dict[str, os.stat_result]:
+    return {name: about for name, about in place.files().items() if FILE.fullmatch(name)}
+
+
+def _forget_oldest(place: OwnFolder) -> None:
     """Keep the newest half when the folder holds more than MAX_FILES; a removed file is just made again."""
-    files = [*path.glob("*.py"), *(path / "compiled").glob("*")]
+    files = _files(place)
     if len(files) > MAX_FILES:
-        ages = {}
-        for file in files:
-            try:
-                ages[file] = file.stat().st_mtime
-            except OSError:  # another process was faster
-                continue
-        for file in sorted(ages, key=ages.__getitem__)[: len(files) - MAX_FILES // 2]:
-            file.unlink(missing_ok=True)
+        oldest = sorted(files, key=lambda name: files[name].st_mtime)
+        place.remove(*oldest[: len(files) - MAX_FILES // 2])
