@@ -3,6 +3,7 @@ own, and the results stay right."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -303,6 +304,18 @@ def test_folders_that_served_instead_are_removed_when_nobody_uses_them(base, mon
     step(MemoryStore())
     assert sorted(path.name for path in base.iterdir()) == [name, f"{name}-mine"]
     assert (base / f"{name}-mine" / "letter").read_text() == "precious"
+
+
+def test_a_disk_that_gives_everything_another_owner_is_not_filled_with_folders(base, monkeypatch):
+    """As NFS does with what root makes."""
+    store, owner = MemoryStore(), os.geteuid()
+    folder = cache.cache_folder()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    for number in range(5):
+        with contextlib.nullcontext() if number else pytest.warns(StreamJoinWarning, match="not ours"):
+            step(store, 10 * number)
+    assert list(base.iterdir()) == [folder]
+    assert list(folder.iterdir()) == []
 
 
 def test_without_any_folder_there_is_one_warning_and_a_right_result(base):

@@ -132,10 +132,10 @@ class FileCache:
         """Remove files that nobody used for hours, then the least recently used beyond the bound. Folders that served
         instead of the one asked for are removed when they are empty."""
         with contextlib.suppress(OSError):
-            for path in (self._folder.path, *self._beside()):
+            for path in {self._folder.path, *self._beside()}:
                 with contextlib.suppress(OSError):
                     self._trim(OwnFolder(path))
-                    if path not in (self._folder.path, self.wanted):
+                    if path != self._folder.path:
                         path.rmdir()
 
     def _trim(self, folder: OwnFolder) -> None:
@@ -174,10 +174,12 @@ class FileCache:
         `clean` removes the one that later processes do not find."""
         found = self._beside()
         if not found and make:
-            tempfile.mkdtemp(prefix=f"{self.wanted.name}-", dir=self.wanted.parent)
+            made = Path(tempfile.mkdtemp(prefix=f"{self.wanted.name}-", dir=self.wanted.parent))
             found = self._beside()
+            if not found:  # on a network disk that gives everything another owner, say
+                made.rmdir()
         if not found:
-            raise FileNotFoundError(f"no folder beside {self.wanted}")
+            raise FileNotFoundError(f"{self.wanted} is not ours, and nor is a folder that we make beside it")
         return OwnFolder(found[0])
 
     def _warn(self, problem: str) -> None:
