@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import linecache
 import os
 import pickle
 import pwd
+import shutil
 import stat
 import subprocess
 import sys
@@ -125,7 +128,7 @@ def test_intact_entries_with_exchanged_names_are_not_used(base):
     done = subprocess.run(
         [sys.executable, "-c", PROBE, SOURCE],
         env=os.environ | {"STREAMJOIN_CACHE_DIR": str(base)},
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, f"the process ended with {done.returncode}"
@@ -171,6 +174,32 @@ def test_what_is_no_regular_file_is_neither_read_nor_waited_for(base, tmp_path, 
         {"FIFO": os.mkfifo, "link": lambda at: at.symlink_to(copy), "folder": os.mkdir}[kind](path)  # noqa: B023
     assert len(changed) == 4
     assert in_time(lambda: probe(base)).hits == 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_nothing_in_the_folder_is_read_by_its_path(tmp_path, monkeypatch, in_time):
+    """Who can exchange the folder between two looks could make us wait, or read another source."""
+    write, fifos = OwnFolder.write, []
+
+    def write_and_exchange(folder: OwnFolder, name: str, *parts: bytes, **options: Any) -> None:
+        write(folder, name, *parts, **options)
+        if name.endswith(".py"):
+            fifos.append(folder.path / name)
+            fifos[-1].unlink()
+            os.mkfifo(fifos[-1])
+
+    def load() -> list[str]:
+        probe(tmp_path)
+        file = str(fifos[0])
+        linecache.checkcache(file)
+        return linecache.getlines(file)
+
+    monkeypatch.setattr(OwnFolder, "write", write_and_exchange)
+    try:
+        assert "".join(in_time(load)) == SOURCE
+    finally:
+        with contextlib.suppress(OSError):  # wakes a reader that should not be there
+            os.close(os.open(fifos[0], os.O_WRONLY | os.O_NONBLOCK))
 
 
 # Whose folder it is.
@@ -240,6 +269,20 @@ def test_nobody_else_may_write_what_is_written_whatever_the_umask(tmp_path, mode
     assert {mode for path, mode in found.items() if (tmp_path / path).is_dir()} == {0o700}
     assert {mode for path, mode in found.items() if (tmp_path / path).is_file()} == {0o600}
     assert len(found) == 7
+
+
+def test_a_folder_that_vanishes_is_made_again_for_this_user_alone(tmp_path, monkeypatch, modes):
+    monkeypatch.setenv("STREAMJOIN_CACHE_DIR", str(tmp_path / "base"))
+    forget(monkeypatch)
+    module = source.load(SOURCE, "probe")
+    before = os.umask(0)
+    try:
+        shutil.rmtree(tmp_path / "base")
+        assert module.double(21) == 42
+    finally:
+        os.umask(before)
+    assert sorted(modes(tmp_path).values()) == [0o600, 0o700, 0o700]
+    assert len(entries(tmp_path)) == 1
 
 
 # Where it is.
