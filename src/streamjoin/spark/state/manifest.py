@@ -109,9 +109,7 @@ class State:
                 "Give the settings it was started with, or start with a new checkpoint"
             )
         self.token = manifest.get("token", digest)  # older checkpoints have none; the runs in them are unique
-        if (
-            "key" in manifest
-        ):  # older checkpoints have none, and get the one just drawn when they are next written
+        if "key" in manifest:  # earlier versions wrote none: keep the new one until this is saved
             self.key = bytes.fromhex(manifest["key"])
         self.runs = {side: [Run(**run) for run in manifest["runs"][side]] for side in SIDES}
         self.acted, self.timer, self._next = manifest["acted"], manifest["timer"], manifest["next"]
