@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -62,6 +64,26 @@ def test_hooks_run_the_linters_of_make_from_the_projects_environment() -> None:
     lint = re.findall(r"\$\(PY\) -m ((?:ruff )?\w+)", MAKEFILE.split("\nlint:")[1].split("\n\n")[0])
     entries = [re.match(r"\.venv/bin/python -m ((?:ruff )?\w+)", hook["entry"]) for hook in hooks]
     assert [entry and entry[1] for entry in entries] == lint == ["ruff check", "ruff format", "mypy"]
+
+
+def test_the_lock_file_has_every_dependency_at_a_version_that_is_allowed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [*PROJECT["dependencies"], *project["dependency-groups"]["build"]]
+    wanted += [each for extra in PROJECT["optional-dependencies"].values() for each in extra]
+    pins = re.findall(
+        r"^([\w.-]+)(?:\[.*\])?==(\S+)", (ROOT / "requirements-dev.lock").read_text(), re.MULTILINE
+    )
+    assert pins
+    for requirement in map(Requirement, wanted):
+        found = [
+            version
+            for name, version in pins
+            if canonicalize_name(name) == canonicalize_name(requirement.name)
+        ]
+        assert found, f"{requirement} is not in requirements-dev.lock: run `make lock`"
+        assert all(map(requirement.specifier.contains, found)), (
+            f"{requirement}, but {found} in requirements-dev.lock"
+        )
 
 
 def test_issue_forms_are_what_github_reads_and_ask_for_the_version() -> None:
