@@ -253,7 +253,8 @@ def test_interval_literals(text, seconds):
 
 
 def test_bad_time_literals_are_refused():
-    refused("day = '2020-02-30'", "day = '2020-02-30'", "'2020-02-30' is not a date: day is out of range")
+    # Python says why, in other words from 3.14 on.
+    refused("day = '2020-02-30'", "day = '2020-02-30'", "'2020-02-30' is not a date: day ")
     refused("day = DATE 'soon'", "'soon'", "'soon' is not a date", "YYYY-MM-DD")
     refused("left.ts = 'soon'", "left.ts = 'soon'", "not a timestamp", "HH:MM")
     refused("left.ts = '2020-01-01 24:00'", "left.ts = '2020-01-01 24:00'", "23:59:59")
