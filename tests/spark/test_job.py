@@ -242,7 +242,6 @@ def test_a_mistake_is_told_with_its_key(tmp_path, changed, into, key, says):
         ("kind = 'files'\npath = '.'\nformat = 'xml'\nschema = 'ts TIMESTAMP'", "format", "parquet, json, csv"),
         ("kind = 'files'\npath = '.'\nformat = 'json'", "schema", "json does not tell it"),
         ("kind = 'files'\npath = '.'\nschema = 'ts TIMSTAMP'", "schema", "no type that is known"),
-        ("kind = 'files'\npath = '.'\nschema = 'ts TIMESTAMP'\nmalformed = 'drop'", "malformed", "of json and csv"),
         ("kind = 'files'\npath = '.'\nformat = 'json'\nschema = 'ts TIMESTAMP'\nheader = true", "header", "of csv"),
         ("kind = 'kafka'\nservers = 'a:1'\nschema = 'ts TIMESTAMP'", "topics", "one of the two"),
         ("kind = 'kafka'\nservers = 'a:1'\ntopics = 't'\npattern = 't'\nschema = 'x INT'", "pattern", "and topics as"),

@@ -28,6 +28,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkValueError, StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from rich.console import Console
 
@@ -35,13 +36,14 @@ import streamjoin as sj
 from streamjoin.cli.run import progress_line, progress_table, size_text, stopping
 from streamjoin.spark.job import lock
 from streamjoin.spark.job import session as sessions
-from streamjoin.spark.job.checkpoint import RECORD, CheckpointError, claim, identity, mend
+from streamjoin.spark.job.checkpoint import RECORD, CheckpointError, claim, columns_of, identity, mend
 from streamjoin.spark.job.ddl import ATOMIC, parse_ddl
 from streamjoin.spark.job.explain import explain
 from streamjoin.spark.job.failure import FAILURES, query_failure, why
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.lock import locked
 from streamjoin.spark.job.progress import Progress, ProgressListener, rows_behind
+from streamjoin.spark.job.records import CORRUPT, dropped, mistakes_of_records, parse_records, reported
 from streamjoin.spark.job.session import (
     KAFKA_CONNECTOR,
     check_master,
@@ -50,7 +52,7 @@ from streamjoin.spark.job.session import (
     packages_of,
     settings_of,
 )
-from streamjoin.spark.job.sources import GeneratorSource, check_pattern, parse_records
+from streamjoin.spark.job.sources import GeneratorSource, check_pattern
 from streamjoin.spark.job.toml import JobError
 from streamjoin.spark.join.metrics import NAMES, OBSERVATION, WORKER, WORKERS
 from streamjoin.spark.state.cache import FileCache, cache_folder
@@ -285,7 +287,9 @@ def test_a_checkpoint_that_no_query_has_used_takes_any_job(spark, tmp_path):
     path.write_text(path.read_text().replace("<= 1", "<= 2"))
     changed, going_on = claim(spark, Job.read(path))
     assert not going_on
-    assert json.loads((tmp_path / "checkpoint" / RECORD).read_text()) == identity(changed)
+    noted = json.loads((tmp_path / "checkpoint" / RECORD).read_text())
+    assert noted == identity(changed) | columns_of(changed, spark)
+    assert noted["right.columns"] == "struct<ts:timestamp,a:int>"
 
 
 def test_a_new_checkpoint_with_an_old_sink_is_refused(spark, tmp_path):
@@ -586,12 +590,16 @@ def test_the_generator_has_the_columns_it_declares(spark, side, rows_per_batch):
 def test_records_are_taken_apart_and_malformed_ones_dropped_or_fatal(spark, form, good, bad):
     columns = parse_ddl("x INT, s STRING")
     lines = spark.createDataFrame([(good, 1), (bad, 2)], "value STRING, n INT")
-    dropped = parse_records(lines, form, columns, "drop")
-    assert dropped.columns == ["x", "s", "n"]
-    assert [tuple(row) for row in dropped.collect()] == [(5, "a", 1)]
-    with pytest.raises(Exception, match="MALFORMED"):
-        parse_records(lines, form, columns, "fail").collect()
-    assert parse_records(lines, "text", columns, "fail") is lines
+    records = parse_records(lines, form, columns)
+    assert records.columns == ["x", "s", CORRUPT, "n"]
+    mistakes = mistakes_of_records(records, columns)
+    whole = dropped(records, mistakes, "left.source").drop(CORRUPT)
+    assert [tuple(row) for row in whole.collect()] == [(5, "a", 1)]
+    with pytest.raises(
+        Exception, match=r"left.source: line 2 has a record that cannot be parsed with the schema"
+    ):
+        reported(records, mistakes, "left.source", F.format_string("line %d", "n")).collect()
+    assert parse_records(lines, "text", columns) is lines
 
 
 def test_settings_follow_the_master_and_the_file_wins(tmp_path):

@@ -183,6 +183,8 @@ def progress_table(progress: Progress, seconds: float) -> Table:
         table.add_row("behind", f"{progress.behind:,}", "rows wait in Kafka")
     if progress.late:
         table.add_row("late", f"{progress.late:,}", "rows came after the lateness and were dropped")
+    if progress.malformed:
+        table.add_row("malformed", f"{progress.malformed:,}", "rows could not be joined and were dropped")
     table.add_row(
         "batches",
         f"{progress.batches:,}",
@@ -198,6 +200,7 @@ def progress_line(progress: Progress) -> str:
         return "no micro-batch was run: nothing new has come"
     behind = "" if progress.behind is None else f", {progress.behind:,} behind"
     late = f", {progress.late:,} late" if progress.late else ""
+    late += f", {progress.malformed:,} malformed" if progress.malformed else ""
     return (
         f"{progress.rows:,} rows ({progress.rows_per_second:,.0f}/s), {progress.matches:,} matches, watermark "
         f"{watermark_text(progress)}, state {progress.state_rows:,} rows ({size_text(progress.state_bytes)})"

@@ -42,10 +42,10 @@ from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import Duration, RowWindow, TimeWindow, Window, nanoseconds
 from streamjoin.spark.join import routing
-from streamjoin.spark.join.metrics import NAMES, OBSERVATION, WORKER, WORKERS
-from streamjoin.spark.join.pack import PARCEL_DDL, ROWS, TOLD, packer, unpack
+from streamjoin.spark.join.metrics import MALFORMED, NAMES, OBSERVATION, WORKER, WORKERS, malformed_name
+from streamjoin.spark.join.pack import COUNTED_DDL, PARCEL_DDL, ROWS, TOLD, packer, unpack
 from streamjoin.spark.join.processor import JoinProcessor, join_group
-from streamjoin.spark.join.task import HOW, ORDERS, TIE, JoinTask
+from streamjoin.spark.join.task import HOW, ON_MALFORMED, ORDERS, TIE, JoinTask
 
 PARTITIONING = ("auto", "hash", "range", "matrix")
 DELAY = "spark.watermarkDelayMs"  # the key of a column's metadata by which Spark knows a watermark
@@ -71,16 +71,21 @@ def window_join(
     partitioning: str = "auto",
     index: str = "auto",
     suffix: str = "_right",
+    malformed: str = "fail",
 ) -> DataFrame:
     """Join two streaming DataFrames, or two batch ones, over a sliding window.
 
     `on` and `window` are those of `JoinSpec`; a plain duration means `TimeWindow`. `lateness`: how far a row may
     be behind the newest of its side, for sides without `withWatermark`. `workers`: into how many parts the
     join is divided, by default Spark's default parallelism. `how`: inner, left, right, full, semi, anti.
+    `malformed`: a row without a time, or with NULL in a column that is NOT NULL, stops the query (`fail`), or is left
+    out and counted (`drop`) in the metric `malformed`.
     """
     _check_frames(left, right)
+    _check_choice("malformed", malformed, ON_MALFORMED)
     spec = spec_of(left, right, on, window, left_time, right_time, suffix)
     task = make_task(spec, how, order, index, partitioning, _check_workers(left, workers))
+    task = replace(task, malformed=malformed)
     check_names(task, tells_case(left.sparkSession.conf.get(CASE)))
     return assemble(*watermarked(task, left, right, lateness))
 
@@ -94,6 +99,9 @@ def assemble(
     streaming = frames["left"].isStreaming
     packed = [_packed(frames[side], task, side) for side in SIDES]
     parcels = packed[0].unionByName(packed[1])
+    if task.malformed == "drop":
+        counted = parcels.observe(malformed_name(_observation(task)), F.sum(MALFORMED).alias(MALFORMED))
+        parcels = counted.drop(MALFORMED)
     result = _result_schema(frames, task)
     return _streamed(parcels, task, processor(task), result) if streaming else _grouped(parcels, task, result)
 
@@ -112,6 +120,11 @@ def _check_frames(left: DataFrame, right: DataFrame) -> None:
             f"{stream} is a stream and {table} is a table: a window join needs two streams, or two tables. "
             "To join a stream with a table use Spark's own stream-static join, stream.join(table, condition)"
         )
+
+
+def _check_choice(what: str, given: object, allowed: tuple[str, ...]) -> None:
+    if given not in allowed:
+        raise SpecError(f"{what} is {given!r}; allowed: {', '.join(allowed)}")
 
 
 def _check_workers(frame: DataFrame, workers: int | None) -> int:
@@ -158,13 +171,9 @@ def make_task(spec: JoinSpec, how: str, order: str, index: str, partitioning: st
 
     Makes the plan, which refuses an index that does not fit.
     """
-    for what, given, allowed in (
-        ("how", how, HOW),
-        ("order", order, ORDERS),
-        ("partitioning", partitioning, PARTITIONING),
-    ):
-        if given not in allowed:
-            raise SpecError(f"{what} is {given!r}; allowed: {', '.join(allowed)}")
+    _check_choice("how", how, HOW)
+    _check_choice("order", order, ORDERS)
+    _check_choice("partitioning", partitioning, PARTITIONING)
     task = JoinTask(spec, how, order, index)
     analysis = task.plan().analysis
     equality = analysis is not None and any(clause.is_equality for clause in analysis.left.clauses)
@@ -323,7 +332,8 @@ def _packed(frame: DataFrame, task: JoinTask, side: str) -> DataFrame:
     columns = [F.col(quoted(name)) for name in names]
     if task.tied:
         columns.append(_tie(frame.select(*columns)).alias(TIE))
-    return frame.select(*columns).mapInArrow(packer(task, side), PARCEL_DDL)
+    schema = COUNTED_DDL if task.malformed == "drop" else PARCEL_DDL
+    return frame.select(*columns).mapInArrow(packer(task, side), schema)
 
 
 def _tie(frame: DataFrame) -> Column:
@@ -351,10 +361,14 @@ def _streamed(
         joined = parcels.groupBy("worker").transformWithStateInPandas(
             processor, output, outputMode="Append", timeMode="EventTime"
         )
-    name = f"{OBSERVATION}_{zlib.crc32(task.digest.encode()):08x}"  # two joins of a query have two names
     # One aggregate that is not compiled: Spark would generate the code of every other anew in each task.
     counts = F.transform(F.collect_list(TOLD), _named_counts).alias(WORKERS)
-    return _rows(joined.observe(name, counts), result)
+    return _rows(joined.observe(_observation(task), counts), result)
+
+
+def _observation(task: JoinTask) -> str:
+    """The name under which a join's counts are observed. Two joins of a query have two names."""
+    return f"{OBSERVATION}_{zlib.crc32(task.digest.encode()):08x}"
 
 
 def _named_counts(told: Column) -> Column:

@@ -49,6 +49,7 @@ SPREAD = {
     "join.workers": "null",
     "join.partitioning": "auto",
 }  # and what stands for a choice that was not noted
+COLUMNS = ("left.columns", "right.columns")  # not in older records; the state knows them too
 
 
 class CheckpointError(StreamJoinError, RuntimeError):
@@ -66,7 +67,7 @@ def sink_refused(job: Job, sink: FilesSink, why: str) -> CheckpointError:
 
 
 def identity(job: Job) -> dict[str, str]:
-    """What must stay the same while a checkpoint is used, by dotted key."""
+    """What must stay the same while a checkpoint is used, by dotted key, as far as the file alone tells it."""
     join: dict[str, Any] = {field.name: getattr(job.join, field.name) for field in fields(job.join)}
     del join["lateness"], join["index"]  # how long to wait, and how to search, are matters of the future
     windows = join["window"] if isinstance(join["window"], tuple) else (join["window"], join["window"])
@@ -79,18 +80,18 @@ def identity(job: Job) -> dict[str, str]:
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in flattened(found)}
 
 
+def columns_of(job: Job, spark: SparkSession) -> dict[str, str]:
+    """The names and types of both sides' columns, which must stay the same as well; `select` itself may change."""
+    return {key: job.loaded(key.partition(".")[0], spark).schema.simpleString() for key in COLUMNS}
+
+
 def described_window(window: TimeWindow | RowWindow) -> str:
     kind = "rows" if isinstance(window, RowWindow) else "time"
     return f"{kind} {', '.join(str(value) for value in asdict(window).values())}"
 
 
 def of_input(each: Input) -> dict[str, Any]:
-    columns = each.source.columns
-    return {
-        **kept(each.source, SOURCE_KEYS),
-        "schema": columns.simpleString() if columns is not None else "",
-        "select": each.select,
-    }
+    return {**kept(each.source, SOURCE_KEYS), "schema": each.source.columns.simpleString()}
 
 
 def kept(part: Any, keys: tuple[str, ...]) -> dict[str, Any]:
@@ -108,11 +109,11 @@ def claim(spark: SparkSession, job: Job) -> tuple[Job, bool]:
         refuse_used_sink(spark, job)
         job = job.settled(spark)
         try_sink(spark, job)
-        record(checkpoint, job)
+        record(checkpoint, job, identity(job) | columns_of(job, spark))
     elif checkpoint.has(RECORD):
         before = recorded(checkpoint, job)
         job = continued(job, before)
-        refuse_changes(job, before, identity(job))
+        refuse_changes(job, before, identity(job) | columns_of(job, spark))
         refuse_lost_sink(spark, job)
     else:
         told = "which holds the state of a query that `streamjoin run` did not start: give another folder"
@@ -120,10 +121,10 @@ def claim(spark: SparkSession, job: Job) -> tuple[Job, bool]:
     return job, started
 
 
-def record(checkpoint: Folder, job: Job) -> None:
+def record(checkpoint: Folder, job: Job, found: dict[str, str]) -> None:
     """Write whose checkpoint it is: the first thing that is written there."""
     try:
-        checkpoint.write(RECORD, json.dumps(identity(job), indent=1))
+        checkpoint.write(RECORD, json.dumps(found, indent=1))
     except Py4JJavaError as error:
         told = f"where nothing can be written: {error.java_exception.getMessage()}"
         raise refused(job, told) from None
@@ -191,13 +192,13 @@ def try_sink(spark: SparkSession, job: Job) -> None:
 
 
 def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> None:
-    """Raise if the job is not the one that wrote the checkpoint, naming what differs. A choice that was not noted is
-    left to the state, which knows it."""
-    before = {key: text for key, text in before.items() if key != "join.index" and SPREAD.get(key) != text}
+    """Raise if the job is not the one that wrote the checkpoint, naming what differs. What was not noted is left to the
+    state, which knows it; what may change now, though older records note it, is not compared."""
+    before = {key: text for key, text in before.items() if SPREAD.get(key) != text and not may_change(key)}
     changed = [
         key
         for key in (*now, *(key for key in before if key not in now))
-        if before.get(key) != now.get(key) and (key in before or key not in SPREAD)
+        if before.get(key) != now.get(key) and (key in before or key not in (*SPREAD, *COLUMNS))
     ]
     if not changed:
         return
@@ -208,6 +209,10 @@ def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> Non
         + "\n".join(lines)
         + "\nChange it back to go on. To start anew give another run.checkpoint, and another place for the results.",
     )
+
+
+def may_change(key: str) -> bool:
+    return key == "join.index" or key.endswith(".select")
 
 
 def mend(spark: SparkSession, job: Job) -> int | None:

@@ -255,7 +255,7 @@ class Job:
     def loaded(self, side: str, spark: SparkSession) -> DataFrame:
         """A side's stream; what only Spark could find wrong with it is told like the rest of the file's mistakes."""
         try:
-            frame: DataFrame = getattr(self, side).load(spark, self.join.lateness)
+            frame: DataFrame = getattr(self, side).load(spark, side, self.join.lateness)
             return frame
         except SideError as error:
             raise JobError(str(self.path), [(f"{side}.{error.key}", str(error))]) from None
@@ -294,6 +294,7 @@ class Job:
                 partitioning=join.partitioning,
                 index=join.index,
                 suffix=join.suffix,
+                malformed="drop" if "drop" in (self.left.malformed, self.right.malformed) else "fail",
             )
         except SpecError as error:
             raise self.refused(error) from None

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from streamjoin.spark.join.metrics import NAMES, held_by_workers, join_metrics
+from streamjoin.spark.join.metrics import NAMES, held_by_workers, join_metrics, malformed_rows
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Progress:
     candidates: int = 0  # pairs that were compared
     matches: int = 0
     late: int = 0
+    malformed: int = 0  # rows dropped because they could not be joined
     cache_hits: int = 0  # runs of state found decoded
     cache_misses: int = 0  # and those read back from the state store
     busy_seconds: float = 0.0  # spent in micro-batches
@@ -78,6 +79,7 @@ class Progress:
             candidates=self.candidates + told["candidates"],
             matches=self.matches + told["matches"],
             late=self.late + told["late"],
+            malformed=self.malformed + malformed_rows(event.observedMetrics),
             cache_hits=self.cache_hits + told["cache_hits"],
             cache_misses=self.cache_misses + told["cache_misses"],
             busy_seconds=self.busy_seconds + event.batchDuration / 1000,

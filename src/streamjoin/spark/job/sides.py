@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, types
 
 from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.windows import nanoseconds
+from streamjoin.spark.job.records import nullable
 from streamjoin.spark.job.sources import Input, PatternError
 from streamjoin.spark.job.toml import TomlTable, shown
 from streamjoin.spark.window_join import quoted
@@ -56,10 +57,15 @@ class Side:
         if told:
             table.checked("time", lambda: check_time(self.time, told[0][1]), None)
 
-    def load(self, spark: SparkSession, lateness: str | int) -> DataFrame:
+    @property
+    def malformed(self) -> str:
+        """What the join does with rows without a time: drop them if a source lets them through to be dropped."""
+        return "drop" if any(each.source.malformed == "drop" for each in self.inputs) else "fail"
+
+    def load(self, spark: SparkSession, side: str, lateness: str | int) -> DataFrame:
         """The union of the sources. Of several, each gets a watermark of its own, so that a slow one holds the join
         back and does not become late; `window_join` gives a single one what it needs."""
-        frames = [self.load_source(at, spark) for at in range(len(self.inputs))]
+        frames = [self.load_source(at, spark, side) for at in range(len(self.inputs))]
         for at, frame in enumerate(frames):
             if plain(frame.schema) != plain(frames[0].schema):
                 raise SideError(f"source[{at}]", differing(frame.schema, 0, frames[0].schema))
@@ -75,11 +81,11 @@ class Side:
             frames = [frame.withWatermark(quoted(self.time), f"{delay} milliseconds") for frame in frames]
         return reduce(DataFrame.unionByName, frames)
 
-    def load_source(self, at: int, spark: SparkSession) -> DataFrame:
+    def load_source(self, at: int, spark: SparkSession, side: str) -> DataFrame:
         """One of the sources; of what Spark says of an expression it does not know, the sentence."""
         key = "source" if len(self.inputs) == 1 else f"source[{at}]"
         try:
-            return self.inputs[at].load(spark)
+            return nullable(self.inputs[at].load(spark, f"{side}.{key}", self.time))
         except PatternError as error:
             raise SideError(f"{key}.pattern", str(error)) from None
         except (AnalysisException, ParseException) as error:

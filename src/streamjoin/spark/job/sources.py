@@ -23,12 +23,22 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamjoin.semantics.errors import SpecError
 from streamjoin.spark.job.ddl import parse_ddl
+from streamjoin.spark.job.records import (
+    CORRUPT,
+    ORIGIN,
+    PERMISSIVE,
+    dropped,
+    mistakes_of_records,
+    parse_records,
+    reported,
+    with_corrupt,
+)
 from streamjoin.spark.job.toml import TomlTable
+from streamjoin.spark.join.task import ON_MALFORMED
+from streamjoin.spark.window_join import quoted
 
 FILE_FORMATS = ("parquet", "json", "csv")
 RECORD_FORMATS = ("json", "csv", "text")
-MALFORMED = ("fail", "drop")
-CORRUPT = "_streamjoin_corrupt"
 _SCHEMA = "the columns as Spark writes them, such as 'ts TIMESTAMP, x INT'"
 
 
@@ -37,20 +47,25 @@ class PatternError(SpecError):
 
 
 class Source(Protocol):
-    """A physical stream."""
+    """A physical stream. `origin` is the SQL that says in words where a row comes from."""
 
     kind: ClassVar[str]
+    origin: ClassVar[str]
+
+    @property
+    def malformed(self) -> str:
+        """What happens to a record that cannot be joined: fail or drop."""
 
     @property
     def place(self) -> str:
         """Where it is, for people."""
 
     @property
-    def columns(self) -> types.StructType | None:
-        """The columns before `select`; None while only a running Spark could tell."""
+    def columns(self) -> types.StructType:
+        """The columns before `select`."""
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """The stream; nothing is read yet."""
+        """The stream; nothing is read yet. A record that cannot be parsed has its text in CORRUPT."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +73,7 @@ class FilesSource:
     """Files that appear in a folder, or match a pattern; each is read once, oldest first."""
 
     kind: ClassVar[str] = "files"
+    origin: ClassVar[str] = "input_file_name()"
     path: str
     format: str
     columns: types.StructType
@@ -84,14 +100,13 @@ class FilesSource:
             columns = table.checked("schema", lambda: parquet_columns(path), columns)
         else:
             columns = read_columns(table, text, form)
-        for key, formats in (("malformed", ("json", "csv")), ("header", ("csv",))):
-            if key in table.values and form not in formats:
-                table.complain(key, f"is given for {form} files; allowed: of {' and '.join(formats)}")
+        if "header" in table.values and form != "csv":
+            table.complain("header", f"is given for {form} files; allowed: of csv")
         return cls(
             path or "",
             form,
             columns,
-            table.choice("malformed", MALFORMED, "fail"),
+            table.choice("malformed", ON_MALFORMED, "fail"),
             table.flag("header", False),
             table.whole("max_files", "the most files a micro-batch takes", None),
             table.settings("options", "recursiveFileLookup = true"),
@@ -103,13 +118,18 @@ class FilesSource:
 
     def load(self, spark: SparkSession) -> DataFrame:
         reader = spark.readStream.format(self.format).schema(self.columns)
-        if self.format != "parquet":
-            reader = reader.option("mode", "FAILFAST" if self.malformed == "fail" else "DROPMALFORMED")
+        if self.format != "parquet" and self.malformed == "fail":
+            reader = reader.option("mode", "FAILFAST")  # which names the file and the mistake
+        elif self.format != "parquet":
+            reader = reader.schema(with_corrupt(self.columns)).options(**PERMISSIVE)
         if self.format == "csv":
             reader = reader.option("header", self.header)
         if self.max_files is not None:
             reader = reader.option("maxFilesPerTrigger", self.max_files)
-        return reader.options(**self.options).load(self.path)
+        reader = reader.options(**self.options)
+        if self.malformed == "drop":
+            reader = reader.option("columnNameOfCorruptRecord", CORRUPT)  # whatever the options say
+        return reader.load(self.path)
 
 
 @dataclass(frozen=True)
@@ -117,6 +137,9 @@ class KafkaSource:
     """Topics of a Kafka cluster. Beside the record's columns, `select` sees a struct `kafka` (key, topic, ...)."""
 
     kind: ClassVar[str] = "kafka"
+    origin: ClassVar[str] = (
+        "concat('topic ', kafka.topic, ', partition ', kafka.partition, ', offset ', kafka.offset)"
+    )
     servers: str
     topics: tuple[str, ...]
     pattern: str | None
@@ -142,7 +165,7 @@ class KafkaSource:
             pattern,
             form,
             read_columns(table, table.text("schema", _SCHEMA, schema), form),
-            table.choice("malformed", MALFORMED, "fail"),
+            table.choice("malformed", ON_MALFORMED, "fail"),
             table.choice("starting", ("earliest", "latest"), "earliest"),
             table.whole("max_rows", "the most rows a micro-batch takes", None),
             table.settings("options", '"kafka.security.protocol" = "SSL"'),
@@ -168,7 +191,7 @@ class KafkaSource:
         about = F.struct("key", "topic", "partition", "offset", "timestamp").alias("kafka")
         # A record without a value is a tombstone: it says that a key is gone, and has no columns.
         rows = rows.where("value IS NOT NULL").select(F.col("value").cast("string").alias("value"), about)
-        return parse_records(rows, self.format, self.columns, self.malformed)
+        return parse_records(rows, self.format, self.columns)
 
 
 @dataclass(frozen=True)
@@ -176,6 +199,7 @@ class SocketSource:
     """Lines of text from a TCP server, for trying things out: what was read is lost when the query restarts."""
 
     kind: ClassVar[str] = "socket"
+    origin: ClassVar[str] = "'the stream'"
     host: str
     port: int
     format: str
@@ -190,7 +214,7 @@ class SocketSource:
             table.whole("port", "the server's port", most=65535),
             form,
             read_columns(table, table.text("schema", _SCHEMA, schema), form),
-            table.choice("malformed", MALFORMED, "fail"),
+            table.choice("malformed", ON_MALFORMED, "fail"),
         )
 
     @property
@@ -199,7 +223,7 @@ class SocketSource:
 
     def load(self, spark: SparkSession) -> DataFrame:
         lines = spark.readStream.format("socket").option("host", self.host).option("port", self.port).load()
-        return parse_records(lines, self.format, self.columns, self.malformed)
+        return parse_records(lines, self.format, self.columns)
 
 
 @dataclass(frozen=True)
@@ -207,6 +231,8 @@ class RateSource:
     """Spark's own counter: `timestamp` (now) and `value` (0, 1, 2, ...)."""
 
     kind: ClassVar[str] = "rate"
+    origin: ClassVar[str] = "'the stream'"
+    malformed: ClassVar[str] = "fail"
     columns: ClassVar[types.StructType] = parse_ddl("timestamp TIMESTAMP, value BIGINT")
     rows_per_second: int
 
@@ -250,6 +276,8 @@ class GeneratorSource:
     """
 
     kind: ClassVar[str] = "generator"
+    origin: ClassVar[str] = "'the stream'"
+    malformed: ClassVar[str] = "fail"
     side: str
     rows_per_second: int
     rows_per_batch: int | None
@@ -320,10 +348,24 @@ class Input:
         """The columns after `select`, if the file alone tells them."""
         return None if self.select else self.source.columns
 
-    def load(self, spark: SparkSession) -> DataFrame:
+    def load(self, spark: SparkSession, key: str, time: str) -> DataFrame:
+        """The rows after `select`. Rows without a `time` are among them if the source drops malformed rows: the join
+        does that. `key` is the source's key in the file."""
         rows = self.source.load(spark)
+        mistakes = mistakes_of_records(rows, self.source.columns)
+        if self.source.malformed == "drop":
+            return self.selected(dropped(rows, mistakes, key).drop(CORRUPT))
+        rows = reported(rows, mistakes, key, F.expr(self.source.origin)).drop(CORRUPT)
+        rows = self.selected(rows, f"{self.source.origin} AS {quoted(ORIGIN)}")
+        missing = f"a row without a time ({time} is NULL)"
+        timeless = {missing: F.col(quoted(time)).isNull()} if time in rows.columns else {}
+        return reported(rows, timeless, key, F.col(quoted(ORIGIN))).drop(ORIGIN)
+
+    def selected(self, rows: DataFrame, *more: str) -> DataFrame:
+        """What the file selects of the rows, and `more`."""
         if self.select:
-            return rows.selectExpr(*self.select)
+            return rows.selectExpr(*self.select, *more)
+        rows = rows.selectExpr("*", *more) if more else rows
         return rows.drop("kafka") if isinstance(self.source, KafkaSource) else rows
 
 
@@ -356,24 +398,6 @@ def read_columns(table: TomlTable, text: str | None, form: str) -> types.StructT
     return table.checked("schema", lambda: parse_ddl(text), types.StructType())
 
 
-def parse_records(rows: DataFrame, form: str, columns: types.StructType, malformed: str) -> DataFrame:
-    """`value`, one record of JSON or CSV a row, taken apart into `columns`; other columns of `rows` follow."""
-    if form == "text":
-        return rows
-    others = [name for name in rows.columns if name != "value"]
-    if malformed == "fail":
-        schema, options = columns, {"mode": "FAILFAST"}
-    else:
-        schema = types.StructType([*columns.fields, types.StructField(CORRUPT, types.StringType())])
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    # from_csv takes a schema as text, and so does from_json.
-    parse = F.from_json if form == "json" else F.from_csv
-    parsed = rows.select(parse("value", schema.toDDL(), options).alias("record"), *others)
-    if malformed == "drop":
-        parsed = parsed.where(f"record.{CORRUPT} IS NULL")
-    return parsed.select("record.*", *others).drop(CORRUPT)
-
-
 def parquet_columns(path: str) -> types.StructType:
     """The columns of the first Parquet file below a local path."""
     if is_remote(path):
@@ -385,6 +409,8 @@ def parquet_columns(path: str) -> types.StructType:
         )
     try:
         columns: types.StructType = from_arrow_schema(pq.read_schema(found[0]))
+        for column in columns:
+            column.nullable = True  # this file has no NULL there, but others may
     except (pa.ArrowException, OSError, PySparkException) as error:
         raise SpecError(
             f"is missing, and {str(found[0])!r} does not tell it ({error}): give {_SCHEMA}"

@@ -15,6 +15,7 @@ from typing import Any, Literal
 OBSERVATION = "streamjoin"
 WORKERS = "workers"  # the metric of an observation: a list with the counts of each worker that ran
 WORKER = "worker"  # in an entry of that list, the worker's id
+MALFORMED = "malformed"  # the metric of other observations: how many rows were dropped as malformed
 Part = Literal["kernel", "state", "conversion"]
 
 
@@ -65,13 +66,33 @@ def held_by_workers(observed: Observed) -> dict[tuple[str, int], tuple[int, int]
 
 def join_metrics(observed: Observed) -> dict[str, dict[str, int]]:
     """The counts of every join of a query, those of its workers summed, by observation name, from a progress event's
-    `observedMetrics`."""
+    `observedMetrics`. `malformed` counts the rows that the join dropped because they could not be joined."""
+    dropped = _dropped(observed)
     return {
         name: {metric: sum(worker[metric] for worker in workers) for metric in NAMES}
+        | {MALFORMED: dropped.get(malformed_name(name), 0)}
         for name, workers in _of_joins(observed).items()
     }
 
 
+def malformed_rows(observed: Observed) -> int:
+    """How many malformed rows a micro-batch dropped, those of a job's sources included."""
+    return sum(_dropped(observed).values())
+
+
+def malformed_name(of: str) -> str:
+    """The name under which malformed rows of a join, or of a source, are observed."""
+    return f"{of}_{MALFORMED}"
+
+
+def _dropped(observed: Observed) -> dict[str, int]:
+    return {name: row[MALFORMED] or 0 for name, row in _ours(observed).items() if MALFORMED in row}
+
+
 def _of_joins(observed: Observed) -> dict[str, Sequence[Any]]:
     """The counts by worker of each join."""
-    return {name: row[WORKERS] or () for name, row in observed.items() if name.startswith(OBSERVATION)}
+    return {name: row[WORKERS] or () for name, row in _ours(observed).items() if WORKERS in row}
+
+
+def _ours(observed: Observed) -> dict[str, Any]:
+    return {name: row for name, row in observed.items() if name.startswith(OBSERVATION)}

@@ -9,21 +9,27 @@ those of a table's worker as values again, for `unpack`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import combined
+from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.join.metrics import MALFORMED
 from streamjoin.spark.join.process import GARBAGE
 from streamjoin.spark.join.routing import worker_ids
 from streamjoin.spark.join.task import TIE, JoinTask
 
 PARCEL = pa.schema({"worker": pa.int32(), "side": pa.int8(), "rows": pa.binary()})
 PARCEL_DDL = "worker INT, side TINYINT, rows BINARY"
+COUNTED = PARCEL.append(pa.field(MALFORMED, pa.int64()))  # and how many malformed rows were dropped
+COUNTED_DDL = f"{PARCEL_DDL}, {MALFORMED} BIGINT"
 # What a stream's worker gives: result rows, and with the last of them its id and counts as in `Counts`.
 ROWS, TOLD = "rows", "told"
 COUNTS = pa.list_(pa.int64())
@@ -42,9 +48,13 @@ def encode(batch: pa.RecordBatch) -> bytes:
 
 
 def decode(data: bytes | pa.Buffer) -> pa.RecordBatch:
-    """What `encode` was given, without a copy of the data."""
+    """What `encode` was given, without a copy of the data. Every column is declared nullable: what Spark knows about
+    NULL can change from one run to the next, and the rows of both must fit together."""
     with pa.ipc.open_stream(data) as reader:
-        return reader.read_next_batch()
+        batch = reader.read_next_batch()
+    if all(field.nullable for field in batch.schema):
+        return batch
+    return pa.record_batch(Labelled(batch, pa.schema([field.with_nullable(True) for field in batch.schema])))
 
 
 def packer(task: JoinTask, side: str) -> PackBatches:
@@ -54,19 +64,39 @@ def packer(task: JoinTask, side: str) -> PackBatches:
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number, ids = SIDES.index(side), worker_ids(task.routing.workers)
         for batch in gathered(batches, PARCEL_ROWS, PARCEL_BYTES):
-            parcels = divided(task, side, in_utc(batch))
+            joinable, malformed = without_malformed(task, side, batch)
+            parcels = divided(task, side, in_utc(joinable))
             chosen = [k for k, parcel in enumerate(parcels) if parcel.num_rows or k == 0]
-            yield pa.record_batch(
-                {
-                    "worker": pa.array([ids[k] for k in chosen], pa.int32()),
-                    "side": pa.array([number] * len(chosen), pa.int8()),
-                    "rows": pa.array([encode(parcels[k]) for k in chosen], pa.binary()),
-                },
-                PARCEL,
-            )
+            columns = [
+                pa.array([ids[k] for k in chosen], pa.int32()),
+                pa.array([number] * len(chosen), pa.int8()),
+                pa.array([encode(parcels[k]) for k in chosen], pa.binary()),
+            ]
+            if task.malformed == "drop":
+                columns.append(pa.array([malformed if k == 0 else 0 for k in chosen], pa.int64()))
+            yield pa.record_batch(columns, COUNTED if task.malformed == "drop" else PARCEL)
         GARBAGE.end_task()
 
     return pack
+
+
+def without_malformed(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    """The rows with a time and with a value in every NOT NULL column, and the number of other rows. O(columns) if
+    there are no others."""
+    spec, time = task.spec, task.spec.side_time(side)
+    required = [time, *(f.name for f in spec.side_schema(side) if not f.nullable and f.name != time)]
+    missing = [name for name in required if batch.column(name).null_count]
+    if not missing:
+        return batch, 0
+    if task.malformed == "fail":
+        what = "is the time" if missing[0] == time else "is declared NOT NULL"
+        raise InputError(
+            f"a row of {side} has NULL in {missing[0]!r}, which {what}: filter such rows out before the join, or give "
+            'malformed="drop" to leave them out and count them'
+        )
+    whole = reduce(pc.and_, [batch.column(name).is_valid() for name in missing])
+    joinable = batch.filter(whole)
+    return joinable, batch.num_rows - joinable.num_rows
 
 
 def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:

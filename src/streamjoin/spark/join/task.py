@@ -31,6 +31,7 @@ from streamjoin.spark.state.run_index import RunIndexer
 OTHER = {"left": "right", "right": "left"}
 HOW = ("inner", "left", "right", "full", "semi", "anti")
 ORDERS = ("any", "timestamp")
+ON_MALFORMED = ("fail", "drop")
 TIE = "streamjoin tie"  # the hidden column with a hash of the row, by which rows of equal time are ordered
 BEGIN, END = -(2**63), 2**63 - 1  # the times before and after everything
 
@@ -61,7 +62,8 @@ _COMPILED: dict[str, Compiled] = {}  # of this process, by digest: tasks arrive 
 @dataclass(frozen=True)
 class JoinTask:
     """A join and how it is spread. `slack_ms`: by how much Spark's watermark lies behind what can still come.
-    `watermarked`: the sides whose rows can be late (a join's own output never is)."""
+    `watermarked`: the sides whose rows can be late (a join's own output never is). `malformed`: whether a row without a
+    time stops the query (fail), or is left out and counted (drop)."""
 
     spec: JoinSpec
     how: str
@@ -70,6 +72,7 @@ class JoinTask:
     routing: Routing = ONE_WORKER
     slack_ms: int = 0
     watermarked: tuple[str, ...] = SIDES
+    malformed: str = "fail"
 
     @property
     def ticks_per_ms(self) -> int:
@@ -178,5 +181,14 @@ def differences(stored: Mapping[str, str], given: Mapping[str, str]) -> list[str
     return [
         f"{name} was {stored[name]!r} and is now {value!r}"
         for name, value in given.items()
-        if stored.get(name, value) != value
+        if stored.get(name, value) != value and not (name in SIDES and widens(stored[name], value))
     ]
+
+
+def widens(stored: str, given: str) -> bool:
+    """Whether two schemas, as text, differ only in columns that could not be NULL and now can. Rows of the first are
+    rows of the second."""
+    before, now = stored.split("\n"), given.split("\n")
+    return len(before) == len(now) and all(
+        old in (new, f"{new} not null") for old, new in zip(before, now, strict=True)
+    )
