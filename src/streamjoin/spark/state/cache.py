@@ -29,11 +29,10 @@ from pyspark import TaskContext
 
 from streamjoin.jit.own_folder import SEAL_BYTES, NotOurs, OwnFolder, seal
 from streamjoin.jit.source import StreamJoinWarning
+from streamjoin.spark.state.sizes import size_setting
 
-MEMORY_BYTES = int(
-    os.environ.get("STREAMJOIN_SPARK_MEMORY", 2 << 30)
-)  # of decoded runs, in each Python process
-FILE_BYTES = int(os.environ.get("STREAMJOIN_SPARK_FILES", 8 << 30))  # of files, on each host
+MEMORY_BYTES = size_setting("STREAMJOIN_SPARK_MEMORY", 2 << 30)  # of decoded runs, in each Python process
+FILE_BYTES = size_setting("STREAMJOIN_SPARK_FILES", 8 << 30)  # of files, on each host
 UNUSED_SECONDS = 6 * 3600  # after which a file belongs to no running query
 LOOK_AFTER_BYTES = 256 << 20  # written by this process before it looks at the size of the folder again
 QUERY = "sql.streaming.queryId"  # the property of a task that says for which query it is
