@@ -28,7 +28,7 @@ from benchmarks.shared.band import PREDICATE
 from benchmarks.shared.figures import Figure
 from benchmarks.shared.spark import NAMES, SEED, open_session
 from streamjoin.spark import window_join
-from streamjoin.spark.job.sources import GeneratorSource
+from streamjoin.spark.job.generated import GeneratorSource
 from streamjoin.spark.join.metrics import join_metrics
 
 SECONDS, EVERY, WARM = 600.0, 10.0, 120.0

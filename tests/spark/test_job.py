@@ -13,13 +13,12 @@ from pyspark.sql import types
 import streamjoin as sj
 from streamjoin.spark.job.ddl import parse_ddl
 from streamjoin.spark.job.file import Job
+from streamjoin.spark.job.generated import GeneratorSource, RateSource
 from streamjoin.spark.job.sinks import SINKS, ConsoleSink, FilesSink, KafkaSink, MemorySink, NoopSink
 from streamjoin.spark.job.sources import (
     SOURCES,
     FilesSource,
-    GeneratorSource,
     KafkaSource,
-    RateSource,
     SocketSource,
 )
 from streamjoin.spark.job.toml import JobError
@@ -223,8 +222,8 @@ def test_windows_that_are_none(tmp_path, written, key, says):
         (SINK, SINK + "[spark]\npackages = ['kafka']", "spark.packages", "group:artifact:version"),
         (SINK, SINK + "[spark.settings]\nmaster = 'x'", "spark.settings.master", "begin with 'spark.'"),
         (SINK, SINK + "[spark.settings]\nspark.master = 'x'", "spark.settings.spark.master", "use spark.master"),
-        (SINK, SINK + "[spark.settings]\nspark.x = [1]", "spark.settings.spark.x", "is [1]: give text"),
-        (SINK, SINK + "[spark]\nsettings = 5", "spark.settings", "is 5: give a table"),
+        (SINK, SINK + "[spark.settings]\nspark.x = [1]", "spark.settings.spark.x", "is an array: give text"),
+        (SINK, SINK + "[spark]\nsettings = 5", "spark.settings", "is a whole number: give a table"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_key(tmp_path, changed, into, key, says):

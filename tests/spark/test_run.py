@@ -41,6 +41,7 @@ from streamjoin.spark.job.ddl import ATOMIC, parse_ddl
 from streamjoin.spark.job.explain import explain
 from streamjoin.spark.job.failure import FAILURES, query_failure, why
 from streamjoin.spark.job.file import Job
+from streamjoin.spark.job.generated import GeneratorSource
 from streamjoin.spark.job.lock import locked
 from streamjoin.spark.job.progress import Progress, ProgressListener, rows_behind
 from streamjoin.spark.job.records import CORRUPT, dropped, mistakes_of_records, parse_records, reported
@@ -52,7 +53,7 @@ from streamjoin.spark.job.session import (
     packages_of,
     settings_of,
 )
-from streamjoin.spark.job.sources import GeneratorSource, check_pattern
+from streamjoin.spark.job.sources import check_pattern
 from streamjoin.spark.job.toml import JobError
 from streamjoin.spark.join.metrics import NAMES, OBSERVATION, WORKER, WORKERS
 from streamjoin.spark.state.cache import FileCache, cache_folder

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamjoin.spark.job.file import Job
-from streamjoin.spark.job.sources import GeneratorSource
+from streamjoin.spark.job.generated import GeneratorSource
 
 pytestmark = pytest.mark.slow
 

@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 import streamjoin as sj
 
@@ -65,7 +67,7 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
         locked(job, say) as lock,
         ExitStack() as when_stopped,
     ):
-        with console.status(f"starting Spark ({master or job.spark.master or 'local'})"):
+        with console.status(Text(f"starting Spark ({master or job.spark.master or 'local'})")):
             spark = open_session(job, master, lock.inherited)
         try:
             with stopping(stop, console, "after this micro-batch"):
@@ -75,8 +77,10 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
                     when_stopped.callback(FILES.remove_all_of, query.id)
                     watch(query, listener, stop, console, live=job.sink.kind != "console")
         except FAILURES as error:
-            logging.getLogger(__name__).exception("the run failed")
-            raise RunFailed(f"{why(error)}\nSpark's log: {job.run.log}") from None
+            logging.getLogger(__name__).error(
+                "the run failed\n%s", job.without_secrets(traceback.format_exc())
+            )
+            raise RunFailed(f"{job.without_secrets(why(error))}\nSpark's log: {job.run.log}") from None
         finally:
             with suppress(*FAILURES), warnings.catch_warnings(action="ignore"):  # of a JVM that is gone
                 spark.stop()  # which delivers the last progress

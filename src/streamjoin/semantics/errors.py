@@ -1,8 +1,22 @@
 """The errors a user can meet. Every message names what was given and what is allowed."""
 
+import re
+
+# Control characters, characters that turn the direction of text, and halves of surrogate pairs.
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 class StreamJoinError(Exception):
-    """Base of every error raised on purpose by streamjoin."""
+    """Base of every error raised on purpose by streamjoin.
+
+    Messages quote what they were given, and may be printed on a terminal: control characters are escaped, but for tabs
+    and line ends.
+    """
+
+    def __str__(self) -> str:
+        return CONTROL.sub(
+            lambda found: found[0] if found[0] in "\t\n" else ascii(found[0])[1:-1], super().__str__()
+        )
 
 
 class SpecError(StreamJoinError, ValueError):

@@ -145,13 +145,13 @@ def spec_of(
     suffix: str = "_right",
 ) -> JoinSpec:
     """What is to be joined, with the columns of the DataFrames as Arrow knows them."""
-    schemas = [_arrow_schema(side, frame.schema) for side, frame in (("left", left), ("right", right))]
+    schemas = [arrow_schema(side, frame.schema) for side, frame in (("left", left), ("right", right))]
     if not isinstance(window, (TimeWindow, RowWindow, tuple)):
         window = TimeWindow(window)
     return JoinSpec(schemas[0], schemas[1], on, window, left_time, right_time, suffix=suffix)
 
 
-def _arrow_schema(side: str, columns: StructType) -> pa.Schema:
+def arrow_schema(side: str, columns: StructType) -> pa.Schema:
     """The columns of a side; instants are UTC, whatever time zone the session shows them in."""
     fields: list[pa.Field] = []
     for column in columns:

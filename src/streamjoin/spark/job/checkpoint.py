@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.semantics.windows import RowWindow, TimeWindow
 from streamjoin.spark.job.file import Job
+from streamjoin.spark.job.shown import without_credentials
 from streamjoin.spark.job.sinks import FilesSink
 from streamjoin.spark.job.sources import Input
 from streamjoin.spark.job.toml import flattened
@@ -58,16 +59,19 @@ class CheckpointError(StreamJoinError, RuntimeError):
 
 def refused(job: Job, why: str) -> CheckpointError:
     """An error that names the file and the key; `why` is the rest of the sentence."""
-    return CheckpointError(f"run.checkpoint of {job.path} is {job.run.checkpoint!r}, {why}")
+    return CheckpointError(
+        job.without_secrets(f"run.checkpoint of {job.path} is {job.run.checkpoint!r}, {why}")
+    )
 
 
 def sink_refused(job: Job, sink: FilesSink, why: str) -> CheckpointError:
     """The same for the folder of the results."""
-    return CheckpointError(f"sink.path of {job.path} is {sink.path!r}, {why}")
+    return CheckpointError(job.without_secrets(f"sink.path of {job.path} is {sink.path!r}, {why}"))
 
 
 def identity(job: Job) -> dict[str, str]:
-    """What must stay the same while a checkpoint is used, by dotted key, as far as the file alone tells it."""
+    """What must stay the same while a checkpoint is used, by dotted key, as far as the file alone tells it. It is
+    written to the checkpoint, so that it has no credentials; these may change."""
     join: dict[str, Any] = {field.name: getattr(job.join, field.name) for field in fields(job.join)}
     del join["lateness"], join["index"]  # how long to wait, and how to search, are matters of the future
     windows = join["window"] if isinstance(join["window"], tuple) else (join["window"], join["window"])
@@ -77,7 +81,8 @@ def identity(job: Job) -> dict[str, str]:
         inputs = getattr(job, side).inputs
         sources = {f"source[{at}]": of_input(each) for at, each in enumerate(inputs)}
         found[side] = {"time": getattr(job, side).time, **sources}
-    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in flattened(found)}
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in flattened(found)}
+    return {key: without_credentials(text) for key, text in texts.items()}
 
 
 def columns_of(job: Job, spark: SparkSession) -> dict[str, str]:
@@ -194,7 +199,11 @@ def try_sink(spark: SparkSession, job: Job) -> None:
 def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> None:
     """Raise if the job is not the one that wrote the checkpoint, naming what differs. What was not noted is left to the
     state, which knows it; what may change now, though older records note it, is not compared."""
-    before = {key: text for key, text in before.items() if SPREAD.get(key) != text and not may_change(key)}
+    before = {
+        key: without_credentials(text)  # which older records have
+        for key, text in before.items()
+        if SPREAD.get(key) != text and not may_change(key)
+    }
     changed = [
         key
         for key in (*now, *(key for key in before if key not in now))

@@ -7,11 +7,14 @@ is read here; what is understood gives the same `StructType` as Spark's parser (
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from pyspark.sql import types
 
 from streamjoin.semantics.errors import SpecError
+from streamjoin.spark.job.shown import shown
 
+MOST_NESTED = 32  # arrays, maps and structs in each other
 ATOMIC: dict[str, types.DataType] = {
     "boolean": types.BooleanType(),
     "tinyint": types.ByteType(),
@@ -43,10 +46,9 @@ def parse_ddl(text: str) -> types.StructType:
     """The columns that `name TYPE [NOT NULL], ...` declares; a `SpecError` names the place that is no column."""
     reader = _Reader(text)
     fields = reader.fields(end=None)
-    names = [field.name for field in fields]
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted(name for name, times in Counter(field.name for field in fields).items() if times > 1)
     if repeated:
-        raise SpecError(f"column {repeated[0]!r} is declared twice: names must differ")
+        raise SpecError(f"column {shown(repeated[0])} is declared twice: names must differ")
     return types.StructType(fields)
 
 
@@ -56,20 +58,20 @@ class _Reader:
     def __init__(self, text: str):
         self.text = text
         self.tokens: list[tuple[str, bool]] = []  # the token, and whether it can be a name
-        at = 0
-        while text[at:].strip():
+        text, at = text.rstrip(), 0
+        while at < len(text):
             match = _TOKEN.match(text, at)
             if match is None:
-                raise self.error(text[at:].split()[0])
+                raise self.error(text[at:].split(maxsplit=1)[0])
             quoted, word, mark = match.groups()
             self.tokens.append((quoted.replace("``", "`"), True) if quoted else (word or mark, bool(word)))
             at = match.end()
-        self.at = 0
+        self.at = self.depth = 0
 
     def error(self, found: str | None) -> SpecError:
-        where = "the end" if found is None else repr(found)
+        where = "the end" if found is None else shown(found)
         return SpecError(
-            f"{self.text!r} is no list of columns, at {where}: write 'name TYPE, name TYPE', such as "
+            f"{shown(self.text)} is no list of columns, at {where}: write 'name TYPE, name TYPE', such as "
             "'ts TIMESTAMP, x INT'"
         )
 
@@ -114,8 +116,11 @@ class _Reader:
         if word in DECIMALS:
             return self.decimal()
         if word not in NESTED:
-            raise SpecError(f"{word!r} is no type that is known here; allowed: {ALLOWED}")
+            raise SpecError(f"{shown(word)} is no type that is known here; allowed: {ALLOWED}")
         self.expect("<")
+        self.depth += 1
+        if self.depth > MOST_NESTED:
+            raise SpecError(f"types lie more than {MOST_NESTED} deep in each other: declare fewer levels")
         if word == "struct":
             kind: types.DataType = types.StructType(self.fields(end=">"))
         elif word == "array":
@@ -125,6 +130,7 @@ class _Reader:
             self.expect(",")
             kind = types.MapType(key, self.type())
         self.expect(">")
+        self.depth -= 1
         return kind
 
     def decimal(self) -> types.DecimalType:
@@ -141,7 +147,7 @@ class _Reader:
 
     def number(self) -> int:
         found = self.peek()
-        if found is None or not found.isdecimal():
+        if found is None or not re.fullmatch("[0-9]{1,9}", found):
             raise self.error(found)
         self.at += 1
         return int(found)

@@ -6,6 +6,7 @@ from streamjoin.semantics.analysis import describe
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.session import DEFAULT_MASTER, check_master, cores, packages_of
+from streamjoin.spark.job.shown import without_credentials
 from streamjoin.spark.join.routing import RANGE_INTERVALS, Routing
 from streamjoin.spark.join.task import JoinTask
 
@@ -18,7 +19,12 @@ ROUTES = {
 
 
 def explain(job: Job, master: str | None) -> str:
-    """The plan of a job as text; no Spark is started."""
+    """The plan of a job as text, without credentials; no Spark is started."""
+    return without_credentials("\n".join(explained(job, master)))
+
+
+def explained(job: Job, master: str | None) -> list[str]:
+    """The lines of the plan."""
     chosen = master or job.spark.master or DEFAULT_MASTER
     check_master(chosen)
     workers = job.join.workers or cores(chosen)
@@ -31,10 +37,12 @@ def explain(job: Job, master: str | None) -> str:
     lines += [f"package      {package}" for package in packages_of(job)]
     task = job.task(workers or 1)
     if task is None:
-        return "\n".join(
-            [*lines, f"join         {job.join.on}", "             select gives columns that only Spark knows"]
-        )
-    return "\n".join([*lines, *explain_task(task, workers)])
+        return [
+            *lines,
+            f"join         {job.join.on}",
+            "             select gives columns that only Spark knows",
+        ]
+    return [*lines, *explain_task(task, workers)]
 
 
 def explain_task(task: JoinTask, workers: int | None) -> list[str]:

@@ -8,30 +8,30 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from fractions import Fraction
 from pathlib import Path, PurePath
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamjoin.plan.planner import INDEXES
 from streamjoin.semantics.errors import IndexNotApplicableError, PredicateError, SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import RowWindow, TimeWindow, Window, nanoseconds
+from streamjoin.spark.job.paths import is_remote, read_path
 from streamjoin.spark.job.session import check_master
+from streamjoin.spark.job.shown import secrets_in, shown, without_secrets
 from streamjoin.spark.job.sides import Side, SideError
 from streamjoin.spark.job.sinks import FilesSink, Sink, read_sink
-from streamjoin.spark.job.sources import FilesSource, is_remote, local_path
-from streamjoin.spark.job.toml import JobError, TomlTable, shown
+from streamjoin.spark.job.sources import FilesSource
+from streamjoin.spark.job.toml import JobError, TomlTable, read_toml
 from streamjoin.spark.join.task import HOW, ORDERS, JoinTask
 from streamjoin.spark.window_join import (
     CASE,
     PARTITIONING,
+    arrow_schema,
     check_names,
     make_task,
     spec_of,
@@ -85,7 +85,7 @@ class JoinTable:
         if length < 0:
             table.complain("lateness", f"is {lateness!r}: it can not be negative")
         return cls(
-            table.text("on", "the condition in SQL, such as 'abs(left.x - right.a) <= 10'") or "",
+            table.text("on", "the condition in SQL, such as 'abs(left.x - right.a) <= 10'", lines=True) or "",
             read_window(table),
             table.choice("how", HOW, "inner"),
             lateness,
@@ -113,7 +113,7 @@ class RunTable:
         trigger = table.text("trigger", _TRIGGER, "asap")
         if trigger not in TRIGGERS and not lasts(trigger):
             table.complain("trigger", f"is {trigger!r}; allowed: {_TRIGGER}")
-        checkpoint = table.text("checkpoint", "a folder for the query's state", None)
+        checkpoint = read_path(table, "checkpoint", "a folder for the query's state", path.parent, None)
         if checkpoint is None and "checkpoint" not in table.values and sink.checkpoint == "needed":
             table.complain(
                 "checkpoint",
@@ -126,9 +126,8 @@ class RunTable:
         return cls(
             table.text("name", "a name for the query", path.stem),
             trigger,
-            local_path(checkpoint, path.parent),
-            local_path(table.text("log", "a file for Spark's log", f"{path.stem}.spark.log"), path.parent)
-            or "",
+            checkpoint,
+            read_path(table, "log", "a file for Spark's log", path.parent, f"{path.stem}.spark.log") or "",
         )
 
 
@@ -174,7 +173,7 @@ class Job:
     def read(cls, path: Path) -> Job:
         """The job in a file; `JobError` tells everything that is wrong with it."""
         problems: list[tuple[str, str]] = []
-        top = TomlTable(parse_file(path), "", problems)
+        top = TomlTable(read_toml(path), "", problems)
         folder = path.resolve().parent
         sections = {name: top.table(name, f"a table [{name}]", name in OPTIONAL) for name in TABLES}
         join = JoinTable.read(sections["join"])
@@ -191,6 +190,12 @@ class Job:
             raise JobError(str(path), problems)
         return job
 
+    def without_secrets(self, text: str) -> str:
+        """A text of Spark's without the secrets in this file's options and settings."""
+        sources = [each.source for side in SIDES for each in getattr(self, side).inputs]
+        options = [getattr(part, "options", {}) for part in (*sources, self.sink)]
+        return without_secrets(text, secrets_in([*options, self.spark.settings]))
+
     @property
     def spec(self) -> JoinSpec | None:
         """The join as the embedded engine would take it; None if only Spark can tell the columns."""
@@ -198,8 +203,8 @@ class Job:
         if left is None or right is None:
             return None
         return JoinSpec(
-            to_arrow_schema(left, timezone="UTC"),
-            to_arrow_schema(right, timezone="UTC"),
+            arrow_schema("left", left),
+            arrow_schema("right", right),
             self.join.on,
             self.join.window,
             self.left.time,
@@ -315,19 +320,6 @@ class Job:
             return writer.trigger(availableNow=True).start()
         seconds = 0.0 if self.run.trigger == "asap" else float(nanoseconds(self.run.trigger, "trigger")) / 1e9
         return writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds").start()
-
-
-def parse_file(path: Path) -> dict[str, Any]:
-    """The TOML in a file; one that is missing or no TOML is a `JobError`."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors put a mark in front
-    except FileNotFoundError:
-        problem = "there is no such file"
-    except (OSError, UnicodeDecodeError) as error:
-        problem = f"it can not be read: {error}"
-    except tomllib.TOMLDecodeError as error:
-        problem = f"it is no TOML: {error}"
-    raise JobError(str(path), [("", problem)])
 
 
 def mistake(error: SpecError) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from typing import IO
 
 from streamjoin.spark.job.checkpoint import refused
 from streamjoin.spark.job.file import Job
-from streamjoin.spark.job.sources import is_remote
+from streamjoin.spark.job.paths import is_remote
 
 LOCK = "streamjoin.lock"
 PATIENCE_SECONDS = 10.0  # for a run that is about to end

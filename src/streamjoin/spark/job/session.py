@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 
 from streamjoin.semantics.errors import SpecError, StreamJoinError
 from streamjoin.spark.job.failure import first_cause
+from streamjoin.spark.job.shown import shown
 
 if TYPE_CHECKING:
     from streamjoin.spark.job.file import Job
@@ -42,8 +43,9 @@ JAVA_FOLDERS = (
 KAFKA_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PARTITIONS = "spark.sql.shuffle.partitions"
-LOCAL = r"local(?:\[(\*|[1-9]\d*)(?:,\d+)?\])?|local-cluster\[(\d+),(\d+),\d+\]"
-CLUSTER = r"yarn|(?:spark|k8s)://.+"
+_NUMBER = "[1-9][0-9]{0,5}"
+LOCAL = rf"local(?:\[(\*|{_NUMBER})(?:,[0-9]{{1,6}})?\])?|local-cluster\[({_NUMBER}),({_NUMBER}),{_NUMBER}\]"
+CLUSTER = r"yarn|(?:spark|k8s)://\S+"
 DEFAULT_MASTER = "local[*]"
 
 
@@ -98,8 +100,8 @@ def check_master(master: str) -> None:
     """Raise unless Spark could know such a master; it would tell so with a stack trace."""
     if not re.fullmatch(f"{LOCAL}|{CLUSTER}", master):
         raise SpecError(
-            f"master is {master!r}; allowed: local, local[4], local[*], local-cluster[2,1,1024] (workers, cores and "
-            "MiB of each), or a cluster's: spark://host:7077, yarn, k8s://https://host:6443"
+            f"master is {shown(master)}; allowed: local, local[4], local[*], local-cluster[2,1,1024] (workers, cores "
+            "and MiB of each), or a cluster's: spark://host:7077, yarn, k8s://https://host:6443"
         )
 
 
@@ -150,7 +152,9 @@ def open_session(job: Job, master: str | None, inherited: Sequence[int] = ()) ->
         # Whatever is set, Spark looks at all settings now and refuses those that it can not read.
         spark.conf.set(PARTITIONS, job.spark.settings.get(PARTITIONS, workers))
     except Exception as error:  # what py4j and PySpark raise here has no common base
-        raise SparkStartError(start_failure(error, log, told, packages_of(job))) from error
+        raise SparkStartError(
+            job.without_secrets(start_failure(error, log, told, packages_of(job)))
+        ) from error
     return spark
 
 

@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame, SparkSession, types
 from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.windows import nanoseconds
 from streamjoin.spark.job.records import nullable
+from streamjoin.spark.job.shown import shown
 from streamjoin.spark.job.sources import Input, PatternError
-from streamjoin.spark.job.toml import TomlTable, shown
+from streamjoin.spark.job.toml import TomlTable
 from streamjoin.spark.window_join import quoted
 
 TIMESTAMPS = (types.TimestampType, types.TimestampNTZType)
@@ -36,7 +37,8 @@ class Side:
 
     @classmethod
     def read(cls, table: TomlTable, folder: Path, side: str) -> Side:
-        schema = table.text("schema", "the columns of all sources, such as 'ts TIMESTAMP, x INT'", None)
+        wanted = "the columns of all sources, such as 'ts TIMESTAMP, x INT'"
+        schema = table.text("schema", wanted, None, lines=True)
         tables = table.tables("source", f"at least one table [[{side}.source]]")
         inputs = [Input.read(source, folder, schema, side) for source in tables]
         read = cls(table.text("time", "the time column", "ts"), tuple(i for i in inputs if i is not None))

@@ -13,12 +13,20 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, types
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from streamjoin.spark.job.sources import FILE_FORMATS, local_path, read_servers
+from streamjoin.spark.job.paths import read_path
+from streamjoin.spark.job.sources import FILE_FORMATS, read_servers
 from streamjoin.spark.job.toml import TomlTable
+from streamjoin.spark.window_join import quoted
+
+# Unicode has symbols for the first controls, and for delete; the others become the replacement character.
+CONTROLS = (
+    {at: chr(0x2400 + at) for at in range(32)} | {0x7F: "\u2421"} | dict.fromkeys(range(0x80, 0xA0), "\ufffd")
+)
+HAS_TEXT = (types.StringType, types.ArrayType, types.MapType, types.StructType, types.VariantType)
 
 Need = Literal["needed", "possible", "impossible"]
 
@@ -55,7 +63,7 @@ class FilesSink:
     @classmethod
     def read(cls, table: TomlTable, folder: Path) -> FilesSink:
         return cls(
-            local_path(table.text("path", "a folder, such as 'out'"), folder) or "",
+            read_path(table, "path", "a folder, such as 'out'", folder) or "",
             table.choice("format", FILE_FORMATS, "parquet"),
             table.texts("partition_by", "columns of the result, a folder for each of their values", ()),
             table.settings("options", 'compression = "zstd"'),
@@ -138,7 +146,8 @@ class ConsoleSink:
 
     def write(self, results: DataFrame) -> DataStreamWriter:
         return (
-            results.writeStream.format("console")
+            harmless(results)
+            .writeStream.format("console")
             .option("numRows", self.rows)
             .option("truncate", self.truncate)
         )
@@ -190,6 +199,18 @@ class NoopSink:
 
     def write(self, results: DataFrame) -> DataStreamWriter:
         return results.writeStream.format("noop")
+
+
+def harmless(results: DataFrame) -> DataFrame:
+    """The rows as they may be printed: control characters, by which text could steer a terminal, become symbols."""
+    dangerous, symbols = "".join(map(chr, CONTROLS)), "".join(CONTROLS.values())
+    columns = []
+    for field in results.schema:
+        column = F.col(quoted(field.name))
+        if isinstance(field.dataType, HAS_TEXT):
+            column = F.translate(column.cast("string"), dangerous, symbols)
+        columns.append(column.alias(field.name.translate(CONTROLS)))
+    return results.select(*columns)
 
 
 SINKS: dict[str, Callable[[TomlTable, Path], Sink]] = {

@@ -14,15 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark.errors import IllegalArgumentException, PySparkException
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamjoin.semantics.errors import SpecError
 from streamjoin.spark.job.ddl import parse_ddl
+from streamjoin.spark.job.generated import GeneratorSource, RateSource
+from streamjoin.spark.job.paths import SCHEMA, is_remote, parquet_columns, read_path
 from streamjoin.spark.job.records import (
     CORRUPT,
     ORIGIN,
@@ -33,13 +32,13 @@ from streamjoin.spark.job.records import (
     reported,
     with_corrupt,
 )
+from streamjoin.spark.job.shown import shown
 from streamjoin.spark.job.toml import TomlTable
 from streamjoin.spark.join.task import ON_MALFORMED
 from streamjoin.spark.window_join import quoted
 
 FILE_FORMATS = ("parquet", "json", "csv")
 RECORD_FORMATS = ("json", "csv", "text")
-_SCHEMA = "the columns as Spark writes them, such as 'ts TIMESTAMP, x INT'"
 
 
 class PatternError(SpecError):
@@ -84,13 +83,13 @@ class FilesSource:
 
     @classmethod
     def read(cls, table: TomlTable, folder: Path, schema: str | None, side: str) -> FilesSource:
-        path = local_path(table.text("path", "a folder or a pattern, such as 'in/trades'"), folder)
+        path = read_path(table, "path", "a folder or a pattern, such as 'in/trades'", folder)
         form = table.choice("format", FILE_FORMATS, "parquet")
-        text = table.text("schema", _SCHEMA, schema)
+        text = table.text("schema", SCHEMA, schema, lines=True)
         columns = types.StructType()
         if path is None:
             pass  # which is one mistake
-        elif not is_remote(path) and not glob.glob(path):
+        elif not is_remote(path) and next(glob.iglob(path), None) is None:
             table.complain("path", f"is {path!r}, where nothing is yet: make the folder, even if it is empty")
         elif os.path.isfile(path):
             table.complain(
@@ -164,7 +163,7 @@ class KafkaSource:
             topics,
             pattern,
             form,
-            read_columns(table, table.text("schema", _SCHEMA, schema), form),
+            read_columns(table, table.text("schema", SCHEMA, schema, lines=True), form),
             table.choice("malformed", ON_MALFORMED, "fail"),
             table.choice("starting", ("earliest", "latest"), "earliest"),
             table.whole("max_rows", "the most rows a micro-batch takes", None),
@@ -213,7 +212,7 @@ class SocketSource:
             table.text("host", "the server's name", "localhost"),
             table.whole("port", "the server's port", most=65535),
             form,
-            read_columns(table, table.text("schema", _SCHEMA, schema), form),
+            read_columns(table, table.text("schema", SCHEMA, schema, lines=True), form),
             table.choice("malformed", ON_MALFORMED, "fail"),
         )
 
@@ -224,99 +223,6 @@ class SocketSource:
     def load(self, spark: SparkSession) -> DataFrame:
         lines = spark.readStream.format("socket").option("host", self.host).option("port", self.port).load()
         return parse_records(lines, self.format, self.columns)
-
-
-@dataclass(frozen=True)
-class RateSource:
-    """Spark's own counter: `timestamp` (now) and `value` (0, 1, 2, ...)."""
-
-    kind: ClassVar[str] = "rate"
-    origin: ClassVar[str] = "'the stream'"
-    malformed: ClassVar[str] = "fail"
-    columns: ClassVar[types.StructType] = parse_ddl("timestamp TIMESTAMP, value BIGINT")
-    rows_per_second: int
-
-    @classmethod
-    def read(cls, table: TomlTable, folder: Path, schema: str | None, side: str) -> RateSource:
-        return cls(table.whole("rows_per_second", "rows each second", 1))
-
-    @property
-    def place(self) -> str:
-        return f"of {self.rows_per_second} rows/s"
-
-    def load(self, spark: SparkSession) -> DataFrame:
-        return spark.readStream.format("rate").option("rowsPerSecond", self.rows_per_second).load()
-
-
-# Uniform values of 1..10000 by a hash of the row's number: the same rows on every run and after every restart.
-_INTEGER = "CAST(1 + pmod(xxhash64(value, {seed}L, '{name}'), 10000) AS INT) AS {name}"
-_REAL = (
-    "CAST(1 + 9999 * (pmod(xxhash64(value, {seed}L, '{name}'), 9007199254740992L) / 9007199254740992D)"
-    " AS {type}) AS {name}"
-)
-_WORD = (
-    "left(translate(md5(concat_ws('-', value, {seed}, '{name}')), '0123456789', 'ghijklmnop'), 20) AS {name}"
-)
-_COIN = "pmod(xxhash64(value, {seed}L, '{name}'), 2) = 1 AS {name}"
-BENCHMARK: dict[str, tuple[str, dict[str, str]]] = {
-    "left": ("ts TIMESTAMP, x INT, y FLOAT, z STRING", {"x": _INTEGER, "y": _REAL, "z": _WORD}),
-    "right": (
-        "ts TIMESTAMP, a INT, b FLOAT, c DOUBLE, d BOOLEAN",
-        {"a": _INTEGER, "b": _REAL, "c": _REAL, "d": _COIN},
-    ),
-}
-STREAM_START = "TIMESTAMP '2000-01-01 00:00:00+00:00'"
-
-
-@dataclass(frozen=True)
-class GeneratorSource:
-    """The papers' benchmark (Teubner & Mueller 2011, section 6): R(x, y, z) on the left, S(a, b, c, d) on the right.
-
-    `ts` advances by `rows_per_second`, in real time; with `rows_per_batch`, as fast as the query takes the rows.
-    """
-
-    kind: ClassVar[str] = "generator"
-    origin: ClassVar[str] = "'the stream'"
-    malformed: ClassVar[str] = "fail"
-    side: str
-    rows_per_second: int
-    rows_per_batch: int | None
-    seed: int
-
-    @classmethod
-    def read(cls, table: TomlTable, folder: Path, schema: str | None, side: str) -> GeneratorSource:
-        return cls(
-            side,
-            table.whole("rows_per_second", "rows each second of stream time", 1000),
-            table.whole("rows_per_batch", "rows each micro-batch, whatever the real time", None),
-            table.whole("seed", "the same one gives the same rows", 1, least=0),
-        )
-
-    @property
-    def columns(self) -> types.StructType:
-        return parse_ddl(BENCHMARK[self.side][0])
-
-    @property
-    def place(self) -> str:
-        return f"of {self.rows_per_second} rows/s"
-
-    def load(self, spark: SparkSession) -> DataFrame:
-        if self.rows_per_batch is None:
-            rows = spark.readStream.format("rate").option("rowsPerSecond", self.rows_per_second).load()
-            time = "timestamp AS ts"
-        else:
-            rows = (
-                spark.readStream.format("rate-micro-batch").option("rowsPerBatch", self.rows_per_batch).load()
-            )
-            time = f"{STREAM_START} + make_dt_interval(0, 0, 0, value / {self.rows_per_second}BD) AS ts"
-        # The two sides must not be the same numbers under other names.
-        seed = 2 * self.seed + (self.side == "right")
-        kinds = {column.name: column.dataType.simpleString() for column in self.columns}
-        values = [
-            expression.format(name=name, seed=seed, type=kinds[name])
-            for name, expression in BENCHMARK[self.side][1].items()
-        ]
-        return rows.selectExpr(time, *values)
 
 
 ReadSource = Callable[[TomlTable, Path, str | None, str], Source]
@@ -339,7 +245,8 @@ class Input:
         if kind is None:
             return None
         source = SOURCES[kind](table, folder, schema, side)
-        select = table.texts("select", "Spark SQL expressions, such as 'price * 100 AS cents'", ())
+        wanted = "Spark SQL expressions, such as 'price * 100 AS cents'"
+        select = table.texts("select", wanted, (), lines=True)
         table.close()
         return cls(source, select)
 
@@ -373,8 +280,11 @@ def read_servers(table: TomlTable) -> str:
     """The brokers of a Kafka cluster, as its clients take them; one without a port would fail only when asked."""
     given = ",".join(table.texts("servers", "the brokers, such as 'localhost:9092'")).split(",")
     for server in filter(None, given):
-        if not re.fullmatch(r"\S+:\d{1,5}", server.strip()):
-            table.complain("servers", f"has {server!r}; allowed: host:port, such as 'localhost:9092'")
+        if "@" in server:
+            told = "a name and a password belong in options, as kafka.sasl.jaas.config"
+            table.complain("servers", f"has {shown(server)}; allowed: host:port, without @: {told}")
+        elif not re.fullmatch(r"\S+:[0-9]{1,5}", server.strip()):
+            table.complain("servers", f"has {shown(server)}; allowed: host:port, such as 'localhost:9092'")
     return ",".join(server.strip() for server in given)
 
 
@@ -393,43 +303,6 @@ def read_columns(table: TomlTable, text: str | None, form: str) -> types.StructT
     if form == "text":
         return parse_ddl("value STRING")
     if text is None:
-        table.complain("schema", f"is missing, and {form} does not tell it: give {_SCHEMA}")
+        table.complain("schema", f"is missing, and {form} does not tell it: give {SCHEMA}")
         return types.StructType()
     return table.checked("schema", lambda: parse_ddl(text), types.StructType())
-
-
-def parquet_columns(path: str) -> types.StructType:
-    """The columns of the first Parquet file below a local path."""
-    if is_remote(path):
-        raise SpecError(f"is missing, and {path!r} can not be looked at before Spark runs: give {_SCHEMA}")
-    found = sorted(file for top in glob.glob(path) for file in parquet_files(Path(top)))
-    if not found:
-        raise SpecError(
-            f"is missing, and there is no Parquet file in {path!r} to read it from: give {_SCHEMA}"
-        )
-    try:
-        columns: types.StructType = from_arrow_schema(pq.read_schema(found[0]))
-        for column in columns:
-            column.nullable = True  # this file has no NULL there, but others may
-    except (pa.ArrowException, OSError, PySparkException) as error:
-        raise SpecError(
-            f"is missing, and {str(found[0])!r} does not tell it ({error}): give {_SCHEMA}"
-        ) from None
-    return columns
-
-
-def parquet_files(top: Path) -> list[Path]:
-    """The data files of a folder, or a file that a pattern matches; Spark skips names that begin with _ or a dot."""
-    if top.is_file():
-        return [top]
-    return [file for file in top.rglob("*.parquet") if not file.name.startswith(("_", "."))]
-
-
-def is_remote(path: str) -> bool:
-    """Whether a path is a URI, which is left to Spark; `file:` as well, because a cluster may have another default."""
-    return re.match(r"[A-Za-z][\w+.-]*:/", path) is not None
-
-
-def local_path(path: str | None, folder: Path) -> str | None:
-    """A path of a job file: relative to the file's folder, unless it is a URI."""
-    return path if path is None or is_remote(path) else str(folder / Path(path).expanduser())
