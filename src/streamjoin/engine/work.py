@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from streamjoin.topologies.runtime.node import Bell
+from streamjoin.topologies.runtime.waiting import Wait
 
 
 class Work:
@@ -33,11 +35,20 @@ class Work:
         first `_release` has let go of it."""
         try:
             try:
-                yield bool(self._lock.acquire(blocking, timeout))
+                yield bool(self._lock.acquire(False) or (blocking and self._wait(timeout)))
             finally:
                 self._release()
         finally:
             self._release()
+
+    def _wait(self, timeout: float) -> bool:
+        """Take the lock as soon as nobody works; whether that is so in time. Says on the log what it waits for."""
+        wait = Wait(lambda: ("a call", "another thread is still at work on the join"))
+        most = math.inf if timeout < 0 else timeout
+        while (rest := most - wait.seconds) > 0:
+            if self._lock.acquire(timeout=min(rest, wait.patience())):
+                return True
+        return False
 
     def _release(self) -> None:
         if self.mine:

@@ -11,11 +11,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.topologies.runtime.node import Bell
+from streamjoin.topologies.runtime.threads import WorkerThread
+from streamjoin.topologies.runtime.waiting import Wait
 
 Part = Callable[[PairBuffer], Iterator[int]]
 
@@ -40,7 +43,7 @@ class Team:
         """Append the pairs of all parts, of which there are at most `workers`; the contract of what is yielded is that
         of `index.protocol.WindowIndex.probe`. What a part raises is raised here, after the others have stopped."""
         if len(parts) > 1 and not self._helpers:
-            self._helpers += [_Helper(number, self._given_up) for number in range(1, self.workers)]
+            self._start()
         busy = self._helpers[: len(parts) - 1]
         self._given_up.clear()
         for helper, part in zip(busy, parts[1:], strict=True):
@@ -57,10 +60,18 @@ class Team:
             for helper in busy:
                 helper.drop()
 
+    def _start(self) -> None:
+        for number in range(1, self.workers):
+            helper = _Helper(number, self._given_up)
+            self._helpers.append(helper)  # first: an interrupt while it starts leaves it to be ended
+            helper.thread.start()
+
     def _rounds(self, number: int, helper: _Helper, pairs: PairBuffer) -> Iterator[int]:
         """Append what a thread finds, round after round; nothing once another one has failed, which raises it."""
         while True:
+            wait = helper.new_wait()
             while (finished := helper.result(PATIENCE)) is None:
+                wait.patience()
                 if self._caller.stopped:
                     yield pairs.count
             if self._given_up.is_set():
@@ -94,13 +105,9 @@ class _Helper:
         self._orders: SimpleQueue[Part | bool] = SimpleQueue()
         self._outcomes: SimpleQueue[_Outcome] = SimpleQueue()
         self._at_work = False
-        self.thread = threading.Thread(
-            target=_work,
-            args=(self._orders, self._outcomes, self.pairs, given_up),
-            name=f"streamjoin-probe-{number}",
-            daemon=True,
+        self.thread = WorkerThread(
+            f"streamjoin-probe-{number}", _work, self._orders, self._outcomes, self.pairs, given_up
         )
-        self.thread.start()
 
     def begin(self, part: Part) -> None:
         self._at_work = True
@@ -125,14 +132,18 @@ class _Helper:
 
     def drop(self) -> None:
         """Wait until the thread has given up what is left of its part: it does after the stretch that it is at."""
-        if self._at_work:
-            self._outcomes.get()
-            self._at_work = False
+        wait = self.new_wait()
+        while self._at_work:
+            with suppress(Empty):
+                self._outcomes.get(timeout=wait.patience())
+                self._at_work = False
+
+    def new_wait(self) -> Wait:
+        return Wait(lambda: ("a join", f"its worker thread {self.thread.name} is still comparing tuples"))
 
     def end(self) -> None:
         self._orders.put(False)
-        if self.thread is not threading.current_thread():
-            self.thread.join()
+        self.thread.await_end()
 
 
 def _end(helpers: list[_Helper]) -> None:

@@ -8,15 +8,32 @@ topology or the join that made them; when that is garbage, or the interpreter ex
 from __future__ import annotations
 
 import threading
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamjoin.topologies.runtime.node import Bell, Channel, CompiledNode, Node
 from streamjoin.topologies.runtime.placement import cores, pin
+from streamjoin.topologies.runtime.waiting import Wait
 
 MESSAGES = 4_096  # of one step, at most
 DRIVER_PATIENCE = 20_000  # microseconds: how long an interrupt of the driver may go unnoticed
+ONE_WAIT = 0.1  # seconds: waits of the driver with no longer a pause between them are one
+
+
+class WorkerThread(threading.Thread):
+    """A thread of this package: it ends with the process, and never polls a join."""
+
+    def __init__(self, name: str, target: Callable[..., None], *args: Any):
+        super().__init__(name=name, target=target, args=args, daemon=True)
+
+    def await_end(self) -> None:
+        """Wait until this thread, which was told to end, has ended. Not if it is the calling thread, and not if its
+        start was interrupted: should it start after all, it ends by itself."""
+        wait = Wait(lambda: ("close", f"worker thread {self.name} has not ended yet"))
+        while self is not threading.current_thread() and self.is_alive():
+            self.join(wait.patience())
 
 
 class Threads:
@@ -24,6 +41,8 @@ class Threads:
 
     def __init__(self) -> None:
         self._crew = _Crew()
+        self._wait: Wait | None = None  # of the driver, if nobody has rung for it
+        self._waited_at = 0.0
         self._finalizer = weakref.finalize(self, self._crew.stop)
 
     def start(self, nodes: Sequence[Node], channels: Sequence[Channel[Any]], driver: Bell) -> None:
@@ -40,8 +59,21 @@ class Threads:
 
     def wait(self, seen: int) -> None:
         self.check()
-        self._crew.driver.wait(seen, DRIVER_PATIENCE)
+        driver = self._crew.driver
+        driver.wait(seen, DRIVER_PATIENCE)
         self.check()
+        self._log_wait(rung=driver.read() != seen)
+
+    def _log_wait(self, rung: bool) -> None:
+        """Say on the log that the worker threads take long, if they do."""
+        now = time.perf_counter()
+        if rung:
+            self._wait = None
+        elif self._wait is None or now > self._waited_at + ONE_WAIT:
+            self._wait = Wait(lambda: ("a join", "its worker threads are still comparing tuples"))
+        else:
+            self._wait.patience()
+        self._waited_at = now
 
     def stop(self) -> None:
         self._crew.stop()
@@ -55,15 +87,15 @@ class _Crew:
         self.driver = Bell()
         self._stopping = False
         self._bells: list[Bell] = []
-        self._threads: list[threading.Thread] = []
+        self._threads: list[WorkerThread] = []
 
     def start(self, nodes: Sequence[Node], driver: Bell) -> None:
         self.driver, self._bells = driver, [node.bell for node in nodes]
         places = cores()
         for number, node in enumerate(nodes):
             core = places[number % len(places)] if places else None
-            thread = threading.Thread(target=self._work, args=(node, core), name=node.name, daemon=True)
-            self._threads.append(thread)
+            thread = WorkerThread(node.name, self._work, node, core)
+            self._threads.append(thread)  # first: an interrupt while it starts leaves it to be stopped
             thread.start()
 
     def _work(self, node: Node, core: int | None) -> None:
@@ -92,6 +124,5 @@ class _Crew:
     def stop(self) -> None:
         self._halt()
         for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
+            thread.await_end()
         self._threads.clear()
