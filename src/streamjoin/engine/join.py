@@ -1,9 +1,9 @@
 """The embedded engine: Arrow in, Arrow out, in this process.
 
-`Join` checks what comes in and lets it in (`engine/admission.py`), drives a topology, and gives out the rows of the
-id pairs that come back (`engine/results.py`). Threads: `_work` is held while tuples are taken and joined; pollers
-need only the result buffer's own lock. A push that was accepted is never lost: if the result buffer is full, its
-remaining work waits for `poll`.
+`Join` checks what comes in and lets it in (`engine/admission.py`), drives a topology, and gives out the rows of the id pairs
+that come back (`engine/results.py`). Threads: `_work` is held while tuples are taken and joined; pollers need only the result
+buffer's own lock. A push waits for room in the result buffer before it is taken, never for room for its own results:
+what of its work does not fit is done by later calls, `poll` above all. Nothing of it is lost.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from streamjoin.engine.admission import Admission
 from streamjoin.engine.latency import LatencyMeter
+from streamjoin.engine.pollers import Pollers
 from streamjoin.engine.reading import Reading, fetch
 from streamjoin.engine.results import ResultBuffer, ResultRows
 from streamjoin.engine.rows import Shared
@@ -52,7 +53,8 @@ def open_join(
     rate: float | None = None,
     latency: float | None = None,
 ) -> Join:
-    """Open a join. No more than `max_results` result rows wait for `poll`; then `push` blocks. `latency`: the seconds
+    """Open a join. No more than `max_results` result rows wait for `poll`; then `push` waits for room, or raises
+    `Backpressure` (see there). `latency`: the seconds
     that a result may come after its push (None: the sooner, the better). From 0.1 on, pushes wait some milliseconds for
     each other and are joined together, which is faster, unless `rate`, the tuples a second and side that are expected,
     says that hardly any come meanwhile. A later push or poll hands them over: poll within that latency, or with a
@@ -124,6 +126,7 @@ class Join:
         self._sources = self._admission.sources
         self._release_at = dict.fromkeys(SIDES, 0)  # the row id at which `_release` looks again
         self._work = Work(self._topology.found)
+        self._pollers = Pollers()
         self._state = "open"  # then "finishing", "closed"
         self._discarded = False  # what was held, once closed
         self._failure: BaseException | None = None
@@ -133,9 +136,12 @@ class Join:
     def push(self, side: str, data: Any, timeout: float | None = None) -> None:
         """Push Arrow data of one side's default source.
 
-        Bad data raises `InputError` and changes nothing. While the result buffer is full this blocks,
-        or, after `timeout` seconds, raises `Backpressure`; then nothing of `data` was taken. It was taken, and must
-        not be pushed again, if an interrupt (Ctrl-C) comes while this waits for its own results to be polled.
+        Bad data raises `InputError` and changes nothing. If the result buffer is full, this waits until another thread
+        has polled, and raises `Backpressure` where that would be for ever: if no other thread polls this join, or if
+        an event loop runs in this one. With `timeout` it waits that many seconds at most, whoever polls. After
+        `Backpressure`, or an interrupt (Ctrl-C) of the wait, nothing of `data` was taken: poll until nothing comes,
+        then push again. Data that was taken is joined before this returns, as far as its results fit the buffer; later
+        calls of `poll`, `push` or `finish` do the rest.
         """
         self._check_side(side)
         self._push(side, None, data, timeout)
@@ -159,7 +165,7 @@ class Join:
     def _push(self, side: str, source: Source | None, data: Any, timeout: float | None) -> None:
         """Push to a source, or to the default one, which is opened by the first data it takes."""
         if timeout is not None:
-            _check_seconds(timeout, "seconds from 0 on, or None to wait for ever")
+            _check_seconds(timeout, "seconds from 0 on, or None to wait while another thread polls")
         intake = self._intake[side]
         batch = intake.batch(data)
         ts = intake.times(batch)
@@ -175,16 +181,19 @@ class Join:
                     raise ClosedError(f"source {into.name!r} of {side} is closed")
                 late = self._sources.late(into, ts, self._topology.settles)
                 if self._accept(into, batch, ts, late, arrived):
-                    done = self._run(promises=self._work.missed)
-                    break
-            if not self._results.wait_for_room(deadline):
-                raise Backpressure(
-                    f"{self._results.rows:,} result rows wait for poll() and max_results is {self._results.most:,}: "
-                    "nothing of this push was taken; poll, then push again"
-                )
-        while not done and self._results.wait_for_room(deadline):
-            with self._working():
-                done = self._run()
+                    self._run(promises=self._work.missed)
+                    return
+            self._wait_for_room(timeout, deadline)
+
+    def _wait_for_room(self, timeout: float | None, deadline: float) -> None:
+        """Wait until results were polled; `Backpressure` if that is not in time, or nobody else polls. A timeout is the
+        caller's own will, and waits for anybody."""
+        why_hopeless = self._pollers.why_hopeless if timeout is None else _hopeful
+        if reason := self._results.wait_for_room(deadline, why_hopeless):
+            raise Backpressure(
+                f"{self._results.fill}, and {reason}: nothing of this push was taken; poll until it gives nothing, "
+                "then push again"
+            )
 
     def _accept(
         self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, late: np.ndarray | None, arrived: float
@@ -290,8 +299,9 @@ class Join:
     # Output
 
     def poll(self, timeout: float = 0.0) -> list[pa.RecordBatch]:
-        """The result batches ready so far; if there are none, those that come within `timeout` seconds. By default it
-        never blocks. Goes on with work that waited for room."""
+        """The result batches ready so far, of no more than `max_results` rows; if there are none, those that come
+        within `timeout` seconds. By default it never blocks. Goes on with work that waited for room."""
+        self._pollers.note()
         if timeout != 0.0:
             _check_seconds(timeout, "seconds from 0 on")
             return self._wait_for_results(timeout)
@@ -470,6 +480,10 @@ class Join:
         self._failure = error
         self._results.lift_bound()  # whoever waits for room wakes up and learns of it
         self._work.tell()
+
+
+def _hopeful(_: float) -> None:
+    """Says of every wait that it may succeed."""
 
 
 def _check_seconds(timeout: float, allowed: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 
@@ -15,6 +15,9 @@ import pyarrow as pa
 from streamjoin.engine.rows import PayloadStore, Rows, Shared, fields_of, restored
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.protocol import Matches
+from streamjoin.topologies.runtime.waiting import Wait
+
+LOOK_AGAIN = 0.5  # seconds after which a push that waits for room asks anew whether that is of use
 
 
 class ResultBuffer:
@@ -60,15 +63,23 @@ class ResultBuffer:
             for side, ids in matches.by_side().items():
                 self._least[side] = min(self._least[side], int(np.minimum.reduce(ids)))
 
-    def wait_for_room(self, deadline: float) -> bool:
-        """Wait until results were taken; False if the deadline (of `time.perf_counter`) came first."""
+    @property
+    def fill(self) -> str:
+        """How full it is, for messages."""
+        return f"{self.rows:,} result rows wait for poll() and max_results is {self.most:,}"
+
+    def wait_for_room(self, deadline: float, why_hopeless: Callable[[float], str | None]) -> str | None:
+        """Wait until results were taken. What stopped the wait, if there is no room: the deadline (of
+        `time.perf_counter`), or what `why_hopeless` says of the seconds waited so far."""
+        wait = Wait(lambda: ("push", self.fill))
         with self._lock:
             while self.room <= 0:
                 rest = deadline - time.perf_counter()
-                if rest <= 0:
-                    return False
-                self._changed.wait(min(rest, threading.TIMEOUT_MAX))
-        return True
+                reason = "the timeout is over" if rest <= 0 else why_hopeless(wait.seconds)
+                if reason is not None:
+                    return reason
+                self._changed.wait(min(rest, wait.patience(), LOOK_AGAIN))
+        return None
 
     def lift_bound(self) -> None:
         """Let everything in from now on, and whoever waits go on."""

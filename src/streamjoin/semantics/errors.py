@@ -53,7 +53,8 @@ class ClosedError(StreamJoinError, RuntimeError):
 
 
 class Backpressure(StreamJoinError, TimeoutError):
-    """The result buffer stayed full for the whole timeout. The pushed data was not taken."""
+    """The result buffer is full, and a wait would take longer than the timeout, or for ever, as no other thread polls.
+    The pushed data was not taken."""
 
 
 class IndexNotApplicableError(SpecError):

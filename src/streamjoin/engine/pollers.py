@@ -1,0 +1,51 @@
+"""Who polls a join: whether a push that finds the result buffer full may wait for another thread to make room.
+
+A push that waited for its own thread to poll would wait for ever. Nobody can know who will poll, but who has polled is
+known, and which threads there are. A thread that has polled and still runs is waited for without end. Before the first
+poll, threads that may only be starting get a moment.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from streamjoin.topologies.runtime.threads import WorkerThread
+
+FIRST_POLL = 2.0  # seconds that a push waits for another thread to poll for the first time
+
+
+class Pollers:
+    """The threads that have polled a join. All methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._last: threading.Thread | None = None
+        self._threads: tuple[threading.Thread, ...] = ()
+        self._lock = threading.RLock()  # a signal's handler may poll while this thread does
+
+    def note(self) -> None:
+        """The calling thread polls."""
+        thread = threading.current_thread()
+        if thread is not self._last:
+            with self._lock:
+                others = [each for each in self._threads if each.is_alive() and each is not thread]
+                self._threads, self._last = (*others, thread), thread
+
+    def why_hopeless(self, waited: float) -> str | None:
+        """Why the calling thread, which has waited that many seconds for room, should not wait any longer; None if
+        another thread may poll."""
+        this = threading.current_thread()
+        if _runs_event_loop():
+            return "this thread runs an event loop, which a wait would stop"
+        if any(each.is_alive() and each is not this for each in self._threads):
+            return None
+        if this in self._threads:
+            return "this thread, which pushes, is the only one that polls"
+        if all(each is this or isinstance(each, WorkerThread) for each in threading.enumerate()):
+            return "no other thread runs that could poll"
+        return "no other thread polls" if waited >= FIRST_POLL else None
+
+
+def _runs_event_loop() -> bool:
+    asyncio = sys.modules.get("asyncio")  # else none can run, and its import takes a while
+    return asyncio is not None and asyncio._get_running_loop() is not None
