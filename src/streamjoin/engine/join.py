@@ -1,9 +1,9 @@
 """The embedded engine: Arrow in, Arrow out, in this process.
 
-`Join` checks what comes in and lets it in (`engine/admission.py`), drives a topology, and gives out the rows of the id pairs
-that come back (`engine/results.py`). Threads: `_work` is held while tuples are taken and joined; pollers need only the result
-buffer's own lock. A push waits for room in the result buffer before it is taken, never for room for its own results:
-what of its work does not fit is done by later calls, `poll` above all. Nothing of it is lost.
+`Join` checks what comes in and lets it in (`engine/admission.py`), drives a topology, and gives out the rows of the
+id pairs that come back (`engine/results.py`). Threads: `_work` is held while tuples are taken and joined; pollers
+need only the result buffer's own lock. A push waits for room in the result buffer before it is taken, never for room
+for its own results: what of its work does not fit is done by later calls, `poll` above all. Nothing of it is lost.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
 from streamjoin.engine.admission import Admission
+from streamjoin.engine.forks import copy_error, own
 from streamjoin.engine.latency import LatencyMeter
 from streamjoin.engine.pollers import Pollers
 from streamjoin.engine.reading import Reading, fetch
@@ -127,9 +128,10 @@ class Join:
         self._release_at = dict.fromkeys(SIDES, 0)  # the row id at which `_release` looks again
         self._work = Work(self._topology.found)
         self._pollers = Pollers()
-        self._state = "open"  # then "finishing", "closed"
+        self._state = "open"  # then "finishing", "closed"; in a fork of this process "copy"
         self._discarded = False  # what was held, once closed
         self._failure: BaseException | None = None
+        own(self)
 
     # Input
 
@@ -211,6 +213,7 @@ class Join:
     def late(self, side: str) -> pa.Table:
         """Take the rows of one side that came too late, in the order they came (of more than a million, the last)."""
         self._check_side(side)
+        self._check_process()
         return self._admission.take_late(side, self.spec.side_schema(side))
 
     # Progress without data
@@ -301,6 +304,7 @@ class Join:
     def poll(self, timeout: float = 0.0) -> list[pa.RecordBatch]:
         """The result batches ready so far, of no more than `max_results` rows; if there are none, those that come
         within `timeout` seconds. By default it never blocks. Goes on with work that waited for room."""
+        self._check_process()
         self._pollers.note()
         if timeout != 0.0:
             _check_seconds(timeout, "seconds from 0 on")
@@ -364,6 +368,7 @@ class Join:
 
     def finish(self) -> pa.Table:
         """End both sides; the remaining results as a table. The join is closed afterwards."""
+        self._check_process()
         self._check_not_at_work()
         with self._results.lock():
             self._check_open()
@@ -381,7 +386,10 @@ class Join:
         return pa.Table.from_batches(batches, self.spec.schema)
 
     def close(self) -> None:
-        """Give up what has not been polled. Closing twice is harmless."""
+        """Give up what has not been polled. Closing twice is harmless, and so is closing the copy of a join that a fork
+        of the process has."""
+        if self._state == "copy":
+            return
         with self._results.lock():  # else a `finish` that has just begun would not see it
             self._state = "closed"
         self._results.lift_bound()
@@ -391,6 +399,7 @@ class Join:
     @contextmanager
     def _working(self, deadline: float = math.inf) -> Iterator[None]:
         """Work in this block, as soon as nobody else does; raise if that is after the deadline."""
+        self._check_process()
         self._check_not_at_work()
         rest = deadline - time.perf_counter()
         wait = -1 if rest == math.inf else min(max(0.0, rest), threading.TIMEOUT_MAX)
@@ -453,7 +462,22 @@ class Join:
             right_index=IndexStats.of(windows["right"]),
         )
 
+    def __reduce__(self) -> NoReturn:
+        raise StreamJoinError(
+            "a Join can not be pickled or copied, as its threads and windows belong to the process that opened it: "
+            "send its spec, and open a join there"
+        )
+
+    def mark_as_copy(self) -> None:
+        """For `forks`."""
+        self._state = "copy"
+
     # Guards
+
+    def _check_process(self) -> None:
+        """Before any lock is taken: in a fork, who holds it may not exist."""
+        if self._state == "copy":
+            raise copy_error()
 
     def _check_side(self, side: str) -> None:
         if side not in SIDES:

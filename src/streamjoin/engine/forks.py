@@ -1,0 +1,45 @@
+"""Forks of the process: a join belongs to the one that opened it.
+
+A fork has a copy of a join without its threads, and of its locks as they were: a poll would find nothing, and whoever
+waits would wait for ever. So joins are told in a fork that they are copies. It costs no look at the process number
+with every push.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+from streamjoin.semantics.errors import StreamJoinError
+
+
+class Owned(Protocol):
+    """What belongs to a process."""
+
+    def mark_as_copy(self) -> None:
+        """This process is a fork of the one it belongs to. Must take no lock."""
+
+
+_OWNED: weakref.WeakSet[Owned] = weakref.WeakSet()
+
+
+def own(thing: Owned) -> None:
+    """Tell `thing` in every fork of this process that it is a copy there."""
+    _OWNED.add(thing)
+
+
+def copy_error() -> StreamJoinError:
+    return StreamJoinError(
+        "this process is a fork of the one that opened the join, whose threads and results are there: open a join in "
+        "this process, after the fork"
+    )
+
+
+def _mark_copies() -> None:
+    for thing in list(_OWNED):
+        thing.mark_as_copy()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks
+    os.register_at_fork(after_in_child=_mark_copies)
