@@ -151,14 +151,80 @@ def test_an_unsigned_time_beyond_64_signed_bits():
         assert join.finish()["ts"].to_pylist() == [2**63 - 6, 2**63 - 3]
 
 
-def test_an_error_of_the_users_reader_passes_through_and_changes_nothing():
+class Exporter:
+    """A table of another library whose export fails, as an attribute or when it is called."""
+
+    def __init__(self, method: str, error: BaseException, at_look: bool):
+        self._method, self._error, self._at_look = method, error, at_look
+
+    def __getattr__(self, name: str) -> Any:
+        if name != self._method:
+            raise AttributeError(name)
+        if self._at_look:
+            raise self._error
+        return self._fail
+
+    def _fail(self, *_: object, **__: object) -> Any:
+        raise self._error
+
+
+@pytest.mark.parametrize("at_look", [False, True], ids=["when called", "when looked up"])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("broken"), OSError("broken"), KeyError("broken"), AttributeError("broken")]
+)
+@pytest.mark.parametrize("method", ["__arrow_c_stream__", "__arrow_c_array__"])
+def test_data_that_raises_while_it_is_read_is_bad_data(method, error, at_look):
+    with sj.open_join(SPEC) as join:
+        said = [] if at_look and isinstance(error, AttributeError) else ["broken", "nothing of it was taken"]
+        data = Exporter(method, error, at_look)
+        refused(lambda: join.push("left", data), sj.InputError, "left data is a Exporter", *said)
+        assert join.stats().tuples == 0
+        join.push("left", rows([0], [7]))
+        join.push("right", rows([0], [7]))
+        assert join.finish().num_rows == 1
+
+
+class Interrupt(BaseException):
+    """Like KeyboardInterrupt, which pytest would take for its own."""
+
+
+@pytest.mark.parametrize("error", [Interrupt(), MemoryError()], ids=repr)
+def test_what_is_not_the_datas_fault_passes_through(error):
+    with sj.open_join(SPEC) as join:
+        with pytest.raises(type(error)):
+            join.push("left", Exporter("__arrow_c_stream__", error, at_look=False))
+        assert join.stats().tuples == 0
+
+
+def test_data_that_arrow_can_not_make_one_batch_is_bad_data():
+    """Chunks with dictionaries that have a NULL among their values, which Arrow does not unify."""
+    kind = pa.list_(pa.dictionary(pa.int8(), pa.string()))
+    schema = pa.schema([("ts", pa.int64()), ("x", pa.int32()), ("w", kind)])
+    spec = sj.JoinSpec(schema, SCHEMA, "left.x = right.x", sj.TimeWindow(10), "ts", "ts")
+    chunks = []
+    for values in (["a", None], [None, "b"]):
+        words = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(values))
+        chunks.append(pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), words))
+    table = pa.table(
+        [pa.array([1, 2]), pa.array([7, 7], pa.int32()), pa.chunked_array(chunks)], schema=schema
+    )
+    with sj.open_join(spec) as join:
+        refused(lambda: join.push("left", table), sj.InputError, "left data", "nulls", "fewer rows")
+        for row in range(2):
+            join.push("left", table.slice(row, 1))
+        join.push("right", rows([3], [7]))
+        assert sorted(map(str, join.finish()["w"].to_pylist())) == ["['a', None]", "[None, 'b']"]
+
+
+def test_an_error_of_the_users_reader_is_the_cause_of_bad_data_and_changes_nothing():
     def batches():
         yield rows([1], [7]).to_batches()[0]
         raise OSError("the network is down")
 
     with sj.open_join(SPEC) as join:
-        with pytest.raises(OSError, match="the network is down"):
+        with pytest.raises(sj.InputError, match="the network is down") as caught:
             join.push("left", pa.RecordBatchReader.from_batches(SCHEMA, batches()))
+        assert isinstance(caught.value.__cause__, OSError)
         assert join.stats().tuples == 0
         join.push("left", rows([0], [7]))
         join.push("right", rows([0], [7]))

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.codegen.columns import one_array
 from streamjoin.engine.latency import LatencyMeter
 from streamjoin.engine.reading import Reading
 from streamjoin.engine.results import ResultBuffer
@@ -171,8 +170,11 @@ class Admission:
             store = self.late[side]
             rows = store.view().batches
             store.release(store.next_id)
-        table = pa.Table.from_batches(rows, self._reading[side].schema)
-        columns = [restored(one_array(c), f.type) for c, f in zip(table.columns, schema, strict=True)]
+        held = pa.Table.from_batches(rows, self._reading[side].schema)
+        columns = [
+            pa.chunked_array([restored(chunk, field.type) for chunk in column.chunks], field.type)
+            for column, field in zip(held.columns, schema, strict=True)
+        ]
         return pa.Table.from_arrays(columns, schema=schema)
 
     def clear(self) -> None:

@@ -26,6 +26,7 @@ from streamjoin.engine.latency import LatencyMeter
 from streamjoin.engine.pollers import Pollers
 from streamjoin.engine.reading import Reading, fetch
 from streamjoin.engine.results import ResultBuffer, ResultRows
+from streamjoin.engine.row_types import check_columns
 from streamjoin.engine.rows import Shared
 from streamjoin.engine.stats import IndexStats, Stats
 from streamjoin.engine.streams import Intake, Source, as_ticks
@@ -73,6 +74,7 @@ def open_join(
     if isinstance(max_results, bool) or not isinstance(max_results, int) or max_results < 1:
         raise SpecError(f"max_results is {max_results!r}; allowed: a whole number of rows from 1 on")
     plan = make_plan(spec, topology, index, workers, order, rate, latency)
+    check_columns(spec)
     compile_plan(plan)
     return Join(plan, max_results)
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from streamjoin.engine.join import Join
 
 TICKS = timestamp("ns")  # for columns in any unit: their integers are taken as they are
+# What Arrow raises for values it can not convert; not for want of memory.
+_REFUSED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowIndexError)
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
@@ -42,14 +44,20 @@ class Intake:
     def batch(self, data: Any) -> pa.RecordBatch:
         """Arrow data of any kind as one batch of exactly `schema`, whose types may be the spec's or their storage
         types; copied only where chunks must be joined or a column has another layout of the same type."""
-        if isinstance(data, pa.RecordBatch):
-            batch = data
-        elif isinstance(data, pa.Table):
-            batch = one_batch(data)
-        else:
-            batch = _imported(data, self.schema, self._side)
-        if not batch.schema.equals(self.schema):
-            batch = _conformed(batch, self.schema, self._side)
+        try:
+            if isinstance(data, pa.RecordBatch):
+                batch = data
+            elif isinstance(data, pa.Table):
+                batch = one_batch(data)
+            else:
+                batch = one_batch(_imported(data, self.schema, self._side))
+            if not batch.schema.equals(self.schema):
+                batch = _conformed(batch, self.schema, self._side)
+        except _REFUSED as error:
+            raise InputError(
+                f"{self._side} data can not become one batch of the spec's types ({error}): push fewer rows at a time "
+                "or convert its columns first"
+            ) from error
         for number, name in self._required:
             if batch.column(number).null_count:
                 raise InputError(
@@ -72,27 +80,31 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema, side: str) -> pa.Record
             + (f"; missing: {missing}" if missing else "")
             + (f"; not in the spec: {extra}" if extra else "")
         )
-    columns = [_conform(batch.column(field.name), field, side) for field in schema]
+    columns = [conform(batch.column(field.name), field, side) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _imported(data: Any, schema: pa.Schema, side: str) -> pa.RecordBatch:
-    """Data of another library, through the Arrow PyCapsule interface."""
+def _imported(data: Any, schema: pa.Schema, side: str) -> pa.Table:
+    """Data of another library, through the Arrow PyCapsule interface. Whatever that raises is an error of the input."""
     wanted = "give a pyarrow RecordBatch or Table, or a table with the Arrow PyCapsule interface (pandas, polars, ...)"
-    if not (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
-        raise InputError(f"{side} data is a {type(data).__name__}: {wanted}")
     try:
-        table = pa.table(data) if hasattr(data, "__arrow_c_stream__") else pa.table(pa.record_batch(data))
-    except (pa.ArrowInvalid, TypeError) as error:
+        streams = hasattr(data, "__arrow_c_stream__")
+        if not streams and not hasattr(data, "__arrow_c_array__"):
+            raise InputError(f"{side} data is a {type(data).__name__}: {wanted}")
+        table = pa.table(data) if streams else pa.table(pa.record_batch(data))
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
         raise InputError(
-            f"{side} data is a {type(data).__name__}, which is no table ({error}): {wanted}"
+            f"{side} data is a {type(data).__name__}, and reading it raised {error!r}: nothing of it was taken; "
+            f"{wanted}"
         ) from error
     # pandas exports an unnamed index, such as sorting leaves behind, under this name.
     index = [n for n in table.column_names if n.startswith("__index_level_") and n not in schema.names]
-    return one_batch(table.drop_columns(index))
+    return table.drop_columns(index)
 
 
-def _conform(column: pa.Array, field: pa.Field, side: str) -> pa.Array:
+def conform(column: pa.Array, field: pa.Field, side: str) -> pa.Array:
     """The column in the spec's type: another layout of the same values is converted, another type refused."""
     if column.type == field.type:
         return column
