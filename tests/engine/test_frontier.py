@@ -56,3 +56,38 @@ def test_the_frontier_is_that_of_looking_at_all_sources(seed):
         first = sources.find(SIDES[number], name)
         rank = -1 if first is None else int(sources.ranks[SIDES[number]][first.number])
         assert frontier.bound == (ts, number, rank)
+        for each in SIDES:
+            by_rank = sorted(known[each], key=lambda s: int(sources.ranks[s.side][s.number]))
+            assert [s.name for s in by_rank] == sorted(s.name for s in known[each])
+
+
+class Counted(str):
+    """A name that counts how often names are compared."""
+
+    compared = 0
+
+    def __lt__(self, other: str) -> bool:
+        Counted.compared += 1
+        return str.__lt__(self, other)
+
+
+@pytest.mark.parametrize("every", [1, 100, 3_000], ids=["after each", "after some", "after all"])
+def test_opening_sources_costs_few_comparisons_each(every):
+    """However often it is asked in between what can still come: n sources cost O(n log n) comparisons of names."""
+    count = 3_000
+    names = [f"{number:05}" for number in range(count)]
+    random.Random(1).shuffle(names)
+    sources, Counted.compared = Sources(), 0
+    for number, name in enumerate(names):
+        sources.add(Source(cast(Any, None), "left", Counted(name), None))
+        if (number + 1) % every == 0:
+            sources.frontier()
+    assert sources.ranks["left"].tolist() == [int(name) for name in names]
+    assert Counted.compared <= 4 * count * math.log2(count)
+
+
+def test_opening_sources_ranks_nothing_before_it_is_asked(monkeypatch):
+    sources = Sources()
+    monkeypatch.setattr(Sources, "_rank", lambda *_: pytest.fail("ranked"))
+    for number in range(100):
+        sources.add(Source(cast(Any, None), "left", f"s{number}", None))

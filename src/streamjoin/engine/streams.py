@@ -24,6 +24,7 @@ from streamjoin.topologies.protocol import Frontier
 if TYPE_CHECKING:
     from streamjoin.engine.join import Join
 
+SHOWN = 10  # names of sources in a message
 TICKS = timestamp("ns")  # for columns in any unit: their integers are taken as they are
 # What Arrow raises for values it can not convert; not for want of memory.
 _REFUSED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowIndexError)
@@ -233,9 +234,10 @@ class Sources:
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, Source]] = {side: {} for side in SIDES}
-        self.ranks = {
-            side: np.zeros(0, np.int32) for side in SIDES
-        }  # order by name, for each source's number
+        # Order by name, for each source's number; as of the last frontier. An array is never changed, but replaced.
+        self.ranks = {side: np.zeros(0, np.int32) for side in SIDES}
+        self._by_name = {side: (np.empty(0, object), np.empty(0, np.int32)) for side in SIDES}  # and numbers
+        self._unranked: dict[str, list[Source]] = {side: [] for side in SIDES}
         self.ended: set[str] = set()
         # Heaps of (watermark, name) of the open sources. Watermarks only grow, so one may be out of date until it is
         # the least.
@@ -253,16 +255,28 @@ class Sources:
     def add(self, source: Source) -> Source:
         side, known = source.side, self._of[source.side]
         if source.name in known:
+            names = sorted(known)
+            others = "" if len(names) <= SHOWN else f" and {len(names) - SHOWN:,} more"
             raise InputError(
-                f"{side} has a source named {source.name!r} already; its sources are {sorted(known)}"
+                f"{side} has a source named {source.name!r} already; its sources are {names[:SHOWN]}{others}"
             )
         source.number = len(known)
         known[source.name] = source
         heappush(self._marks[side], (-math.inf, source.name))
-        ranks = np.empty(len(known), np.int32)
-        ranks[[s.number for s in sorted(known.values(), key=lambda s: s.name)]] = np.arange(len(known))
-        self.ranks[side] = ranks
+        self._unranked[side].append(source)
         return source
+
+    def _rank(self, side: str) -> None:
+        """Give the newcomers of a side their places among the names: each costs O(log sources) comparisons, all of them
+        together one copy of the arrays."""
+        new = sorted(self._unranked[side], key=lambda source: source.name)
+        names, numbers = self._by_name[side]
+        at = np.searchsorted(names, np.array([source.name for source in new], object))
+        names = np.insert(names, at, [source.name for source in new])
+        numbers = np.insert(numbers, at, [source.number for source in new])
+        ranks = np.empty(len(numbers), np.int32)
+        ranks[numbers] = np.arange(len(numbers))
+        self.ranks[side], self._by_name[side], self._unranked[side] = ranks, (names, numbers), []
 
     def end(self, side: str) -> None:
         self.ended.add(side)
@@ -299,6 +313,9 @@ class Sources:
 
     def announced(self) -> Frontier:
         """What was announced last; sources that came since may have changed the rank in it."""
+        for side in SIDES:
+            if self._unranked[side]:
+                self._rank(side)
         ts, side_number, name = self._bound
         first = self.find(SIDES[side_number], name)
         rank = -1 if first is None else int(self.ranks[SIDES[side_number]][first.number])

@@ -126,7 +126,8 @@ class Topology(Protocol):
 
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
         """Take tuples of one side, in the total order, the order of the sources by their numbers, and what is
-        known to come after them."""
+        known to come after them. `ranks` is always the same mapping, whose arrays are replaced when sources were added,
+        before the next frontier."""
 
     def advance(self, frontier: Frontier) -> None:
         """Learn what can still come."""

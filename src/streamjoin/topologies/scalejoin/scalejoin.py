@@ -86,7 +86,8 @@ class ScaleJoin:
         self.workers = [Worker(number, shared) for number in range(workers)]
         self._executor, self._started = executor or Threads(), False
         self._collector = Collector("any")  # sorted pairs come sorted
-        self._ranks = {side: np.zeros(0, np.int32) for side in SIDES}
+        self._ranks = {side: np.zeros(0, np.int32) for side in SIDES}  # in the gate
+        self._given: Mapping[str, np.ndarray] = dict(self._ranks)  # the engine's, which it keeps up to date
         self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
         self._added = self._ready = 0
         self._held = dict.fromkeys(SIDES, 0)
@@ -118,13 +119,15 @@ class ScaleJoin:
 
     def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
         self._start()
-        self._relabel(ranks)
+        self._given = ranks
+        self._relabel()
         if len(tuples):
             self._add(side, tuples)
         self.advance(frontier)
 
     def advance(self, frontier: Frontier) -> None:
         self._start()
+        self._relabel()  # before the frontier, whose rank is one of today's
         self._frontier = frontier
         if self.settles:
             ts, side, rank = frontier.bound
@@ -145,15 +148,15 @@ class ScaleJoin:
             self._started = True
             self._executor.start(self.workers, [], self._bell)
 
-    def _relabel(self, ranks: Mapping[str, np.ndarray]) -> None:
+    def _relabel(self) -> None:
         """A new source may come between others: keep the ranks in the gate those of its next tuples."""
         for number, side in enumerate(SIDES):
-            old, new = self._ranks[side], ranks[side]
+            old, new = self._ranks[side], self._given[side]
             if self.settles and len(new) > len(old):
                 changes = np.zeros(len(old), np.int64)
                 changes[old] = new[: len(old)] - old
                 self._gate.relabel(number << SIDE_BITS, changes)
-            self._ranks[side] = new.copy()
+            self._ranks[side] = new
 
     def _add(self, side: str, tuples: Tuples) -> None:
         count, number = len(tuples), SIDES.index(side)
