@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -281,6 +282,36 @@ def test_a_push_does_not_stop_an_event_loop():
     seconds, found = within(lambda: asyncio.run(use()))
     assert seconds < AT_ONCE
     assert found == 4
+
+
+def test_an_event_loop_waits_for_a_thread_that_does_not_depend_on_it(monkeypatch):
+    """As in a notebook, whose cells run inside a loop."""
+
+    async def use() -> int:
+        with sj.open_join(spec_of(), max_results=2) as join:
+            leave = polled_once(join)
+            join.push("left", alike(2))
+            join.push("right", alike(1))
+            threading.Timer(0.2, join.poll).start()
+            join.push("left", alike(1))
+            leave.set()
+            return join.stats().left_tuples
+
+    assert within(lambda: asyncio.run(use())) == 3
+
+
+def test_a_thread_of_a_pool_that_has_polled_waits_for_another_that_will():
+    """The pool hands a push to the thread that has polled before, and the next poll to a new one."""
+    with sj.open_join(spec_of(), max_results=2) as join, ThreadPoolExecutor(2) as pool:
+        pool.submit(join.poll).result(SECONDS)
+        join.push("left", alike(2))
+        join.push("right", alike(1))
+        pushing = pool.submit(join.push, "left", alike(1))
+        time.sleep(0.1)
+        assert not pushing.done()
+        pool.submit(join.poll).result(SECONDS)
+        pushing.result(SECONDS)
+        assert join.stats().left_tuples == 3
 
 
 def test_tasks_that_push_and_poll_in_threads_wait_for_each_other():

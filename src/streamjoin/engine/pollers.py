@@ -2,7 +2,9 @@
 
 A push that waited for its own thread to poll would wait for ever. Nobody can know who will poll, but who has polled is
 known, and which threads there are. A thread that has polled and still runs is waited for without end. Before the first
-poll, threads that may only be starting get a moment.
+poll, threads that may only be starting get a moment. Threads of a pool (`ThreadPoolExecutor`, `asyncio.to_thread`) are
+anybody's: one that has polled may push next and leave the polls to another, and if the pool serves an event loop, it
+polls only while that loop runs.
 """
 
 from __future__ import annotations
@@ -35,15 +37,21 @@ class Pollers:
         """Why the calling thread, which has waited that many seconds for room, should not wait any longer; None if
         another thread may poll."""
         this = threading.current_thread()
-        if _runs_event_loop():
+        others = [each for each in self._threads if each.is_alive() and each is not this]
+        if _runs_event_loop() and all(map(_is_of_a_pool, others)):
             return "this thread runs an event loop, which a wait would stop"
-        if any(each.is_alive() and each is not this for each in self._threads):
+        if others:
             return None
-        if this in self._threads:
+        if this in self._threads and not _is_of_a_pool(this):
             return "this thread, which pushes, is the only one that polls"
         if all(each is this or isinstance(each, WorkerThread) for each in threading.enumerate()):
             return "no other thread runs that could poll"
         return "no other thread polls" if waited >= FIRST_POLL else None
+
+
+def _is_of_a_pool(thread: threading.Thread) -> bool:
+    pools = sys.modules.get("concurrent.futures.thread")
+    return thread in getattr(pools, "_threads_queues", ())
 
 
 def _runs_event_loop() -> bool:
