@@ -71,6 +71,14 @@ def test_numbers_are_of_64_bits(tmp_path, number):
     assert "allowed: whole numbers of 64 bits" in (told.get("join.workers") or told[""])
 
 
+@pytest.mark.parametrize("key", ["window", "lateness"])
+def test_durations_are_bounded(tmp_path, key):
+    text = MINIMAL.replace('"15 minutes"' if key == "window" else '"5 seconds"', f"'{'9' * 5000} s'")
+    assert refused(tmp_path, text) == {f"join.{key}": "has 5,002 characters; allowed: 4,096"}
+    text = MINIMAL.replace('"15 minutes"', f"{{ left = '{'9' * 5000} s', right = 0 }}")
+    assert refused(tmp_path, text) == {"join.window.left": "has 5,002 characters; allowed: 4,096"}
+
+
 def test_a_file_has_a_size(tmp_path):
     assert f"more than {MOST_BYTES:,} bytes" in refused(tmp_path, MINIMAL + "#" * MOST_BYTES)[""]
     assert read(tmp_path, MINIMAL + "#" * (MOST_BYTES - len(MINIMAL))).sink.kind == "noop"

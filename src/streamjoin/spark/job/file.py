@@ -79,6 +79,8 @@ class JoinTable:
     @classmethod
     def read(cls, table: TomlTable) -> JoinTable:
         lateness = table.take("lateness", (str, int), _LATENESS)
+        if isinstance(lateness, str) and not table.is_clean("lateness", lateness):
+            lateness = 0
         length = (
             duration(table, "lateness", lateness) if isinstance(lateness, str) else Fraction(lateness or 0)
         )
@@ -387,6 +389,8 @@ def one_window(table: TomlTable, name: str, value: object) -> Window:
     def make() -> Window:
         if isinstance(value, dict) and set(value) == {"rows"}:
             return RowWindow(value["rows"])
+        if isinstance(value, str) and not table.is_clean(name, value):
+            return SOME_WINDOW
         if isinstance(value, (str, int)) and not isinstance(value, bool):
             return TimeWindow(value)
         raise WindowError(f"is {shown(value)}: give {_WINDOW}")

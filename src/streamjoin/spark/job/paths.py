@@ -6,6 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,7 +54,7 @@ def parquet_columns(path: str) -> types.StructType:
         raise SpecError(
             f"is missing, and {shown(path)} can not be looked at before Spark runs: give {SCHEMA}"
         )
-    found = next((file for top in sorted(glob.iglob(path)) for file in parquet_files(Path(top))), None)
+    found = next(parquet_files(path), None)
     if found is None:
         raise SpecError(
             f"is missing, and there is no Parquet file in {shown(path)} to read it from: give {SCHEMA}"
@@ -69,17 +70,19 @@ def parquet_columns(path: str) -> types.StructType:
     return columns
 
 
-def parquet_files(top: Path) -> Iterator[Path]:
-    """The data files of a folder, or a file that a pattern matches. Spark skips names that begin with _ or a dot. Large
-    folders are searched in part."""
-    if top.is_file():
-        yield top
-        return
-    for seen, (folder, folders, files) in enumerate(os.walk(top)):
-        folders.sort()
-        yield from (Path(folder, name) for name in sorted(files) if is_parquet(name))
-        if seen == MOST_FOLDERS:
-            return
+def parquet_files(path: str) -> Iterator[Path]:
+    """The data files of the folders, or the files, that a path or pattern matches; of many folders, those of the first.
+    Spark skips names that begin with _ or a dot."""
+    folders = 0
+    for top in sorted(islice(glob.iglob(path), MOST_FOLDERS)):
+        if os.path.isfile(top):
+            yield Path(top)
+        for folder, below, files in os.walk(top):
+            below.sort()
+            yield from (Path(folder, name) for name in sorted(files) if is_parquet(name))
+            folders += 1
+            if folders == MOST_FOLDERS:
+                return
 
 
 def is_parquet(name: str) -> bool:

@@ -155,7 +155,7 @@ class TomlTable:
             self.complain(name, f"is blank: give {wanted}")
         return None if default is REQUIRED else default
 
-    def is_clean(self, name: str, value: str, lines: bool) -> bool:
+    def is_clean(self, name: str, value: str, lines: bool = False) -> bool:
         """Whether text is short enough and has no control characters; a complaint if not."""
         if len(value) > MOST_CHARACTERS and not lines:
             self.complain(name, f"has {len(value):,} characters; allowed: {MOST_CHARACTERS:,}")
