@@ -15,7 +15,7 @@ import streamjoin as sj
 from strategies import push_all
 from streamjoin.engine import join as engine
 from streamjoin.engine.join import Join
-from streamjoin.plan import planner
+from streamjoin.topologies import registry
 from streamjoin.topologies.handshake import low_latency as low_latency_handshake
 from streamjoin.topologies.handshake.handshake import Handshake, HandshakeNode
 from streamjoin.topologies.handshake.low_latency import LowLatencyHandshake, LowLatencyNode
@@ -76,12 +76,12 @@ def pushes(left: pa.Table, right: pa.Table, seed: int, most: int = 4) -> Iterato
 
 
 def open_with(
-    topology: str, spec: sj.JoinSpec, node: Any = None, index: str = "scan", workers: int = 3,
-    order: str = "any", max_results: int = 1000, **options: Any,
+    topology: Any, spec: sj.JoinSpec, node: Any = None, index: Any = "scan", workers: int = 3,
+    order: Any = "any", max_results: int = 1000, **options: Any,
 ) -> Join:  # fmt: skip
     """Open a join of any topology with more options than users have; a chain is made of `node`s."""
     compiled = node is not None and issubclass(node, ScanningNode)
-    kind: Any = planner.TOPOLOGIES[topology]
+    kind: Any = registry.TOPOLOGIES[topology]
 
     class Changed(kind):  # type: ignore[misc]
         def __init__(self, *given: Any):
@@ -93,11 +93,11 @@ def open_with(
             return [node(number, shared) for number in range(shared.count)]
 
     nodes = patch.object(low_latency_handshake, "ScanningNode", node if compiled else ScanningNode)
-    with nodes, patch.dict(planner.TOPOLOGIES, {topology: Changed}):
+    with nodes, patch.dict(registry.TOPOLOGIES, {topology: Changed}):
         return sj.open_join(spec, topology, index, workers, order, max_results)
 
 
-def check_large_join(topology: str, index: str, order: str, window: Any) -> None:
+def check_large_join(topology: Any, index: Any, order: Any, window: Any) -> None:
     """Thousands of tuples on threads: what the three-step engine finds in one, in its order if that is promised."""
     source = np.random.default_rng(3)
     left, right = table(source, 4000, 8000, 20), table(source, 4000, 8000, 20)
@@ -115,7 +115,7 @@ def check(
     spec: sj.JoinSpec,
     left: pa.Table,
     right: pa.Table,
-    order: str,
+    order: Any,
     seed: int,
     simulator: Simulator | None = None,
 ) -> None:
@@ -148,7 +148,7 @@ def result_times(batch: pa.RecordBatch) -> list[int]:
     return [max(pair) for pair in zip(batch["ts"].to_pylist(), batch["ts_right"].to_pylist(), strict=True)]
 
 
-def check_interleaving(topology: str, seed: int, node: Any = None, on: str = "", **changes: Any) -> Join:
+def check_interleaving(topology: Any, seed: int, node: Any = None, on: str = "", **changes: Any) -> Join:
     """One small join, everything about it drawn from the seed: tables, window, order, index, workers, sizes of batches
     and channels, and who steps when; but for the condition `on` and the `changes`."""
     draw = random.Random(seed)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin.plan.planner import TOPOLOGIES
+from streamjoin.topologies.registry import TOPOLOGIES
 
 PACKAGE = Path(__file__).parents[1] / "src" / "streamjoin"
 
@@ -19,11 +19,12 @@ ARROWS: dict[str, set[str]] = {
     "jit": set(),
     "kernels": {"jit"},
     "codegen": {"semantics", "kernels", "jit"},
-    "index": {"codegen", "kernels", "semantics"},
-    "topologies": {"index", "codegen", "kernels", "semantics"},
-    "plan": {"topologies", "index", "codegen", "kernels", "semantics"},
+    "plan": {"codegen", "semantics"},
+    "lazy": set(),
+    "index": {"lazy", "plan", "codegen", "kernels", "semantics"},
+    "topologies": {"lazy", "plan", "index", "codegen", "kernels", "semantics"},
     "engine": {"plan", "topologies", "index", "codegen", "kernels", "semantics"},
-    "__init__": {"engine", "plan", "jit", "kernels", "semantics"},
+    "__init__": {"engine", "plan", "index", "jit", "kernels", "semantics"},
     "spark": {"__init__", "engine", "plan", "index", "codegen", "jit", "kernels", "semantics"},
     "hardware": {"semantics"},
     "cli": {"__init__", "spark", "hardware"},
@@ -36,7 +37,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "codegen": {"numba", "llvmlite", "numpy", "pyarrow"},
     "index": {"numba", "numpy", "pyarrow"},
     "topologies": {"numba", "numpy", "pyarrow"},
-    "plan": {"numpy", "pyarrow"},
+    "plan": {"numpy"},
+    "lazy": set(),
     "engine": {"numpy", "pyarrow"},
     "__init__": set(),
     "spark": {"numpy", "pandas", "py4j", "pyarrow", "pyspark"},
@@ -95,7 +97,7 @@ def violations(source: str, part: str, package: list[str], module: str) -> list[
 
 def is_other_topology(imported: list[str], importer: list[str]) -> bool:
     """Whether a topology's module or folder is imported from outside it; what several of them share is none."""
-    homes = {made.__module__.split(".")[2] for made in TOPOLOGIES.values()}
+    homes = {TOPOLOGIES[name].__module__.split(".")[2] for name in TOPOLOGIES}
     return bool(imported) and imported[0] in homes and imported[0] != importer[0]
 
 

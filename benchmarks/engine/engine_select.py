@@ -33,7 +33,7 @@ FIGURES = {
 }
 
 
-def row_of(index: str, matches: int, window: int) -> dict[str, Any]:
+def row_of(index: Any, matches: int, window: int) -> dict[str, Any]:
     reach = max(1, DOMAIN * matches // window // 2)
     predicate = f"left.x BETWEEN right.a - {reach} AND right.a + {reach}"
     batch = min(SCANNED if index == "scan" else BATCH, MOST_MATCHES // matches)

@@ -43,7 +43,7 @@ FIGURES = {
 }
 
 
-def index_rows(index: str, quick: bool) -> list[dict[str, Any]]:
+def index_rows(index: Any, quick: bool) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for rate in (rate // 10 for rate in RATES[index]) if quick else RATES[index]:
         if not fits(rate, BYTES_PER_TUPLE.get(index, USUAL_BYTES)):

@@ -38,12 +38,17 @@ import pyarrow as pa
 import streamjoin as sj
 from benchmarks.shared.medians import interval_of_median
 from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.prepared import Stored
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.adaptive import AdaptiveWindow
-from streamjoin.index.chain import ChainWindow
-from streamjoin.index.protocol import Reach, Tuples, WindowIndex
+from streamjoin.index.build import compile_plan, make_window
+from streamjoin.index.times import Reach
+from streamjoin.index.tuples import ProbingTuples, Tuples
+from streamjoin.index.window import WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.plan.planner import Plan, compile_plan, make_plan, make_window
+from streamjoin.plan.choose import make_plan
+from streamjoin.plan.options import Options
+from streamjoin.plan.physical import Plan
 
 SEED = 20180416
 WINDOWS = (1 << 10, 1 << 14, 1 << 18, 1 << 21)
@@ -79,7 +84,7 @@ class Class:
     plane: bool = False  # y is as selective as x
     shift: bool = False  # an inequality: probes ask for the upper end of the range
 
-    def offers(self, index: str) -> bool:
+    def offers(self, index: Any) -> bool:
         return index != "hash" or "=" in self.on.replace(">=", "")
 
 
@@ -166,24 +171,25 @@ class Data:
 
 
 @cache
-def plan_of(on: str, index: str) -> Plan:
+def plan_of(on: str, index: Any) -> Plan:
     spec = sj.JoinSpec(LEFT, RIGHT, on, sj.TimeWindow(1), "ts", "ts")
-    plan = make_plan(spec, "auto", index, None, "any")
+    plan = make_plan(spec, Options(index=index))
     compile_plan(plan)
     return plan
 
 
-def prepared(program: WindowProgram, rows: dict[str, Array], side: str) -> Tuples:
+def prepared(program: WindowProgram, rows: dict[str, Array], side: str) -> Any:
     """Rows in the role of their side for the left window, numbered by their place in the stream."""
     read = program.stored_columns if side == "left" else program.probe_columns
     data = {c: to_column_data(pa.array(rows[c.name]), c.type) for c in read}
     ts, count = rows["ts"], len(rows["ts"])
-    stored = program.prepare_stored(data, count) if side == "left" else {}
-    probing = program.prepare_probe(data, count) if side == "right" else {}
-    return Tuples(ts, ts, np.zeros(count, np.int32), stored, probing, nulls=False)
+    header = ts, ts, np.zeros(count, np.int32)
+    if side == "left":
+        return Tuples(*header, program.prepare_stored(data, count), nulls=False)
+    return ProbingTuples(*header, Stored(), False, program.prepare_probe(data, count))
 
 
-Push = tuple[Tuples, Reach, Tuples, Reach]
+Push = tuple[ProbingTuples, Reach, Tuples, Reach]
 
 
 def some_pushes(data: Data, program: WindowProgram, count: int, batch: int) -> list[Push]:
@@ -222,7 +228,7 @@ class Rival:
             times.append(time.perf_counter() - started)
         return times
 
-    def _probe(self, probes: Tuples, reach: Reach) -> None:
+    def _probe(self, probes: ProbingTuples, reach: Reach) -> None:
         self.pairs.count = 0
         for _ in self.window.probe(probes, reach, self.pairs):
             pass
@@ -314,11 +320,9 @@ class Cell:
 
 def chosen_by(window: WindowIndex) -> str:
     """The structure that auto chose for the window."""
-    if isinstance(window, AdaptiveWindow):
-        window = window.window
-    if not isinstance(window, ChainWindow):
+    if not window.links:
         return "scan"
-    kinds = [f"{link.choice.structure} {link.access.condition}" for link in window.links]
+    kinds = [f"{link.choice.structure} {link.choice.condition}" for link in window.links]
     return f"{len(kinds)} x {kinds[-1]}"
 
 

@@ -22,9 +22,14 @@ import pyarrow as pa
 import streamjoin as sj
 from benchmarks.shared.timing import core_count
 from streamjoin.codegen.columns import ColumnData
-from streamjoin.index.protocol import Reach, Tuples, WindowIndex
+from streamjoin.codegen.prepared import Stored
+from streamjoin.index.build import make_window
+from streamjoin.index.times import Reach
+from streamjoin.index.tuples import ProbingTuples, Tuples
+from streamjoin.index.window import WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.plan.planner import make_plan, make_window
+from streamjoin.plan.choose import make_plan
+from streamjoin.plan.options import Options
 from streamjoin.topologies.runtime.team import Team
 
 SEED, RUNS = 20, 7
@@ -44,10 +49,10 @@ SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 class Window:
     """A window of `size` keys, spread so that a probe finds about one."""
 
-    def __init__(self, index: str, size: int):
+    def __init__(self, index: Any, size: int):
         on = "left.x = right.x" if index == "hash" else "left.x BETWEEN right.x - 50 AND right.x + 50"
         spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(1 << 40), "ts", "ts")
-        plan = make_plan(spec, "three_step", index, 1, "any")
+        plan = make_plan(spec, Options("three_step", index, workers=1))
         self.index, self.program = index, plan.programs["left"]
         self.keys = size if index == "hash" else 101 * size
         self.window: WindowIndex = make_window(plan, "left")
@@ -56,14 +61,14 @@ class Window:
             rows = np.arange(begin, begin + (1 << 16))
             self.window.insert(self._tuples(rows, stored=True), np.zeros(1, np.int32))
 
-    def _tuples(self, ts: np.ndarray, stored: bool) -> Tuples:
+    def _tuples(self, ts: np.ndarray, stored: bool) -> Any:
         values = self.random.integers(0, self.keys, len(ts)).astype(np.int32)
         read = self.program.stored_columns if stored else self.program.probe_columns
         data = dict.fromkeys(read, ColumnData((values,), None))
-        prepare = self.program.prepare_stored if stored else self.program.prepare_probe
-        prepared = prepare(data, len(ts))
-        roles = (prepared, {}) if stored else ({}, prepared)
-        return Tuples(ts, ts, np.zeros(len(ts), np.int32), *roles, nulls=False)
+        header = ts, ts, np.zeros(len(ts), np.int32)
+        if stored:
+            return Tuples(*header, self.program.prepare_stored(data, len(ts)), nulls=False)
+        return ProbingTuples(*header, Stored(), False, self.program.prepare_probe(data, len(ts)))
 
     def probe(self, batch: int, team: Team, runs: int) -> tuple[float, int]:
         """Return the best seconds per batch, and the pairs that the last batch found; the first run warms up.
@@ -86,7 +91,7 @@ class Window:
         return best, pairs.count
 
 
-def row_of(index: str, window: int, batch: int, pairs: int, alone: float, shared: float) -> dict[str, Any]:
+def row_of(index: Any, window: int, batch: int, pairs: int, alone: float, shared: float) -> dict[str, Any]:
     """A row from the seconds per batch on one thread and on all cores."""
     return {
         "index": index,

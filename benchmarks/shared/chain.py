@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.shared.band import PREDICATE, WINDOW_SECONDS, FedJoin, open_band
 from benchmarks.shared.filling import without_reach
@@ -15,8 +15,8 @@ QUIET, QUIET_PER_COMPARISON = 0.05, 1e-9
 
 
 class Variant(NamedTuple):
-    topology: str
-    order: str = "any"
+    topology: Any
+    order: Any = "any"
 
 
 class Taken(NamedTuple):
@@ -36,7 +36,7 @@ class Chain(FedJoin):
         workers: int,
         rate: int,
         on: str | Callable[..., bool] = PREDICATE,
-        index: str = "scan",
+        index: Any = "scan",
     ):
         options = {**variant._asdict(), "index": index, "workers": workers}
         join = open_band(WINDOW_SECONDS, on, **options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,8 @@ def without_reach(join: sj.Join) -> Iterator[None]:
 
     def push_without_reach(*given: Any) -> None:
         stamped(*given)
-        _, tuples = stamps._arrived[-1]
-        tuples.probing.update(since=tuples.ts, until=tuples.ts)
+        side, tuples = stamps._arrived[-1]
+        stamps._arrived[-1] = side, replace(tuples, since=tuples.ts, until=tuples.ts)
 
     if stamps.settles:
         stamps._since = lambda stored, ts, preceding, places: places.copy()

@@ -45,7 +45,7 @@ class FullWindows(Streams):
         predicate: str,
         rate: int,
         domain: int,
-        index: str,
+        index: Any,
         workers: int,
         seconds: float,
         batch: int | None = None,

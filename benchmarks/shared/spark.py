@@ -109,7 +109,7 @@ def streams(session: SparkSession, folder: Path) -> tuple[DataFrame, DataFrame]:
 
 
 def band_join(
-    session: SparkSession, folder: Path, window: str, workers: int = 2, partitioning: str = "auto"
+    session: SparkSession, folder: Path, window: str, workers: int = 2, partitioning: Any = "auto"
 ) -> tuple[JoinTask, dict[str, DataFrame]]:
     """The papers' join over the files, as the task and frames that `assemble` takes."""
     left, right = streams(session, folder)

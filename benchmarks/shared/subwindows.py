@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin.index.protocol import Subwindow
 from streamjoin.index.structures.bisort import BISortSubwindow
 from streamjoin.index.structures.hash import HashSubwindow
 from streamjoin.index.structures.raptable import RaPTableSubwindow
 from streamjoin.index.structures.wibtree import WiBTreeSubwindow
+from streamjoin.index.window import Subwindow
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
 

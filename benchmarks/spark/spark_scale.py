@@ -50,7 +50,7 @@ FIGURES = {
 
 
 def point(
-    session: SparkSession, window: int, workers: int, partitioning: str = "auto", warm: int = 2
+    session: SparkSession, window: int, workers: int, partitioning: Any = "auto", warm: int = 2
 ) -> dict[str, Any]:
     """A row for micro-batches into windows of `window` rows per side, after `warm` that are not measured."""
     folder = Path(tempfile.mkdtemp(prefix="files"))

@@ -33,7 +33,7 @@ FIGURES = {
 
 
 class Case(NamedTuple):
-    topology: str
+    topology: Any
     structure: str
 
     @property

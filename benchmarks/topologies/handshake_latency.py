@@ -59,7 +59,7 @@ FIGURES = {
 class Case(NamedTuple):
     """One run: windows in seconds, rate in tuples per second and side."""
 
-    topology: str
+    topology: Any
     windows: tuple[float, float]
     batch: int
     load: str
@@ -72,13 +72,13 @@ class Case(NamedTuple):
         return f"{self.topology}, {windows}, batch {self.batch}, {self.load} load, {self.workers} workers"
 
 
-def open_case(topology: str, windows: tuple[float, float], workers: int) -> sj.Join:
+def open_case(topology: Any, windows: tuple[float, float], workers: int) -> sj.Join:
     left, right = (f"{round(1e6 * seconds)} microseconds" for seconds in windows)
     spec = sj.JoinSpec(LEFT, RIGHT, PREDICATE, sj.TimeWindow(left, right=right), "ts", "ts")
     return sj.open_join(spec, topology, "scan", workers)
 
 
-def fastest(topology: str, windows: tuple[float, float], batch: int, workers: int, rate: int) -> float:
+def fastest(topology: Any, windows: tuple[float, float], batch: int, workers: int, rate: int) -> float:
     """Tuples per second and side that the join takes if pushed as fast as possible, with the windows of `rate`."""
     streams = Streams(rate, SEED, half_batch_micros(rate, batch))
     with open_case(topology, windows, workers) as join:
@@ -97,7 +97,7 @@ def push(join: sj.Join, left: pa.RecordBatch, right: pa.RecordBatch) -> None:
     join.poll()
 
 
-def full_load(topology: str, windows: tuple[float, float], batch: int, workers: int) -> int:
+def full_load(topology: Any, windows: tuple[float, float], batch: int, workers: int) -> int:
     """The rate that the join just sustains. Capacity falls as windows grow, so iterate towards the fixed point."""
     rate = 4000.0
     for _ in range(3):

@@ -98,7 +98,7 @@ def run(quick: bool) -> dict[str, Any]:
     return {"rows": rows, "summary": summary(rows)}
 
 
-def row(topology: str, workers: int, kernel: str, window: int, rate: float) -> dict[str, Any]:
+def row(topology: Any, workers: int, kernel: str, window: int, rate: float) -> dict[str, Any]:
     return {
         "topology": topology,
         "workers": workers,

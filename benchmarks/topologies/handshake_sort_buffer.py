@@ -25,7 +25,7 @@ WINDOW = 2.0  # seconds
 RATE = 6_000
 BATCH = 64
 WORKERS = (1, 2, 4, 8)
-TOPOLOGIES = ("low_latency_handshake", "handshake")
+TOPOLOGIES: Any = ("low_latency_handshake", "handshake")
 FIGURES = {
     "handshake_sort_buffer": Figure(
         "workers",

@@ -24,8 +24,8 @@ import pyarrow as pa
 
 import streamjoin as sj
 from benchmarks.shared.timing import core_count
-from streamjoin.engine.join import MAX_RESULTS
-from streamjoin.plan import planner
+from streamjoin.plan.options import MAX_RESULTS
+from streamjoin.topologies import registry
 from streamjoin.topologies.panjoin.panjoin import CREDIT, PanJoin
 from streamjoin.topologies.runtime.node import Bell, Channel, Node
 from streamjoin.topologies.runtime.threads import MESSAGES
@@ -40,21 +40,21 @@ PAUSE = 0.0002  # seconds between two checks of the workers' progress
 PROBES = 512  # probes per batch for the question `answer`
 
 
-def opened(spec: sj.JoinSpec, topology: str, index: str, max_results: int, **options: Any) -> sj.Join:
+def opened(spec: sj.JoinSpec, topology: Any, index: Any, max_results: int, **options: Any) -> sj.Join:
     """Open a join with as many workers as cores; `options` go to PanJoin."""
 
     class Changed(PanJoin):
         def __init__(self, *given: Any):
             super().__init__(*given, **options)
 
-    with patch.dict(planner.TOPOLOGIES, {"panjoin": Changed}):
+    with patch.dict(registry.TOPOLOGIES, {"panjoin": Changed}):
         return sj.open_join(spec, topology, index, workers=core_count(), max_results=max_results)
 
 
 class Filled:
     """A join with full windows; event times number the tuples."""
 
-    def __init__(self, topology: str, index: str, window: int, selectivity: int, credit: int = CREDIT):
+    def __init__(self, topology: Any, index: Any, window: int, selectivity: int, credit: int = CREDIT):
         self.random, self.window, self.at = np.random.default_rng(SEED), window, 0
         width = selectivity // 2
         on = f"left.x BETWEEN right.x - {width} AND right.x + {width}"
@@ -185,7 +185,7 @@ def run(quick: bool) -> dict[str, Any]:
     columns = ("question", "topology", "index", "window", "selectivity", "batch", "credit")
     rows: list[dict[str, Any]] = []
 
-    def points(question: str, topology: str, index: str, window: int, selectivity: int, sizes: tuple[int, ...],
+    def points(question: str, topology: Any, index: Any, window: int, selectivity: int, sizes: tuple[int, ...],
                credit: int = CREDIT) -> None:  # fmt: skip
         filled = Filled(topology, index, window, selectivity, credit)
         for batch in sizes:

@@ -26,7 +26,7 @@ LOADS = (0.5, 0.9)
 class Paced(FedJoin):
     """A join with full windows, pushed by the clock."""
 
-    def __init__(self, workers: int, order: str):
+    def __init__(self, workers: int, order: Any):
         join = open_band(SECONDS, topology="scalejoin", index="scan", workers=workers, order=order)
         super().__init__(join, RATE, SEED)
         with without_probes(self.join):

@@ -45,7 +45,7 @@ FIGURES = {
 class Filled(FedJoin):
     """A join with full windows; `measure` ends when all workers have joined everything."""
 
-    def __init__(self, topology: str, workers: int, rate: int, seconds: int):
+    def __init__(self, topology: Any, workers: int, rate: int, seconds: int):
         super().__init__(open_band(seconds, topology=topology, index="scan", workers=workers), rate, SEED)
         self.pushed = 0
         with without_probes(self.join):

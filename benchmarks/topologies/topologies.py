@@ -34,9 +34,11 @@ import pyarrow as pa
 import streamjoin as sj
 from benchmarks.shared.figures import Figure
 from benchmarks.shared.timing import core_count, seconds_together
-from streamjoin.index.protocol import Reach, Tuples
+from streamjoin.index.times import Reach
+from streamjoin.index.tuples import Tuples
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.plan.planner import TOPOLOGIES, make_plan
+from streamjoin.plan.choose import make_plan
+from streamjoin.plan.options import TOPOLOGIES, Options
 
 SEED = 20261115
 RUNS = 5
@@ -73,13 +75,13 @@ class Filled:
 
     def __init__(
         self,
-        topology: str,
+        topology: Any,
         kind: str,
         window: int,
-        order: str,
+        order: Any,
         workers: int,
         latency: float | None = None,
-        index: str = "auto",
+        index: Any = "auto",
     ):
         self.random, self.at, self.kind = np.random.default_rng(SEED), 0, kind
         self.quiet = QUIET_SECONDS if topology == "handshake" else 0.0
@@ -188,10 +190,10 @@ def ceiling(
 
 
 def cells(
-    kind: str, window: int, order: str, counts: list[int], sizes: tuple[int, ...], seconds: float
+    kind: str, window: int, order: Any, counts: list[int], sizes: tuple[int, ...], seconds: float
 ) -> list[dict[str, Any]]:
     """One row per topology, number of workers, latency and batch size."""
-    joins = {
+    joins: dict[tuple[str, int, float | None], Filled] = {
         (topology, workers, latency): Filled(topology, kind, window, order, workers, latency)
         for latency in (None, PATIENT)
         for workers in counts
@@ -233,10 +235,10 @@ def in_turns(joins: dict[Way, Filled], batch: int, seconds: float) -> dict[Way, 
     return best
 
 
-def auto(kind: str, window: int, order: str, workers: int, latency: float | None) -> Way:
+def auto(kind: str, window: int, order: Any, workers: int, latency: float | None) -> Way:
     """What the planner chooses if only the latency is given."""
     spec = sj.JoinSpec(LEFT, RIGHT, PREDICATES[kind], sj.TimeWindow(window), "ts", "ts")
-    plan = make_plan(spec, "auto", "auto", workers, order, latency=latency)
+    plan = make_plan(spec, Options(workers=workers, order=order, latency=latency))
     return plan.topology, plan.workers, latency
 
 
@@ -286,7 +288,7 @@ def run(quick: bool) -> dict[str, Any]:
             kernel[key] = row["tuples_per_s"]
         elif row["latency"] is None:
             rates_of.setdefault(key, {})[row["topology"]] = row["tuples_per_s"]
-    wins = dict.fromkeys(TOPOLOGIES, 0)
+    wins: dict[str, int] = dict.fromkeys(TOPOLOGIES, 0)
     for rates in rates_of.values():
         wins[max(rates, key=rates.__getitem__)] += 1
     behind = [max(rates.values()) / rates["three_step"] for rates in rates_of.values()]

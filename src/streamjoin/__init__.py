@@ -2,9 +2,10 @@
 
 from streamjoin.engine.join import Join, explain, open_join, punctuation
 from streamjoin.engine.latency import LatencyHistogram
-from streamjoin.engine.stats import IndexStats, Stats, SubwindowStats
+from streamjoin.engine.stats import Stats
 from streamjoin.engine.streams import Source
 from streamjoin.engine.tables import join_tables
+from streamjoin.index.stats import IndexStats, SubwindowStats
 from streamjoin.jit.source import StreamJoinWarning
 from streamjoin.semantics import oracle
 from streamjoin.semantics.errors import (

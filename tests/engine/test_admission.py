@@ -15,8 +15,8 @@ import streamjoin as sj
 from handshake_runs import WINDOWS, numbers, pushes, small_tables, spec_of
 from strategies import push_all
 from streamjoin.engine import admission
-from streamjoin.plan import planner
-from streamjoin.plan.planner import ORDERS, TOPOLOGIES
+from streamjoin.plan import choose
+from streamjoin.plan.options import ORDERS, TOPOLOGIES
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int32()), ("word", pa.string())])
 
@@ -25,7 +25,7 @@ def rows(*times: int, word: str = "") -> pa.Table:
     return pa.table({"ts": times, "x": [7] * len(times), "word": [word] * len(times)}, schema=SCHEMA)
 
 
-def open_patient(order: str = "any", lateness: int | None = None, **options: Any) -> sj.Join:
+def open_patient(order: Any = "any", lateness: int | None = None, **options: Any) -> sj.Join:
     """A join whose pushes wait for each other."""
     spec = sj.JoinSpec(
         SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(1_000), "ts", "ts", lateness=lateness
@@ -56,17 +56,17 @@ def clock(monkeypatch):
 def test_a_push_waits_until_its_time_is_over(clock):
     with open_patient() as join:
         join.push("left", rows(1))
-        clock.now += 0.9 * planner.GATHERING
+        clock.now += 0.9 * choose.GATHERING
         join.push("right", rows(2, 3))
         assert join.poll() == []
-        clock.now += 0.2 * planner.GATHERING
+        clock.now += 0.2 * choose.GATHERING
         assert count(join.poll()) == 2
 
 
 def test_a_push_that_finds_others_over_their_time_is_joined_with_them(clock):
     with open_patient() as join:
         join.push("left", rows(1))
-        clock.now += 1.1 * planner.GATHERING
+        clock.now += 1.1 * choose.GATHERING
         join.push("right", rows(2))
         assert join.stats().matches == 1
 
@@ -273,7 +273,7 @@ def test_an_error_while_handing_over_stops_the_join(monkeypatch, clock):
 
 
 def test_without_a_latency_nothing_waits():
-    for latency in (None, 0.9 * planner.PATIENT):
+    for latency in (None, 0.9 * choose.PATIENT):
         spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(9), "ts", "ts")
         with sj.open_join(spec, latency=latency) as join:
             join.push("left", rows(1))

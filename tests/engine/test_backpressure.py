@@ -65,7 +65,7 @@ class Running(threading.Thread):
 
 
 @contextmanager
-def full_join(order: str = "any", **options: Any) -> Iterator[sj.Join]:
+def full_join(order: Any = "any", **options: Any) -> Iterator[sj.Join]:
     """A join with room for 2 rows that holds 2 at least, all of them at time 1."""
     with sj.open_join(spec_of(**options), order=order, max_results=2) as join:
         join.push("left", alike(2))

@@ -26,7 +26,7 @@ from strategies import (
     specs,
     tables,
 )
-from streamjoin.plan.planner import ORDERS
+from streamjoin.plan.options import ORDERS
 from streamjoin.semantics.oracle import column_values
 from streamjoin.semantics.types import TIME_SCALE
 
@@ -41,7 +41,7 @@ def times(*values: int) -> pa.Table:
     return pa.table({"ts": values}, schema=TIMES)
 
 
-def met(left: list[int], right: list[int], window: Window, order: str = "any") -> list[tuple[int, int]]:
+def met(left: list[int], right: list[int], window: Window, order: Any = "any") -> list[tuple[int, int]]:
     """The (left ts, right ts) of all pairs, in their order, left pushed before right."""
     spec = sj.JoinSpec(TIMES, TIMES, "TRUE", window, "ts", "ts")
     with sj.open_join(spec, order=order) as join:
@@ -158,7 +158,7 @@ def test_windows_hold_only_what_can_still_meet():
 
 
 def check(
-    spec: sj.JoinSpec, left: pa.Table, right: pa.Table, run: Callable[..., pa.Table], order: str
+    spec: sj.JoinSpec, left: pa.Table, right: pa.Table, run: Callable[..., pa.Table], order: Any
 ) -> None:
     """`run` on numbered tables gives the oracle's pairs, each with its own payload."""
     spec, left, right = numbered(spec, left, right)
@@ -199,7 +199,7 @@ def streamed(draw, both: tuple[pa.Schema, pa.Schema], on: Any):
     return order, spec, left, right, run
 
 
-def check_punctuations(spec: sj.JoinSpec, batches: list[pa.RecordBatch], order: str) -> None:
+def check_punctuations(spec: sj.JoinSpec, batches: list[pa.RecordBatch], order: Any) -> None:
     """No result that comes after a punctuation is below it; other orders have none."""
     promised = -math.inf
     for batch in batches:

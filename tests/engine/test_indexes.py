@@ -11,7 +11,7 @@ import pytest
 import streamjoin as sj
 from strategies import push_all
 from streamjoin.index import chain
-from streamjoin.plan.planner import INDEXES, STRUCTURES
+from streamjoin.plan.options import INDEXES, STRUCTURES
 
 LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "sym": pa.string()})
 RIGHT = pa.schema({"ts": pa.int64(), "a": pa.int32(), "name": pa.string()})
@@ -106,7 +106,7 @@ def test_hash_is_refused_for_an_interval(on):
 # ---- stats
 
 
-def run(spec: sj.JoinSpec, index: str, count: int, batch: int, order: str = "any") -> list[sj.Stats]:
+def run(spec: sj.JoinSpec, index: Any, count: int, batch: int, order: Any = "any") -> list[sj.Stats]:
     """Push `count` rows of both sides; the statistics after each batch and after the end."""
     seen = []
     with sj.open_join(spec, index=index, order=order) as join:

@@ -65,7 +65,7 @@ def test_times_of_pushes_without_results_are_not_kept_one_by_one():
         assert len(join._latency._stamps["left"]) == FRESH_STAMPS + 1  # the first alone, when it had come
 
 
-def stream_stays_bounded(window: Any, order: str, ticks: int, count: int, first_count: int = 0) -> None:
+def stream_stays_bounded(window: Any, order: Any, ticks: int, count: int, first_count: int = 0) -> None:
     """Batches of `count` rows; in the first third of the stream, which fills the windows, of `first_count`."""
     with sj.open_join(spec_of(window), order=order) as join:
         warm = ticks // 3

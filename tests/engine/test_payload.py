@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import streamjoin as sj
 from streamjoin.engine.rows import FAN, LARGE, PayloadStore, Shared, one_batch, storage_schema, storage_type
 from streamjoin.index.sliding import SMALLEST, RowColumns, SlidingColumns
+from streamjoin.index.tuples import FIRST_KEY
 
 SCHEMA = pa.schema({"n": pa.int64(), "s": pa.string()})
 
@@ -135,14 +136,14 @@ def test_any_rows_of_any_batches(sizes, released, wanted):
 def test_shared_columns_are_those_of_the_batches(sizes, released, null_from, text, data):
     """Until a NULL comes, after it, and in rows from before and after; with a column of text beside them or not."""
     schema = pa.schema([SCHEMA.field("n"), *([SCHEMA.field("s")] if text else [])])
-    columns = RowColumns(("key0",))
-    store, plain = PayloadStore(Shared(schema, {"n": "key0"}, columns)), PayloadStore()
+    columns = RowColumns((FIRST_KEY,))
+    store, plain = PayloadStore(Shared(schema, {"n": FIRST_KEY}, columns)), PayloadStore()
     for number, (size, release) in enumerate(sizes):
         batch = numbered(store.next_id, size).select(schema.names)
         values = batch["n"].to_numpy()
         if number >= null_from:
             batch = batch.set_column(0, schema.field("n"), pa.nulls(size, pa.int64()))
-        store.append(batch, {"key0": values} if number < null_from else None)
+        store.append(batch, [values] if number < null_from else None)
         plain.append(batch)
         if release:
             for each in (store, plain):
@@ -155,12 +156,12 @@ def test_shared_columns_are_those_of_the_batches(sizes, released, null_from, tex
 
 
 def test_shared_columns_are_held_once():
-    schema, columns = pa.schema({"n": pa.int64()}), RowColumns(("key0",))
-    store, released = PayloadStore(Shared(schema, {"n": "key0"}, columns)), []
+    schema, columns = pa.schema({"n": pa.int64()}), RowColumns((FIRST_KEY,))
+    store, released = PayloadStore(Shared(schema, {"n": FIRST_KEY}, columns)), []
     for first in range(0, 3 * LARGE, LARGE):
         values = np.arange(first, first + LARGE)
         released.append(weakref.ref(values))
-        store.append(pa.record_batch([pa.array(values)], schema=schema), {"key0": values})
+        store.append(pa.record_batch([pa.array(values)], schema=schema), [values])
         del values
     gc.collect()
     assert not store.view().batches and [owner() for owner in released] == [None] * 3
@@ -279,10 +280,10 @@ def test_storage_types_differ_from_views_only():
 # ---- SlidingColumns
 
 
-def columns(values: list[int]) -> dict[str, np.ndarray]:
+def columns(values: list[int]) -> list[np.ndarray]:
     """Two columns, one of pairs, that say the same."""
     array = np.array(values, np.int64)
-    return {"a": array, "b": np.stack([array, -array], axis=1).astype(np.int32)}
+    return [array, np.stack([array, -array], axis=1).astype(np.int32)]
 
 
 def test_columns_slide():
@@ -290,11 +291,11 @@ def test_columns_slide():
     sliding.append(columns([1, 2, 3]))
     sliding.drop(2)
     sliding.append(columns([4, 5]))
-    assert sliding["a"].tolist() == [3, 4, 5]
-    assert sliding.live()["b"].tolist() == [[3, -3], [4, -4], [5, -5]]
+    assert sliding[0].tolist() == [3, 4, 5]
+    assert sliding.live()[1].tolist() == [[3, -3], [4, -4], [5, -5]]
     sliding.merge(columns([3, 9]), 2, np.array([2, 0, 1, 3]))  # the last rows 4, 5 and the new 3, 9
-    assert sliding["a"].tolist() == [3, 3, 4, 5, 9]
-    assert sliding["b"][:, 1].tolist() == [-3, -3, -4, -5, -9]
+    assert sliding[0].tolist() == [3, 3, 4, 5, 9]
+    assert sliding[1][:, 1].tolist() == [-3, -3, -4, -5, -9]
     sliding.drop(5)
     assert len(sliding) == 0
 
@@ -311,8 +312,8 @@ def test_columns_hold_what_a_list_would(steps):
         gone = int(share * len(model))
         sliding.drop(gone)
         del model[:gone]
-        assert sliding["a"].tolist() == model
-        assert sliding["b"][:, 0].tolist() == model
+        assert sliding[0].tolist() == model
+        assert sliding[1][:, 0].tolist() == model
         assert len(sliding) == len(model)
 
 
@@ -326,4 +327,4 @@ def test_memory_follows_the_live_rows():
     sliding.append(columns(list(range(100_000))))
     sliding.drop(len(sliding) - 10)
     assert sliding.nbytes <= SMALLEST * row_bytes
-    assert sliding["a"].tolist() == list(range(99_990, 100_000))
+    assert sliding[0].tolist() == list(range(99_990, 100_000))

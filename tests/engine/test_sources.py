@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from strategies import batches, pairs_of, windows
-from streamjoin.plan.planner import ORDERS
+from streamjoin.plan.options import ORDERS
 
 LEFT = pa.schema([("ts", pa.int64()), ("x", pa.int32()), ("l", pa.int64())])
 RIGHT = pa.schema([("ts", pa.int64()), ("y", pa.int32()), ("r", pa.int64())])
@@ -254,7 +254,7 @@ def schedules(draw, sources: Streams) -> list[tuple[tuple[str, str], Act]]:
 
 def joined(
     spec: sj.JoinSpec,
-    order: str,
+    order: Any,
     opened: list[tuple[str, str]],
     schedule: list[tuple[tuple[str, str], Act]],
     latency: float | None = None,

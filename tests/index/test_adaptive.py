@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,17 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.prepared import Stored
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index import adaptive, chain
-from streamjoin.index.adaptive import AdaptiveWindow, in_total_order, scanned_up_to
+from streamjoin.index.adaptive import AdaptiveWindow, in_total_order
 from streamjoin.index.chain import ChainWindow
-from streamjoin.index.chooser import BandChoice
-from streamjoin.index.protocol import Reach, Tuples
 from streamjoin.index.scan import ScanWindow
-from streamjoin.index.structures.bisort import BISortSubwindow
+from streamjoin.index.times import Reach
+from streamjoin.index.tuples import ProbingTuples, Tuples
 from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.plan.costs import FEWEST_TUPLES, INDEX, scanned_up_to
+from streamjoin.plan.subwindows import BandRule
 from streamjoin.semantics.analysis import analyse
 from streamjoin.semantics.callables import CallablePredicate
 
@@ -41,7 +44,7 @@ PROGRAM = make_program()
 
 
 def make_window() -> AdaptiveWindow:
-    choose = BandChoice(PROGRAM, "bisort", BISortSubwindow, PROGRAM.indexable(False))
+    choose = BandRule(PROGRAM, "bisort", PROGRAM.indexable(False))
     return AdaptiveWindow(PROGRAM, choose)
 
 
@@ -51,9 +54,7 @@ def small_windows() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chain, "SMALLEST", 4)
         patch.setattr(chain, "LARGEST", 16)
-        patch.setattr(adaptive, "COMPARISONS_WORTH_AN_INDEX", 100)
-        patch.setattr(adaptive, "SMALL_BATCH", 1_000)
-        patch.setattr(adaptive, "COMPARISONS_WORTH_A_PAIR", 0)
+        patch.setattr(adaptive, "INDEX", replace(INDEX, per_push=100, isolated_pair=0, batch=1_000))
         patch.setattr(adaptive, "FEWEST_TUPLES", 8)
         patch.setattr(adaptive, "LONGEST_PAUSE", 1)
         yield
@@ -62,7 +63,7 @@ def small_windows() -> Iterator[None]:
 Row = tuple[int, int | None, int | None]
 
 
-def prepared(side: str, rows: list[Row], first: int = 0, sources: list[int] | None = None) -> Tuples:
+def prepared(side: str, rows: list[Row], first: int = 0, sources: list[int] | None = None) -> Any:
     """Rows (ts, key, key) in the role that their side has for the left window, with ids from `first` on."""
     columns = PROGRAM.stored_columns if side == "left" else PROGRAM.probe_columns
     names = (LEFT if side == "left" else RIGHT).names
@@ -70,11 +71,12 @@ def prepared(side: str, rows: list[Row], first: int = 0, sources: list[int] | No
         c: to_column_data(pa.array([row[names.index(c.name)] for row in rows], pa.int32()), c.type)
         for c in columns
     }
-    stored = PROGRAM.prepare_stored(data, len(rows)) if side == "left" else {}
-    probing = PROGRAM.prepare_probe(data, len(rows)) if side == "right" else {}
     ts, source = np.array([row[0] for row in rows], np.int64), np.array(sources or [0] * len(rows), np.int32)
     nulls = any(value is None for row in rows for value in row)
-    return Tuples(ts, np.arange(first, first + len(rows)), source, stored, probing, nulls)
+    header = ts, np.arange(first, first + len(rows)), source
+    if side == "left":
+        return Tuples(*header, PROGRAM.prepare_stored(data, len(rows)), nulls)
+    return ProbingTuples(*header, Stored(), nulls, PROGRAM.prepare_probe(data, len(rows)))
 
 
 def found(window: AdaptiveWindow, probes: list[Row], low: int, high: int) -> list[tuple[int, int]]:
@@ -84,7 +86,7 @@ def found(window: AdaptiveWindow, probes: list[Row], low: int, high: int) -> lis
     for _ in window.probe(prepared("right", probes), reach, pairs):
         pass
     probe, pos = pairs.take()
-    return sorted(zip(probe.tolist(), window["id"][pos].tolist(), strict=True))
+    return sorted(zip(probe.tolist(), window.ids(pos).tolist(), strict=True))
 
 
 def holds(l: Row, r: Row) -> bool:
@@ -125,7 +127,7 @@ def test_a_window_is_indexed_when_it_has_grown_and_scanned_when_it_has_shrunk():
 
 
 def test_less_than_the_fewest_tuples_are_never_indexed(monkeypatch):
-    monkeypatch.setattr(adaptive, "COMPARISONS_WORTH_AN_INDEX", 0)
+    monkeypatch.setattr(adaptive, "INDEX", replace(INDEX, per_push=0))
     window = make_window()
     for n in range(0, 400, 2):
         push(window, [(n, n, 0), (n + 1, n, 0)], n)
@@ -178,7 +180,7 @@ def test_equal_times_are_ordered_by_source():
 
 def test_explained_thresholds_fall_with_the_batch():
     sizes = [scanned_up_to(PROGRAM, batch) for batch in (1, 4, 16, 64)]
-    assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[-1] >= adaptive.FEWEST_TUPLES
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[-1] >= FEWEST_TUPLES
 
 
 KEYS = st.sampled_from([0, 1, 2, 3, 9, None])

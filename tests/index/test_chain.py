@@ -16,15 +16,18 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.prepared import Stored
 from streamjoin.codegen.programs import WindowProgram
-from streamjoin.index import chain
+from streamjoin.index import chain, structures
 from streamjoin.index.access import BandAccess
 from streamjoin.index.chain import ChainWindow
-from streamjoin.index.chooser import BATCHES_BETWEEN, SAMPLED_BATCHES, FixedChoice
-from streamjoin.index.protocol import Reach, Subwindow, Tuples
 from streamjoin.index.structures.bisort import BISortSubwindow
+from streamjoin.index.times import Reach
+from streamjoin.index.tuples import ProbingTuples, Tuples
+from streamjoin.index.window import Subwindow
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.plan.planner import STRUCTURES
+from streamjoin.plan.options import STRUCTURES
+from streamjoin.plan.subwindows import BATCHES_BETWEEN, SAMPLED_BATCHES, FixedRule
 from streamjoin.semantics.analysis import analyse
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.expressions import Column
@@ -52,17 +55,16 @@ def make_program(on: str) -> WindowProgram:
 
 
 PROGRAMS = {on: make_program(on) for on in (PLANE, EQUAL)}
-SERVED = {name: EQUAL if equality else PLANE for name, (_, equality) in STRUCTURES.items()}
+SERVED = {name: EQUAL if name == "hash" else PLANE for name in STRUCTURES}
 
 
-def make_window(name: str, structure: Any = None) -> ChainWindow:
+def make_window(name: Any) -> ChainWindow:
     program = PROGRAMS[SERVED[name]]
-    made, equality = STRUCTURES[name]
-    choose = FixedChoice(program, name, structure or made, program.indexable(equality))
-    return ChainWindow(choose, len(program.keys.keys))
+    rule = FixedRule(program, name, program.indexable(name == "hash"))
+    return ChainWindow(program, rule)
 
 
-def prepared(program: WindowProgram, side: str, rows: list[tuple[Any, ...]], first: int = 0) -> Tuples:
+def prepared(program: WindowProgram, side: str, rows: list[tuple[Any, ...]], first: int = 0) -> Any:
     """Tuples (ts, key, key) of one side in the role it has for the left window, with ids from `first`."""
     columns = program.stored_columns if side == "left" else program.probe_columns
     names = (LEFT if side == "left" else RIGHT).names
@@ -72,19 +74,16 @@ def prepared(program: WindowProgram, side: str, rows: list[tuple[Any, ...]], fir
         )
         for c in columns
     }
-    roles = (
-        (program.prepare_stored(data, len(rows)), {})
-        if side == "left"
-        else ({}, program.prepare_probe(data, len(rows)))
-    )
     ts = np.array([row[0] for row in rows], np.int64)
     nulls = any(value is None for row in rows for value in row)
-    return Tuples(ts, np.arange(first, first + len(rows)), np.zeros(len(rows), np.int32), *roles, nulls)
+    header = ts, np.arange(first, first + len(rows)), np.zeros(len(rows), np.int32)
+    if side == "left":
+        return Tuples(*header, program.prepare_stored(data, len(rows)), nulls)
+    return ProbingTuples(*header, Stored(), nulls, program.prepare_probe(data, len(rows)))
 
 
 def program_of(window: ChainWindow) -> WindowProgram:
-    assert isinstance(window.choose, FixedChoice)
-    return window.choose.accesses[0].program
+    return window.program
 
 
 def insert(window: ChainWindow, rows: list[tuple[Any, ...]], first: int) -> None:
@@ -97,7 +96,7 @@ def found(window: ChainWindow, probes: list[tuple[Any, ...]], reach: Reach) -> l
     for before in window.probe(prepared(program_of(window), "right", probes), reach, pairs):
         assert before <= pairs.count
     probe, pos = pairs.take()
-    return sorted(zip(probe.tolist(), window["id"][pos].tolist(), strict=True))
+    return sorted(zip(probe.tolist(), window.ids(pos).tolist(), strict=True))
 
 
 def holds(on: str, l: tuple[Any, ...], r: tuple[Any, ...]) -> bool:
@@ -118,7 +117,9 @@ def check_links(window: ChainWindow) -> None:
             number == len(window._links) - 1 and 0 < link.count < link.capacity
         )
         rows = slice(at - window._gone, at - window._gone + link.count - gone)
-        ts, ok = window["ts"][rows], window["key_ok"][rows]
+        stored = window.stored()
+        assert stored.known is not None
+        ts, ok = window.ts[rows], stored.known[rows]
         assert link.newest == ts.max() and (gone or link.oldest == ts.min())
         assert gone or len(link.subwindow) == ok.sum()  # tuples without a key are in no index
         at = link.first + link.count
@@ -164,7 +165,7 @@ def test_tuples_that_come_at_any_time(name, batches):
 def check_dropped(window: ChainWindow, held: list[tuple[Any, ...]], promised: int) -> None:
     """What is gone came first and can not be reached, and the first subwindow that is left can."""
     gone = len(held) - len(window)
-    assert window["id"].tolist() == list(range(gone, len(held)))
+    assert window.ids(np.arange(len(window))).tolist() == list(range(gone, len(held)))
     assert all(row[0] < promised for row in held[:gone])
     assert not window._links or window._links[0].newest >= promised
 
@@ -238,14 +239,15 @@ class Told(BISortSubwindow):
 
 
 @pytest.fixture
-def told() -> list[Told]:
+def told(monkeypatch: pytest.MonkeyPatch) -> list[Told]:
     Told.made = []
+    monkeypatch.setitem(structures.STRUCTURES, "bisort", Told)
     return Told.made
 
 
 def test_full_subwindows_are_sealed_once_and_known_to_their_successor(told, monkeypatch):
     monkeypatch.setattr(chain, "MERGED_EACH", 0)
-    window = make_window("bisort", Told)
+    window = make_window("bisort")
     for n in range(0, 100, 5):
         insert(window, [(n + i, i, i) for i in range(5)], n)
     check_links(window)
@@ -257,7 +259,7 @@ def test_full_subwindows_are_sealed_once_and_known_to_their_successor(told, monk
 
 
 def test_capacities_follow_the_window_between_two_limits(told):
-    window = make_window("bisort", Told)
+    window = make_window("bisort")
     for n in range(200):
         insert(window, [(n, 0, 0)], n)
     capacities = [subwindow.capacity for subwindow in told]
@@ -267,7 +269,7 @@ def test_capacities_follow_the_window_between_two_limits(told):
 
 
 def test_one_large_batch_fills_several_subwindows(told):
-    window = make_window("bisort", Told)
+    window = make_window("bisort")
     insert(window, [(n, n % 7, 0) for n in range(100)], 0)
     check_links(window)
     assert len(told) >= 100 // chain.LARGEST
@@ -287,7 +289,7 @@ def newest_key(window: ChainWindow) -> str:
 
 def test_each_new_subwindow_indexes_the_band_that_leaves_fewer_candidates(told):
     """x tells tuples apart at first, y later; which it is shows once most of the sampled probes are later ones."""
-    window, keys = make_window("bisort", Told), []
+    window, keys = make_window("bisort"), []
     rng = np.random.default_rng(1)
     for n in range(0, 1000 + 40 * SAMPLED_BATCHES * BATCHES_BETWEEN, 40):
         spread, same = rng.integers(0, 1000, 40).tolist(), [5] * 40
@@ -417,16 +419,17 @@ def test_a_merge_is_given_up_when_its_tuples_expire(monkeypatch):
 
 
 @pytest.mark.parametrize("name", STRUCTURES)
-def test_dropped_subwindows_are_released(name):
+def test_dropped_subwindows_are_released(name, monkeypatch):
     dropped: list[weakref.ref] = []
-    made, _ = STRUCTURES[name]
+    made = structures.STRUCTURES[name]
 
     def structure(*arguments: Any) -> Subwindow:
         subwindow = made(*arguments)
         dropped.append(weakref.ref(subwindow))
         return subwindow
 
-    window = make_window(name, structure)
+    monkeypatch.setitem(structures.STRUCTURES, name, structure)
+    window = make_window(name)
     for n in range(0, 400, 10):
         rows = [(n + i, i, i) for i in range(10)]
         insert(window, rows, n)
@@ -438,7 +441,7 @@ def test_dropped_subwindows_are_released(name):
     assert alive == [weakref.ref(link.subwindow) for link in window._links]
     window.clear()
     gc.collect()
-    assert len(window) == 0 and not window._links and window["ts"].tolist() == []
+    assert len(window) == 0 and not window._links and window.ts.tolist() == []
     assert all(ref() is None for ref in dropped)
     insert(window, [(500, 1, 1)], 400)
     assert found(window, [(500, 1, 1)], Reach(np.array([500]), np.array([500]))) == [(0, 400)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,14 +12,21 @@ import pytest
 
 import streamjoin as sj
 from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.prepared import Stored
 from streamjoin.codegen.programs import WindowProgram
-from streamjoin.index import adaptive, chooser
-from streamjoin.index.access import BandAccess
-from streamjoin.index.chooser import BandChoice, EqualityChoice, FixedChoice, Workload
-from streamjoin.index.protocol import Tuples
-from streamjoin.index.strips import StripAccess
-from streamjoin.index.structures.bisort import BISortSubwindow
-from streamjoin.index.structures.hash import HashSubwindow
+from streamjoin.index import adaptive
+from streamjoin.index.tuples import ProbingTuples
+from streamjoin.plan import subwindows as chooser
+from streamjoin.plan.costs import INDEX
+from streamjoin.plan.subwindows import (
+    BandKey,
+    BandRule,
+    EqualityRule,
+    FixedRule,
+    StripsKey,
+    Workload,
+    condition_of,
+)
 from streamjoin.semantics.analysis import analyse
 from streamjoin.semantics.callables import CallablePredicate
 
@@ -33,15 +41,15 @@ def make_program(on: str) -> WindowProgram:
     return WindowProgram(spec.predicate, analyse(spec.predicate).left, "left", indexed=True)
 
 
-def probes(program: WindowProgram, **columns: Any) -> Tuples:
+def probes(program: WindowProgram, **columns: Any) -> ProbingTuples:
     count = len(next(iter(columns.values())))
     data = {c: to_column_data(pa.array(columns[c.name], pa.int32()), c.type) for c in program.probe_columns}
     zeros = np.zeros(count, np.int64)
     prepared = program.prepare_probe(data, count)
-    return Tuples(zeros, zeros, zeros.astype(np.int32), {}, prepared, nulls=False)
+    return ProbingTuples(zeros, zeros, zeros.astype(np.int32), Stored(), False, prepared)
 
 
-def stored(program: WindowProgram, **columns: Any) -> dict[str, np.ndarray]:
+def stored(program: WindowProgram, **columns: Any) -> Stored:
     data = {c: to_column_data(pa.array(columns[c.name], pa.int32()), c.type) for c in program.stored_columns}
     return program.prepare_stored(data, len(next(iter(columns.values()))))
 
@@ -49,19 +57,18 @@ def stored(program: WindowProgram, **columns: Any) -> dict[str, np.ndarray]:
 def asked(program: WindowProgram, batches: int, **columns: Any) -> Workload:
     workload = Workload()
     for _ in range(batches):
-        workload.observe(probes(program, **columns))
+        workload.observe(probes(program, **columns).probing)
     return workload
 
 
-def equality(on: str = "x = a") -> EqualityChoice:
+def equality(on: str = "x = a") -> EqualityRule:
     program = make_program(on)
-    sorted_ = ("bisort", BISortSubwindow)
-    return EqualityChoice(program, "hash", HashSubwindow, program.indexable(True), sorted_)
+    return EqualityRule(program, "hash", program.indexable(True))
 
 
-def plane() -> BandChoice:
+def plane() -> BandRule:
     program = make_program(PLANE)
-    return BandChoice(program, "bisort", BISortSubwindow, program.indexable(False))
+    return BandRule(program, "bisort", program.indexable(False))
 
 
 # ---- the workload
@@ -70,10 +77,10 @@ def plane() -> BandChoice:
 def test_the_batch_follows_what_comes():
     program, workload = make_program("x = a"), Workload()
     for _ in range(100):
-        workload.observe(probes(program, a=[1, 2, 3]))
+        workload.observe(probes(program, a=[1, 2, 3]).probing)
     assert workload.batch == 3
     for _ in range(20 * chooser.BATCHES_BETWEEN):
-        workload.observe(probes(program, a=range(1000)))
+        workload.observe(probes(program, a=range(1000)).probing)
     assert 900 < workload.batch <= 1000
 
 
@@ -82,12 +89,14 @@ def test_the_sample_is_a_copy_of_some_recent_probes():
     assert workload.sample() is None
     batch = probes(program, a=range(1000))
     for _ in range(10 * chooser.BATCHES_BETWEEN):
-        workload.observe(batch)
-    batch.probing["low0"][:] = -1  # as a topology may, once the probe is done
+        workload.observe(batch.probing)
+    assert batch.probing.lows[0] is not None
+    batch.probing.lows[0][:] = -1  # as a topology may, once the probe is done
     sample = workload.sample()
     assert sample is not None
-    assert len(sample["low0"]) <= 2 * chooser.SAMPLED_PROBES
-    assert set(sample["low0"].tolist()) <= set(range(1000)) and sample["low0"].max() > 800
+    lows = sample.lows[0]
+    assert lows is not None and len(lows) <= 2 * chooser.SAMPLED_PROBES
+    assert set(lows.tolist()) <= set(range(1000)) and lows.max() > 800
 
 
 def test_no_probes_are_no_batch():
@@ -104,10 +113,10 @@ def test_equalities_are_hashed_unless_few_batches_fill_a_subwindow(on, few):
     choose = equality(on)
     held = stored(choose.program, x=[1], y=[1])
     workload = asked(choose.program, 4, a=range(64), b=range(64))
-    small, large = choose(64 * (few + 1), held, workload), choose(64 * few, held, workload)
-    assert (small.structure, small.make) == ("hash", HashSubwindow)
-    assert (large.structure, large.make) == ("bisort", BISortSubwindow)
-    assert small.access is large.access
+    small, large = choose.choose(64 * (few + 1), held, workload), choose.choose(64 * few, held, workload)
+    assert small.structure == "hash"
+    assert large.structure == "bisort"
+    assert small.key == large.key
     assert "batches of 64 are small" in small.reason and "batches of 64 are soon sorted" in large.reason
 
 
@@ -117,11 +126,11 @@ def test_very_large_batches_of_wide_keys_are_hashed(on, structure):
     choose = equality(on)
     workload = Workload()
     workload.batch = 1 << 20
-    chosen = choose(1 << 20, stored(choose.program, x=[1], y=[1]), workload)
+    chosen = choose.choose(1 << 20, stored(choose.program, x=[1], y=[1]), workload)
     assert chosen.structure == structure
     assert ("1,048,576 are sooner hashed than sorted" in chosen.reason) == (structure == "hash")
     workload.batch = 1 << 17
-    assert choose(1 << 17, stored(choose.program, x=[1], y=[1]), workload).structure == "bisort"
+    assert choose.choose(1 << 17, stored(choose.program, x=[1], y=[1]), workload).structure == "bisort"
 
 
 @pytest.mark.parametrize(("batch", "limit"), [(1, 110), (9, 150), (81, 190)])
@@ -133,14 +142,17 @@ def test_equalities_of_very_many_tuples_are_sorted(monkeypatch, batch, limit):
     monkeypatch.setattr(chooser, "MEDIUM_BATCH", 9)
     choose = equality()
     workload = asked(choose.program, 1, a=range(batch))
-    few, many = (choose(4096, stored(choose.program, x=range(held)), workload) for held in (limit, limit + 1))
-    assert (few.structure, few.make) == ("hash", HashSubwindow)
-    assert (many.structure, many.make) == ("bisort", BISortSubwindow)
-    assert few.access is many.access and f"{limit + 1} tuples would be many hash tables" in many.reason
+    few, many = (
+        choose.choose(4096, stored(choose.program, x=range(held)), workload) for held in (limit, limit + 1)
+    )
+    assert few.structure == "hash"
+    assert many.structure == "bisort"
+    assert few.key == many.key and f"{limit + 1} tuples would be many hash tables" in many.reason
 
 
 def test_all_equalities_are_one_condition():
-    assert equality("x = a AND y = b").accesses[0].condition == "left.x, left.y"
+    rule = equality("x = a AND y = b")
+    assert condition_of(rule.program, BandKey(rule.bands[0])) == "left.x, left.y"
 
 
 # ---- bands
@@ -149,43 +161,43 @@ def test_all_equalities_are_one_condition():
 def test_the_condition_that_leaves_fewer_candidates_is_indexed():
     choose = plane()
     held = stored(choose.program, x=range(1000), y=[5] * 1000)
-    chosen = choose(1000, held, asked(choose.program, 1, a=range(50), b=[5] * 50, w=[1] * 50))
-    assert (chosen.structure, chosen.access.condition) == ("bisort", "left.x")
+    chosen = choose.choose(1000, held, asked(choose.program, 1, a=range(50), b=[5] * 50, w=[1] * 50))
+    assert (chosen.structure, chosen.condition) == ("bisort", "left.x")
     assert "beside 1 by left.y" in chosen.reason
     held = stored(choose.program, x=[5] * 1000, y=range(1000))
-    chosen = choose(1000, held, asked(choose.program, 1, a=[5] * 50, b=range(50), w=[1] * 50))
-    assert (chosen.structure, chosen.access.condition) == ("bisort", "left.y")
+    chosen = choose.choose(1000, held, asked(choose.program, 1, a=[5] * 50, b=range(50), w=[1] * 50))
+    assert (chosen.structure, chosen.condition) == ("bisort", "left.y")
 
 
-@pytest.mark.parametrize("choice", [BandChoice, FixedChoice])
+@pytest.mark.parametrize("choice", [BandRule, FixedRule])
 @pytest.mark.parametrize(("rising", "width", "other"), [("left.x", 6, "left.y"), ("left.y", 1, "left.x")])
 def test_a_key_that_rises_may_leave_a_few_more_candidates(choice, rising, width, other):
     """They lie together, and are checked four times faster."""
     program = make_program("x BETWEEN a - w AND a + w AND y BETWEEN b - 3 AND b + 3")
-    choose = choice(program, "bisort", BISortSubwindow, program.indexable(False))
+    choose = choice(program, "bisort", program.indexable(False))
     there, apart = range(1000), np.arange(1000) * 7919 % 1000
     x, y = (there, apart) if rising == "left.x" else (apart, there)
     workload = asked(program, 40, a=[500], b=[500], w=[width])
-    chosen = choose(1000, stored(program, x=x, y=y), workload)
-    assert chosen.access.condition == rising
+    chosen = choose.choose(1000, stored(program, x=x, y=y), workload)
+    assert chosen.condition == rising
     assert "which lie together, beside" in chosen.reason and f"by {other}" in chosen.reason
 
 
 def test_before_any_probe_the_first_condition_is_indexed():
     choose = plane()
-    chosen = choose(1000, stored(choose.program, x=[1], y=[1]), Workload())
-    assert (chosen.structure, chosen.access.condition) == ("bisort", "left.x")
+    chosen = choose.choose(1000, stored(choose.program, x=[1], y=[1]), Workload())
+    assert (chosen.structure, chosen.condition) == ("bisort", "left.x")
     assert "before any probe" in chosen.reason
 
 
-def strips_for(choose: BandChoice, width: int, shift: int = 0, capacity: int = 4096) -> StripAccess:
+def strips_for(choose: BandRule, width: int, shift: int = 0, capacity: int = 4096) -> StripsKey:
     rng = np.random.default_rng(1)
     held = stored(choose.program, x=shift + rng.integers(0, 50, 1000), y=rng.integers(0, 50, 1000))
     keys = {"a": shift + rng.integers(0, 50, 64), "b": rng.integers(0, 50, 64), "w": [width] * 64}
-    chosen = choose(capacity, held, asked(choose.program, 1, **keys))
-    assert chosen.structure == "bisort" and isinstance(chosen.access, StripAccess)
+    chosen = choose.choose(capacity, held, asked(choose.program, 1, **keys))
+    assert chosen.structure == "bisort" and isinstance(chosen.key, StripsKey)
     assert "candidates a probe" in chosen.reason
-    return chosen.access
+    return chosen.key
 
 
 def test_strips_are_kept_while_they_suit():
@@ -196,7 +208,7 @@ def test_strips_are_kept_while_they_suit():
     assert strips_for(choose, 16) is not first
     assert strips_for(choose, 16, shift=10**8) is strips_for(choose, 16)
     first = strips_for(choose, 16, capacity=1 << 20)
-    assert first.dtype == np.int32 and first is not strips_for(choose, 16)
+    assert first.rulers.dtype == np.int32 and first is not strips_for(choose, 16)
     assert strips_for(choose, 16, shift=10**4, capacity=1 << 20) is strips_for(choose, 16, capacity=1 << 20)
 
 
@@ -252,8 +264,8 @@ def candidates_of(x: np.ndarray, rng: np.random.Generator) -> int:
 
 def test_ends_are_those_of_keys_that_are_not_null():
     choose = plane()
-    held = dict(stored(choose.program, x=[5, 7, 10**6], y=[1, 2, 3]))
-    held["key_ok"] = np.array([True, True, False])
+    held = stored(choose.program, x=[5, 7, 10**6], y=[1, 2, 3])
+    held = Stored(held.columns, np.array([True, True, False]))
     assert choose._ends(0, held)[0] == (5.0, 7.0)
 
 
@@ -265,51 +277,43 @@ def test_candidates_that_lie_together_are_checked_sooner_than_looked_up_by_two_b
     ):
         held = stored(choose.program, x=[5] * 1000, y=y)
         workload = asked(choose.program, 40, a=[5], b=[500], w=[1])
-        assert choose(200_000, held, workload).access.condition == condition
+        assert choose.choose(200_000, held, workload).condition == condition
 
 
 def test_alternatives_name_every_pair_of_bands_with_places_of_both_sizes():
     program = make_program(
         "x BETWEEN a - 1 AND a + 1 AND y BETWEEN b - 1 AND b + 1 AND x + y BETWEEN w AND w + 1"
     )
-    choose = BandChoice(program, "bisort", BISortSubwindow, program.indexable(False))
-    kinds = [type(access) for _, access in choose.alternatives()]
-    assert (kinds.count(BandAccess), kinds.count(StripAccess)) == (3, 6)
-    assert {access.dtype.name for _, access in choose.alternatives() if isinstance(access, StripAccess)} == {
-        "int32",
-        "int64",
-    }
+    choose = BandRule(program, "bisort", program.indexable(False))
+    keys = [key for _, key in choose.alternatives()]
+    both = [key for key in keys if isinstance(key, StripsKey)]
+    assert (len(keys) - len(both), len(both)) == (3, 6)
+    assert {key.rulers.dtype.name for key in both} == {"int32", "int64"}
 
 
 def test_selectivity_is_a_part_of_the_window():
     choose = plane()
     held = stored(choose.program, x=range(100), y=[5] * 100)
-
-    class Window(dict[str, np.ndarray]):
-        def __len__(self) -> int:
-            return 100
-
-    window: Any = Window(held)
     workload = asked(choose.program, 1, a=[50] * 8, b=[5] * 8, w=[9] * 8)
-    assert choose.selectivity(window, workload) == (0.19, 0.19, 1.0, True)
+    assert choose.selectivity(held, workload) == (0.19, 0.19, 1.0, True)
     workload = asked(choose.program, 1, a=[50] * 8, b=[9] * 8, w=[9] * 8)
-    assert choose.selectivity(window, workload) == (0.0, 0.0, 0.0, True)
-    assert choose.selectivity(window, Workload()) == (0.0, 0.0, 0.0, False)
+    assert choose.selectivity(held, workload) == (0.0, 0.0, 0.0, True)
+    assert choose.selectivity(held, Workload()) == (0.0, 0.0, 0.0, False)
 
 
 @pytest.mark.parametrize(("rising", "least", "most"), [(True, 1.0, 1.0), (False, 0.0, 0.05)])
 def test_candidates_of_a_key_that_rises_lie_together_however_few_are_sampled(rising, least, most):
     choose = plane()
     x = np.arange(4096) if rising else np.arange(4096) * 7919 % 4096
-    window: Any = stored(choose.program, x=x, y=[5] * 4096)
+    held = stored(choose.program, x=x, y=[5] * 4096)
     workload = asked(choose.program, 1, a=[2000] * 20, b=[5] * 20, w=[24] * 20)
-    assert least <= choose.selectivity(window, workload).together <= most
+    assert least <= choose.selectivity(held, workload).together <= most
 
 
 def test_a_fixed_choice_is_fixed():
     program = make_program("x = a")
-    choose = FixedChoice(program, "bisort", BISortSubwindow, program.indexable(False))
-    chosen = choose(1000, stored(program, x=[1]), asked(program, 3, a=range(1000)))
+    choose = FixedRule(program, "bisort", program.indexable(False))
+    chosen = choose.choose(1000, stored(program, x=[1]), asked(program, 3, a=range(1000)))
     assert (chosen.structure, chosen.reason) == ("bisort", "the only condition")
 
 
@@ -323,16 +327,17 @@ def spec_of(on: str) -> sj.JoinSpec:
 def test_explain_says_when_a_window_is_indexed_and_how():
     text = sj.explain(spec_of("x = a"))
     for side in ("left", "right"):
-        assert f"{side} window: scanned up to about" in text
-    assert "380,000 at 1, 17,000 at 64, 4,000 at 1,024" in text
+        assert f"subwindows: hash on {side}." in text
+    sizes = "380,000 tuples (1-row pushes), 17,000 tuples (64-row pushes), 4,000 tuples (1,024-row pushes)"
+    assert f"scanned while smaller than about {sizes}" in text
     assert (
-        "then hash on left.x, or bisort if 16 batches or fewer fill a subwindow or the window holds more than "
+        "hash on left.x, or bisort if 16 batches or fewer fill a subwindow or the window holds more than "
         "4.8 million tuples, 9.6 with batches of 1,024" in text
     )
     text = sj.explain(spec_of(PLANE))
-    assert "then bisort on left.x or left.y, whichever leaves fewer candidates, or both from 24" in text
-    assert "raptable and wibtree only if asked for" in text
-    assert "scanned up to" not in sj.explain(spec_of("x = a"), index="hash")
+    assert "bisort on left.x or left.y, whichever leaves fewer candidates, or both from 24" in text
+    assert "raptable, wibtree: used only if asked for" in text
+    assert "scanned while" not in sj.explain(spec_of("x = a"), index="hash")
 
 
 def test_alternatives_of_equalities_are_called_equalities():
@@ -375,7 +380,7 @@ def test_stats_tell_what_windows_are_made_of_and_how_that_changed():
 
 def test_a_window_that_grows_and_shrinks_is_hashed_then_sorted_then_hashed_again(monkeypatch):
     """Every 5,000th row has the same key, and is found in whatever subwindow it lies."""
-    monkeypatch.setattr(adaptive, "COMPARISONS_WORTH_AN_INDEX", 500_000)
+    monkeypatch.setattr(adaptive, "INDEX", replace(INDEX, per_push=500_000))
     monkeypatch.setattr(chooser, "HASHED_UP_TO", 10_000)
     monkeypatch.setattr(chooser, "MORE_IN_BATCHES", 0)
     ts = np.cumsum(np.repeat([8, 1, 8], [4_000, 60_000, 16_000]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import streamjoin as sj
-from streamjoin.index import adaptive, chain, chooser
+from streamjoin.index import adaptive, chain
 from streamjoin.kernels.scan import bands as scan
-from streamjoin.plan.planner import STRUCTURES
+from streamjoin.plan import subwindows as chooser
+from streamjoin.plan.costs import INDEX
+from streamjoin.plan.options import STRUCTURES
 
 LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.float64(), "s": pa.string()})
 RIGHT = pa.schema({"ts": pa.int64(), "a": pa.int32(), "b": pa.float64(), "t": pa.string()})
@@ -68,7 +71,7 @@ def small_subwindows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chains of many subwindows, which windows that are left to the planner become."""
     monkeypatch.setattr(chain, "SMALLEST", 64)
     monkeypatch.setattr(chain, "LARGEST", 4096)
-    monkeypatch.setattr(adaptive, "COMPARISONS_WORTH_AN_INDEX", 0)
+    monkeypatch.setattr(adaptive, "INDEX", replace(INDEX, per_push=0))
     monkeypatch.setattr(adaptive, "FEWEST_TUPLES", 256)
     monkeypatch.setattr(chooser, "MANY_CANDIDATES", 4)
     monkeypatch.setattr(chooser, "MANY_OF_A_BATCH", 0)
@@ -77,7 +80,7 @@ def small_subwindows(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("order", ["any", "timestamp"])
 @pytest.mark.parametrize(("on", "index"), CASES)
 @pytest.mark.usefixtures("small_subwindows")
-def test_a_push_compiles_nothing(on: str | Callable[..., bool], index: str, order: str) -> None:
+def test_a_push_compiles_nothing(on: str | Callable[..., bool], index: Any, order: Any) -> None:
     """Batches of one row and of many, with and without NULLs, in order and out of it, until subwindows have expired."""
     spec = sj.JoinSpec(LEFT, RIGHT, on, sj.TimeWindow(1500), "ts", "ts", lateness=200)
     with sj.open_join(spec, index=index, order=order, max_results=10**8) as join:

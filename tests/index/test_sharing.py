@@ -6,6 +6,7 @@ import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,12 @@ from hypothesis import strategies as st
 import streamjoin as sj
 from strategies import numbered, pairs_of, push_all, windows
 from streamjoin.index import adaptive, chain, scan
-from streamjoin.index.protocol import ALONE, Alone, cuts
 from streamjoin.index.structures import bisort
 from streamjoin.index.structures.bisort import BISortSubwindow
+from streamjoin.index.window import ALONE, Alone, cuts
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.plan.planner import INDEXES, ORDERS
+from streamjoin.plan.costs import INDEX
+from streamjoin.plan.options import INDEXES, ORDERS
 from streamjoin.topologies.runtime import team as team_module
 from streamjoin.topologies.runtime.team import Team
 
@@ -164,7 +166,7 @@ def eager(per_round: int) -> Iterator[None]:
         patch.setattr(team_module, "ROUND", per_round)
         patch.setattr(chain, "SMALLEST", 4)
         patch.setattr(chain, "LARGEST", 16)
-        patch.setattr(adaptive, "COMPARISONS_WORTH_AN_INDEX", 0)
+        patch.setattr(adaptive, "INDEX", replace(INDEX, per_push=0))
         patch.setattr(adaptive, "FEWEST_TUPLES", 8)
         yield
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamjoin.index.strips import rulers_for
 from streamjoin.kernels.sorted import strips
+from streamjoin.plan.rulers import rulers_for
 
 SCALE = (5.0, 4.0), (0.0, 0.5)  # origin and width of each key
 HALVES = {

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.plan import planner
+from streamjoin.plan import choose
+from streamjoin.plan.choose import make_plan
+from streamjoin.plan.options import Options
 
 SCHEMA = pa.schema({"ts": pa.timestamp("ms"), "x": pa.int32(), "y": pa.float32()})
 BAND = "left.x BETWEEN right.x - 10 AND right.x + 10"
@@ -23,29 +25,29 @@ def spec_of(on: str = BAND, window: Any = None) -> sj.JoinSpec:
 
 def chosen(spec: sj.JoinSpec, **known: Any) -> tuple[str, int, float, str]:
     """Topology, threads, how long pushes wait for each other, and the sentence that tells of it."""
-    plan = planner.make_plan(spec, "auto", "auto", known.pop("workers", 2), "any", **known)
-    return plan.topology, plan.workers, plan.wait, plan.reasons[1]
+    plan = make_plan(spec, Options(**{"workers": 2, **known}))
+    return plan.topology, plan.workers, plan.wait, plan.reasons["pushes"]
 
 
 @pytest.mark.parametrize("on", [BAND, EQUALITY, DISTANCE])
 def test_without_a_word_on_latency_nothing_waits(on):
     topology, workers, wait, reason = chosen(spec_of(on), rate=100_000)
     assert (topology, workers, wait) == ("three_step", 2, 0)
-    assert "each by itself, as nothing says that results may wait" in reason
+    assert "one by one, because no latency says that results may wait" in reason
 
 
 @pytest.mark.parametrize("window", [None, sj.RowWindow(50_000), (sj.TimeWindow("1 hour"), sj.RowWindow(5))])
 @pytest.mark.parametrize("on", [BAND, EQUALITY, DISTANCE])
 def test_pushes_whose_results_may_wait_are_gathered(on, window):
     topology, workers, wait, reason = chosen(spec_of(on, window), workers=4, latency=0.5)
-    assert (topology, workers, wait) == ("three_step", 4, planner.GATHERING)
+    assert (topology, workers, wait) == ("three_step", 4, choose.GATHERING)
     assert "gathered for up to 20 ms" in reason and "results may wait 0.5 s" in reason
 
 
 def test_pushes_are_not_gathered_where_that_takes_too_long_or_gains_nothing():
     assert chosen(spec_of(), latency=0.01)[2:] == (
         0,
-        "pushes: each by itself, since results may wait only 0.01 s",
+        "joined one by one, because results may wait only 0.01 s",
     )
     *_, wait, reason = chosen(spec_of(), latency=1, rate=100)
     assert wait == 0 and "fewer than 64 tuples come in 20 ms at 100 a second and side" in reason
@@ -58,15 +60,17 @@ def test_amounts_may_be_of_any_kind_of_number():
 
 def test_explain_says_what_was_chosen_and_why():
     text = sj.explain(spec_of(), workers=2, latency=2)
-    assert "topology three_step: who pushes joins" in text and "when they arrive" not in text
-    assert "pushes: gathered for up to 20 ms and joined together" in text and "results may wait 2 s" in text
-    assert "topology panjoin: as asked" in sj.explain(spec_of(), "panjoin", latency=2)
+    assert (
+        "three_step, 2 workers: runs in the calling thread" in text and "as soon as they arrive" not in text
+    )
+    assert "gathered for up to 20 ms and joined together" in text and "results may wait 2 s" in text
+    assert "panjoin, 2 workers: as asked" in sj.explain(spec_of(), "panjoin", workers=2, latency=2)
 
 
 def test_a_single_equality_is_left_to_hash_tables_where_nodes_are_compiled():
     text = sj.explain(spec_of(EQUALITY), "low_latency_handshake")
-    assert "left window: hash, for the equality, which compiled nodes look up" in text
-    assert "scanned" not in text
+    assert "hash index: serves the equality, which compiled nodes look up" in text
+    assert "compiled nodes look up their share of the keys in hash tables" in text and "scanned" not in text
     for on in (f"{EQUALITY} AND left.y < right.y", f"{EQUALITY} OR left.x = right.x + 1", BAND):
         assert "scanned" in sj.explain(spec_of(on), "low_latency_handshake")
     assert "scanned" in sj.explain(spec_of(EQUALITY), "handshake")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int64()})
 WINDOW = 100
 
 
-def make_task(on: str = "left.x = right.x", index: str = "auto") -> JoinTask:
+def make_task(on: str = "left.x = right.x", index: Any = "auto") -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(WINDOW), "ts", "ts")
     return JoinTask(spec, "inner", "any", index)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -88,7 +89,7 @@ def test_whoever_finishes_waits_for_what_is_being_done_and_for_nothing_else(monk
     ahead.finish()  # of nothing
 
 
-def make_task(on: str, how: str = "inner", order: str = "any") -> JoinTask:
+def make_task(on: str, how: Any = "inner", order: Any = "any") -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(4_000), "ts", "ts")
     return JoinTask(spec, how, order, "auto", routing.Routing("matrix", 1))
 

@@ -15,7 +15,7 @@ import streamjoin as sj
 
 pytest.importorskip("pyspark")
 
-from streamjoin.plan.planner import INDEXES
+from streamjoin.plan.options import INDEXES
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.join import routing
 from streamjoin.spark.join.metrics import Counts
@@ -46,11 +46,11 @@ WINDOWS = (
 def make_task(
     on: str = EQUAL,
     window: Any = WINDOWS[0],
-    how: str = "inner",
-    order: str = "any",
+    how: Any = "inner",
+    order: Any = "any",
     workers: int = 2,
-    index: str = "auto",
-    partitioning: str = "auto",
+    index: Any = "auto",
+    partitioning: Any = "auto",
 ) -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts")
     task = JoinTask(spec, how, order, index, routing.Routing("hash", 1))

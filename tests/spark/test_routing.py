@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -116,7 +117,7 @@ POINTS = pa.schema({"ts": pa.int64(), "x": pa.float64(), "reach": pa.int32()})
 NEAR = "abs(left.x - right.x) <= 1"
 
 
-def ranged(on: str, how: str = "inner", workers: int = 3, asked: str = "auto") -> JoinTask:
+def ranged(on: str, how: Any = "inner", workers: int = 3, asked: str = "auto") -> JoinTask:
     spec = sj.JoinSpec(POINTS, POINTS, on, sj.TimeWindow(9), "ts", "ts")
     return make_task(spec, how, "any", "auto", asked, workers)
 

@@ -14,16 +14,15 @@ import streamjoin as sj
 
 pytest.importorskip("pyspark")
 
-from streamjoin.index.access import BandAccess
-from streamjoin.index.chooser import Choice
-from streamjoin.index.protocol import Reach
-from streamjoin.index.strips import Ruler, Rulers, StripAccess, strip_widths
-from streamjoin.index.structures.bisort import BISortSubwindow
+from streamjoin.index.access import BandAccess, StripAccess
+from streamjoin.index.times import Reach
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.sorted.strips import FEW_STRIPS
+from streamjoin.plan.rulers import Ruler, Rulers, strip_widths
+from streamjoin.plan.subwindows import Choice, StripsKey
 from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.state.content import Content
-from streamjoin.spark.state.run_index import SPARSE, RunIndex, ScannedRun, places
+from streamjoin.spark.state.run_index import RunIndex, ScannedRun
 
 POINTS = pa.schema({"ts": pa.int64(), "x": pa.float64(), "y": pa.int64(), "reach": pa.float64()})
 NEAR = "abs(left.x - right.x) <= right.reach AND left.y BETWEEN right.y - 2 AND right.y + 2"
@@ -44,7 +43,7 @@ def pairs_of(index: RunIndex | ScannedRun, probes: Any, reach: Reach) -> set[tup
     return set(found)
 
 
-def contents(on: str, left: list[Any], right: list[Any], index: str = "auto") -> tuple[Content, Content]:
+def contents(on: str, left: list[Any], right: list[Any], index: Any = "auto") -> tuple[Content, Content]:
     task = JoinTask(sj.JoinSpec(POINTS, POINTS, on, sj.TimeWindow(10), "ts", "ts"), "inner", "any", index)
     return Content(task, "left", points(left)), Content(task, "right", points(right))
 
@@ -53,15 +52,21 @@ def rulers(strip: float, step: float) -> Rulers:
     return Rulers(Ruler(0.0, strip), Ruler(0.0, step))
 
 
+def by_strips(stored: Content, key: StripsKey) -> RunIndex:
+    program = stored.task.plan().programs["left"]
+    return RunIndex(program, Choice("bisort", key, "strips", "the only one"), stored.stored)
+
+
 def test_a_probe_finds_what_lies_in_its_rectangle_across_the_edge_of_a_strip():
     stored, probing = contents(
         NEAR,
         [(0, 7.9, 5, 0.0), (1, 8.1, 5, 0.0), (2, 8.1, 9, 0.0), (3, None, 5, 0.0), (4, -0.1, 5, 0.0)],
         [(5, 8.0, 5, 0.5), (5, 0.0, 6, 0.1), (5, 8.0, 5, None)],
     )
-    program = stored.task.plan().programs["left"]
-    access = StripAccess(program, (0, 1), rulers(8.0, 1.0))
-    index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
+    key = StripsKey((0, 1), rulers(8.0, 1.0))
+    index = RunIndex(
+        stored.task.plan().programs["left"], Choice("bisort", key, "strips", "the only one"), stored.stored
+    )
     probes = probing.tuples.pick(np.array([0, 1]))
     reach = Reach(np.full(2, -5), np.full(2, 15))
     assert pairs_of(index, probes, reach) == {(0, 0), (0, 1), (1, 4)}
@@ -70,8 +75,10 @@ def test_a_probe_finds_what_lies_in_its_rectangle_across_the_edge_of_a_strip():
 
 def test_a_strict_reach_ends_before_its_own_time():
     stored, probing = contents(NEAR, [(5, 8.0, 5, 0.0)], [(5, 8.0, 5, 0.5)])
-    access = StripAccess(stored.task.plan().programs["left"], (0, 1), rulers(8.0, 1.0))
-    index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
+    key = StripsKey((0, 1), rulers(8.0, 1.0))
+    index = RunIndex(
+        stored.task.plan().programs["left"], Choice("bisort", key, "strips", "the only one"), stored.stored
+    )
     low, high = np.array([0]), np.array([5])
     assert pairs_of(index, probing.tuples, Reach(low, high)) == {(0, 0)}
     assert pairs_of(index, probing.tuples, Reach(low, high, strict=True)) == set()
@@ -85,11 +92,11 @@ def test_a_run_with_two_bands_is_cut_into_strips_and_one_with_few_rows_is_scanne
     made = indexer.index(stored.stored, probing.tuples)
     assert isinstance(made, RunIndex) and isinstance(made.access, StripAccess)
     again = indexer.index(stored.stored, probing.tuples)
-    assert isinstance(again, RunIndex) and again.access is made.access, "runs share what probes ask"
+    assert isinstance(again, RunIndex) and again.choice == made.choice, "runs share what probes ask"
     few = indexer.index(stored.stored.pick(slice(0, 100)), probing.tuples)
     assert isinstance(few, ScannedRun)
     reach = Reach(np.full(300, 0), np.full(300, 4_000))
-    scanned = ScannedRun(stored.task.plan(), "left", stored.stored)
+    scanned = ScannedRun(stored.task.plan().programs["left"], stored.stored)
     assert pairs_of(made, probing.tuples, reach) == pairs_of(scanned, probing.tuples, reach)
     assert made.comparisons < scanned.comparisons / 100
 
@@ -138,11 +145,13 @@ rows_of = st.lists(st.tuples(st.integers(0, 9), coordinates, numbers, reaches), 
 )
 def test_strips_find_what_a_scan_finds(left, right, widths, low, length, strict):
     stored, probing = contents(NEAR, sorted(left, key=lambda r: r[0]), right)
-    scanned = ScannedRun(stored.task.plan(), "left", stored.stored)
-    access = StripAccess(stored.task.plan().programs["left"], (0, 1), rulers(*widths))
-    index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
+    scanned = ScannedRun(stored.task.plan().programs["left"], stored.stored)
+    key = StripsKey((0, 1), rulers(*widths))
+    index = RunIndex(
+        stored.task.plan().programs["left"], Choice("bisort", key, "strips", "the only one"), stored.stored
+    )
     probes = probing.tuples
-    probes = probes.pick(np.flatnonzero(probes.probing["probe_ok"]))
+    probes = probes.pick(np.flatnonzero(probes.probing.known))
     if len(probes):
         reach = Reach(np.full(len(probes), low), np.full(len(probes), low + length), strict=strict)
         assert pairs_of(index, probes, reach) == pairs_of(scanned, probes, reach)
@@ -157,32 +166,17 @@ def test_equal_keys_are_found_by_hash_and_sorted(index):
     stored, probing = contents(EQUAL, rows, rows[:400], index)
     made = stored.task.compiled.indexers["left"].index(stored.stored, probing.tuples)
     assert isinstance(made, RunIndex) and isinstance(made.access, BandAccess)
-    probes = probing.tuples.pick(np.flatnonzero(probing.tuples.probing["probe_ok"]))
+    probes = probing.tuples.pick(np.flatnonzero(probing.tuples.probing.known))
     reach = Reach(np.full(len(probes), 50), np.full(len(probes), 300))
-    scanned = ScannedRun(stored.task.plan(), "left", stored.stored)
+    scanned = ScannedRun(stored.task.plan().programs["left"], stored.stored)
     assert pairs_of(made, probes, reach) == pairs_of(scanned, probes, reach) != set()
 
 
 def test_a_probe_of_too_many_strips_meets_all_of_them():
     stored, probing = contents(NEAR, [(0, float(x), 0, 0.0) for x in range(200)], [(0, 100.0, 1, 1e6)])
-    access = StripAccess(stored.task.plan().programs["left"], (0, 1), rulers(1.0, 1.0))
-    assert FEW_STRIPS < 200 and len(access.questions(probing.tuples.probing).lows) == 1
-    index = RunIndex(Choice("bisort", BISortSubwindow, access, "the only one"), stored.stored)
+    key = StripsKey((0, 1), rulers(1.0, 1.0))
+    assert FEW_STRIPS < 200 and len(by_strips(stored, key).access.questions(probing.tuples.probing).lows) == 1
+    index = RunIndex(
+        stored.task.plan().programs["left"], Choice("bisort", key, "strips", "the only one"), stored.stored
+    )
     assert len(pairs_of(index, probing.tuples, Reach(np.zeros(1), np.zeros(1)))) == 200
-
-
-@pytest.mark.parametrize("after", [False, True])
-@given(
-    ts=st.lists(st.integers(0, 60), min_size=1, max_size=80),
-    sought=st.lists(st.integers(-5, 65), min_size=1, max_size=40),
-)
-def test_times_that_rise_are_found_where_a_search_for_each_finds_them(ts, sought, after):
-    held, asked = np.sort(np.array(ts)), np.sort(np.array(sought))
-    expected = held.searchsorted(asked, "right" if after else "left")
-    assert (places(held, asked, after) == expected).all()
-
-
-def test_few_times_among_many_are_searched_for_one_by_one():
-    held = np.repeat(np.arange(20 * SPARSE), 2)
-    assert places(held, np.array([3, 19 * SPARSE]), False).tolist() == [6, 38 * SPARSE]
-    assert places(held, np.array([3, 19 * SPARSE]), True).tolist() == [8, 38 * SPARSE + 2]

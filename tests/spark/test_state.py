@@ -38,9 +38,9 @@ SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 
 def make_task(
     window: sj.TimeWindow | None = None,
-    how: str = "inner",
+    how: Any = "inner",
     left_time: str = "ts",
-    index: str = "auto",
+    index: Any = "auto",
     on: str = "left.x = right.x",
 ) -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, on, window or sj.TimeWindow(4_000), left_time, "ts")

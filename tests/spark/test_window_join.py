@@ -93,7 +93,7 @@ def run(
     return collected(streams.spark.table(name)), query
 
 
-def oracle_rows(left: Rows, right: Rows, on: Any, window: Any, how: str = "inner") -> list[tuple[Any, ...]]:
+def oracle_rows(left: Rows, right: Rows, on: Any, window: Any, how: Any = "inner") -> list[tuple[Any, ...]]:
     schema = pa.schema({"ts": pa.timestamp("us"), "x": pa.int32(), "name": pa.string()})
     tables = [
         pa.table(
@@ -167,7 +167,7 @@ SPREADS: dict[str, tuple[str, Any, str]] = {
 }
 
 
-def spread(name: str, how: str) -> tuple[str, Any, str]:
+def spread(name: str, how: Any) -> tuple[str, Any, Any]:
     """The case, with the grid of one worker where ranges can not be."""
     on, window, partitioning = SPREADS[name]
     return on, window, "matrix" if (name, how) == ("range", "full") else partitioning
@@ -252,11 +252,12 @@ def test_functions_outside_the_join_keep_their_environment(streams):
 
 def test_a_table_gives_the_rows_of_the_oracle(spark):
     left, right = (spark.createDataFrame(side, SCHEMA) for side in (LEFT, RIGHT))
-    for on, window, how in (
+    cases: Any = (
         ("left.x = right.x", MINUTE, "left"),
         (NEAR, sj.TimeWindow("1 minute"), "inner"),
         ("left.name < right.name", sj.RowWindow(3, 1), "full"),
-    ):
+    )
+    for on, window, how in cases:
         result = window_join(
             left, right, on, window=window, left_time="ts", right_time="ts", how=how, workers=2
         )

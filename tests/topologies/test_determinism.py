@@ -15,7 +15,7 @@ import pytest
 
 import streamjoin as sj
 from handshake_runs import SCHEMA, spec_of
-from streamjoin.plan.planner import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGIES
 
 MOST_WORKERS, MOST_SOURCES = 8, 6
 ROWS = 240
@@ -38,10 +38,11 @@ def as_bytes(batches: list[pa.RecordBatch]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def joined(topology: str, spec: sj.JoinSpec, tables: dict[str, pa.Table], seed: int) -> bytes:
+def joined(topology: Any, spec: sj.JoinSpec, tables: dict[str, pa.Table], seed: int) -> bytes:
     """One run: every source has a thread that pushes pieces of any size, with pauses, while this one polls."""
     draw = random.Random(seed)
-    workers, index = draw.randint(1, MOST_WORKERS), draw.choice(["scan", "hash", "bisort"])
+    workers = draw.randint(1, MOST_WORKERS)
+    index: Any = draw.choice(["scan", "hash", "bisort"])
     dealt: dict[tuple[str, str], pa.Table] = {}
     for side, table in tables.items():
         count = draw.randint(1, MOST_SOURCES)
@@ -71,7 +72,7 @@ def joined(topology: str, spec: sj.JoinSpec, tables: dict[str, pa.Table], seed: 
     return as_bytes(found)
 
 
-def check_same_bytes(topology: str, window: Any, runs: int) -> None:
+def check_same_bytes(topology: Any, window: Any, runs: int) -> None:
     spec, tables = spec_of(window), {"left": rows_of(1), "right": rows_of(2)}
     expected = sj.oracle.join(tables["left"], tables["right"], spec)
     assert expected.num_rows > 100

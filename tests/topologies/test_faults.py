@@ -22,7 +22,7 @@ from streamjoin.index import chain, scan
 from streamjoin.index.structures.bisort import BISortSubwindow
 from streamjoin.kernels.concurrent import scanning_node as kernel
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.plan.planner import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGIES
 from streamjoin.topologies import celljoin
 from streamjoin.topologies.handshake.scanning_node import Store
 from streamjoin.topologies.matching import Found

@@ -15,7 +15,7 @@ import streamjoin as sj
 from handshake_runs import SCHEMA, numbers, open_with, spec_of
 from streamjoin.engine import join as engine
 from streamjoin.engine import work
-from streamjoin.plan.planner import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGIES
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
 LONG = 600.0  # seconds; no test waits so long unless nobody wakes it up

@@ -14,9 +14,13 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from strategies import windows
-from streamjoin.index.protocol import Tuples
-from streamjoin.topologies.protocol import OTHER, Frontier
-from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, ArrivalStamps, OrderStamps, saturated_sum
+from streamjoin.codegen.prepared import Probing, Stored
+from streamjoin.index.times import saturated_sum
+from streamjoin.index.tuples import ProbingTuples
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
+from streamjoin.semantics.spec import OTHER
+from streamjoin.topologies.protocol import Frontier
+from streamjoin.topologies.stamps import ArrivalStamps, OrderStamps
 
 SCHEMA = pa.schema({"ts": pa.int64()})
 NUMBERED = pa.schema({"ts": pa.int64(), "n": pa.int64()})
@@ -24,9 +28,10 @@ SIDES = ("left", "right")
 RANKS = {side: np.zeros(1, np.int32) for side in SIDES}
 
 
-def tuples(ts: list[int], first: int) -> Tuples:
+def tuples(ts: list[int], first: int) -> ProbingTuples:
     ids = np.arange(first, first + len(ts))
-    return Tuples(np.array(ts, np.int64), ids, np.zeros(len(ts), np.int32), {}, {}, False)
+    known = Probing(np.ones(len(ts), np.bool_))
+    return ProbingTuples(np.array(ts, np.int64), ids, np.zeros(len(ts), np.int32), Stored(), False, known)
 
 
 def taken(
@@ -47,12 +52,12 @@ def taken(
         at[side] += len(piece)
         while stamps.ready:
             took, part, _ = stamps.take(most)
-            seen += zip([took] * len(part), part.id, part.probing["since"], part.ts, strict=True)
+            seen += zip([took] * len(part), part.id, part.since, part.ts, strict=True)
             bounds += [(s, stamps.expired(s), len(seen)) for s in SIDES]
     stamps.advance(Frontier((math.inf, 0, 0), dict.fromkeys(SIDES, math.inf)))
     while stamps.ready:
         took, part, _ = stamps.take(most)
-        seen += zip([took] * len(part), part.id, part.probing["since"], part.ts, strict=True)
+        seen += zip([took] * len(part), part.id, part.since, part.ts, strict=True)
     return seen, bounds
 
 

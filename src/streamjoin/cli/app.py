@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -202,7 +202,8 @@ def explain(
     spec = sj.JoinSpec(
         left_schema, right_schema, predicate, windows, left_time=left_time, right_time=right_time
     )
-    say(sj.explain(spec, index=index, order=order))
+    chosen: Any = {"index": index, "order": order}  # checked by the call
+    say(sj.explain(spec, **chosen))
 
 
 @app.command()

@@ -9,7 +9,7 @@ Three ways, chosen by what the predicate offers:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -19,6 +19,7 @@ import numpy as np
 from streamjoin.codegen.blocks import BUDGET, Pace, block_scan, callable_scan
 from streamjoin.codegen.columns import ColumnData, arguments
 from streamjoin.codegen.evaluate import Bounds, Columns, Keys, key_dtype
+from streamjoin.codegen.prepared import Probing, Stored
 from streamjoin.kernels.hash import tables as hashing
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan.bands import BUDGET as BAND_BUDGET
@@ -29,7 +30,6 @@ from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns, walk
 from streamjoin.semantics.types import BOOL, Type
 
-Table = Mapping[str, np.ndarray]
 UNITS = 1 << 18  # of a scan of bands by one call: two billion comparisons at most, a fifth of a second
 COMPOSITE = -1  # stands for all equalities together where a band's number is asked for
 
@@ -118,44 +118,32 @@ class WindowProgram:
             c for c in dict.fromkeys([*self.bounds.columns, *self.block_columns]) if c.side != self.stored
         )
 
-    def prepare_stored(self, data: Columns, count: int) -> dict[str, np.ndarray]:
+    def prepare_stored(self, data: Columns, count: int) -> Stored:
         return self.stored_of([data[column] for column in self.stored_columns], count)
 
-    def prepare_probe(self, data: Columns, count: int) -> dict[str, np.ndarray]:
+    def prepare_probe(self, data: Columns, count: int) -> Probing:
         return self.probing_of([data[column] for column in self.probe_columns], count)
 
-    def stored_of(self, used: Sequence[ColumnData], count: int) -> dict[str, np.ndarray]:
+    def stored_of(self, used: Sequence[ColumnData], count: int) -> Stored:
         """As `prepare_stored`, without looking for columns: they come in the order of `stored_columns`."""
         if self.block is not None:
-            return self._raw(used, self.stored_columns, "stored")
-        keys, ok = self.keys(used, count)
-        stored = dict(zip(self._key_names, keys, strict=True))
-        stored["key_ok"] = ok
-        return stored
+            return Stored(_values_and_validity(used))
+        keys, known = self.keys(used, count)
+        return Stored(tuple(keys), known)
 
-    def probing_of(self, used: Sequence[ColumnData], count: int) -> dict[str, np.ndarray]:
+    def probing_of(self, used: Sequence[ColumnData], count: int) -> Probing:
         """As `prepare_probe`, of columns in the order of `probe_columns`."""
         if self.block is not None:
-            raw = self._raw(used, self.probe_columns, "probe")
-            return {**raw, "probe_ok": np.ones(count, np.bool_)}
-        lows, highs, ok = self.bounds(used, count)
+            return Probing(np.ones(count, np.bool_), columns=_values_and_validity(used))
+        lows, highs, known = self.bounds(used, count)
         if self._indexed:
             self._separate(lows, highs)
-        prepared = {"probe_ok": ok}
-        for names, (low, high) in zip(self._bound_names, zip(lows, highs, strict=True), strict=True):
-            if len(low) == count:
-                prepared[names[0]] = low
-            if len(high) == count:
-                prepared[names[1]] = high
-        return prepared
-
-    @cached_property
-    def _key_names(self) -> list[str]:
-        return [f"key{number}" for number in range(len(self.keys.keys))]
-
-    @cached_property
-    def _bound_names(self) -> list[tuple[str, str]]:
-        return [(f"low{number}", f"high{number}") for number in range(len(self.bounds.bands))]
+        bands = self.bounds.bands
+        return Probing(
+            known,
+            tuple([low if band.lo is not None else None for low, band in zip(lows, bands, strict=True)]),
+            tuple([high if band.hi is not None else None for high, band in zip(highs, bands, strict=True)]),
+        )
 
     def _separate(self, lows: list[np.ndarray], highs: list[np.ndarray]) -> None:
         """Make the bands of each clause disjoint, probe by probe, so that an index finds each pair once."""
@@ -168,26 +156,13 @@ class WindowProgram:
                 intervals.make_disjoint(low, high, *map(low.dtype.type, nothing))
                 lows[chosen], highs[chosen] = list(low), list(high)
 
-    def _raw(
-        self, used: Sequence[ColumnData], chosen: tuple[Column, ...], role: str
-    ) -> dict[str, np.ndarray]:
-        raw = {}
-        for column, data in zip(chosen, used, strict=True):
-            number = self.block_columns.index(column)
-            values, valid = data.parts[0], data.valid
-            raw[f"{role}{number}"] = values
-            raw[f"{role}{number}_valid"] = np.ones(len(values), np.bool_) if valid is None else valid
-        return raw
-
-    def scanner(self, window: Table, probes: Table, nulls: bool) -> Callable[..., int]:
+    def scanner(self, window: Stored, probes: Probing, nulls: bool) -> Callable[..., int]:
         """The scan bound to a window's and the probes' arrays: `f(start, stop, cursor, pairs)` appends pairs
         until done, out of room, or at work for a fraction of a second, by the protocol of `kernels.scan`."""
         if self.block is not None:
             return self._block_scanner(window, probes, nulls)
-        keys = tuple(window[f"key{k}"] for k in range(len(self.keys.keys)))
-        none = [np.empty(0, key_dtype(band.key.type)) for band in self.bounds.bands]
-        lows = tuple(probes.get(f"low{b}", empty) for b, empty in enumerate(none))
-        highs = tuple(probes.get(f"high{b}", empty) for b, empty in enumerate(none))
+        keys = window.columns
+        lows, highs = filled(probes.lows, self._no_bounds), filled(probes.highs, self._no_bounds)
 
         def scan(start: np.ndarray, stop: np.ndarray, cursor: np.ndarray, pairs: PairBuffer) -> int:
             cursor[BAND_BUDGET] = UNITS + 1
@@ -196,6 +171,11 @@ class WindowProgram:
             )
 
         return scan
+
+    @cached_property
+    def _no_bounds(self) -> tuple[np.ndarray, ...]:
+        """What stands for a missing bound of each band: kernels never look at it."""
+        return tuple([np.empty(0, key_dtype(band.key.type)) for band in self.bounds.bands])
 
     @cached_property
     def shapes(self) -> tuple[tuple[BandShape, ...], ...]:
@@ -243,35 +223,42 @@ class WindowProgram:
     def _equalities(self) -> list[int]:
         return [n for n in self._firsts if self.clauses[self._clause_of[n]].is_equality]
 
+    @cached_property
+    def _key_of(self) -> list[int]:
+        """The number of each band's key."""
+        return [self.keys.keys.index(band.key) for band in self.bounds.bands]
+
     def band_dtype(self, number: int) -> np.dtype:
         return np.dtype(np.int64) if number == COMPOSITE else key_dtype(self.bounds.bands[number].key.type)
 
-    def key_of_band(self, stored: Table, number: int) -> np.ndarray:
+    def key_of_band(self, stored: Stored, number: int) -> np.ndarray:
         """The key of one band, from prepared stored tuples; of COMPOSITE, a hash of all equality keys."""
         if number == COMPOSITE:
             return combined([self.key_of_band(stored, equality) for equality in self._equalities])
-        return stored[f"key{self.keys.keys.index(self.bounds.bands[number].key)}"]
+        return stored.columns[self._key_of[number]]
 
-    def bounds_of_band(self, probing: Table, number: int) -> tuple[np.ndarray, np.ndarray]:
+    def bounds_of_band(self, probing: Probing, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The lows and highs of one band for all probes; a missing bound is the extreme of the key's type."""
         if number == COMPOSITE:
-            hashes = combined([probing[f"low{equality}"] for equality in self._equalities])
+            hashes = combined([low for e in self._equalities if (low := probing.lows[e]) is not None])
             return hashes, hashes
-        count, (least, most) = len(probing["probe_ok"]), limits(self.band_dtype(number))
-        low, high = probing.get(f"low{number}"), probing.get(f"high{number}")
+        low, high = probing.lows[number], probing.highs[number]
+        if low is not None and high is not None:
+            return low, high
+        count, (least, most) = len(probing), limits(self.band_dtype(number))
         return (
             np.full(count, least, self.band_dtype(number)) if low is None else low,
             np.full(count, most, self.band_dtype(number)) if high is None else high,
         )
 
-    def intervals(self, probing: Table, number: int) -> Intervals:
+    def intervals(self, probing: Probing, number: int) -> Intervals:
         """What probes ask an index on the clause that begins with band `number`. O(probes * bands)."""
         if number == COMPOSITE or len(self.bands_beside(number)) == 1:
             return Intervals(*self.bounds_of_band(probing, number))
         ends = zip(*(self.bounds_of_band(probing, band) for band in self.bands_beside(number)), strict=True)
         lows, highs = (np.concatenate(bounds) for bounds in ends)
         there = np.flatnonzero(lows <= highs)
-        return Intervals(lows[there], highs[there], there % len(probing["probe_ok"]))
+        return Intervals(lows[there], highs[there], there % len(probing))
 
     def other_bands(self, number: int) -> tuple[tuple[tuple[BandShape, ...], ...], list[int]]:
         """The clauses that an index on that of band `number` leaves to be checked, and the numbers of their bands."""
@@ -279,11 +266,12 @@ class WindowProgram:
         rest = [other for other, clause in enumerate(self._clause_of) if clause != served]
         return tuple(shape for clause, shape in enumerate(self.shapes) if clause != served), rest
 
-    def _block_scanner(self, window: Table, probes: Table, nulls: bool) -> Callable[..., int]:
+    def _block_scanner(self, window: Stored, probes: Probing, nulls: bool) -> Callable[..., int]:
+        ours, theirs = iter(window.columns), iter(probes.columns)
         data = []
-        for number, column in enumerate(self.block_columns):
-            table, role = (window, "stored") if column.side == self.stored else (probes, "probe")
-            data.append(ColumnData((table[f"{role}{number}"],), table[f"{role}{number}_valid"]))
+        for column in self.block_columns:
+            role = ours if column.side == self.stored else theirs
+            data.append(ColumnData((next(role),), next(role)))
         if isinstance(self.block, CallablePredicate):
             kernel = callable_scan(self.block, self.stored, nulls)
         else:
@@ -299,6 +287,20 @@ class WindowProgram:
             return count
 
         return scan
+
+
+def _values_and_validity(used: Sequence[ColumnData]) -> tuple[np.ndarray, ...]:
+    """Two arrays for each column of a block."""
+    flat: list[np.ndarray] = []
+    for data in used:
+        values, valid = data.parts[0], data.valid
+        flat += [values, np.ones(len(values), np.bool_) if valid is None else valid]
+    return tuple(flat)
+
+
+def filled(bounds: Sequence[np.ndarray | None], none: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The bounds with an empty array for each that is missing, as kernels take them."""
+    return tuple([empty if bound is None else bound for bound, empty in zip(bounds, none, strict=True)])
 
 
 def combined(keys: list[np.ndarray]) -> np.ndarray:

@@ -28,17 +28,21 @@ from streamjoin.engine.reading import Reading, fetch
 from streamjoin.engine.results import ResultBuffer, ResultRows
 from streamjoin.engine.row_types import check_columns
 from streamjoin.engine.rows import Shared
-from streamjoin.engine.stats import IndexStats, Stats
+from streamjoin.engine.stats import Stats
 from streamjoin.engine.streams import Intake, Source, as_ticks
 from streamjoin.engine.work import Work
+from streamjoin.index.build import compile_plan, make_window
 from streamjoin.index.sliding import RowColumns
-from streamjoin.plan.planner import TOPOLOGIES, Plan, compile_plan, explain_plan, make_plan, make_window
-from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, SpecError, StreamJoinError
+from streamjoin.plan.choose import make_plan
+from streamjoin.plan.explain import explain_plan
+from streamjoin.plan.options import MAX_RESULTS, Auto, IndexName, Options, Order, TopologyName
+from streamjoin.plan.physical import Plan
+from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, StreamJoinError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.protocol import Task, Topology
+from streamjoin.topologies.registry import TOPOLOGIES
 from streamjoin.topologies.runtime.threads import DRIVER_PATIENCE
 
-MAX_RESULTS = 1_000_000  # result rows that may wait for `poll`
 STEP_ROWS = 1_000_000  # results of one step, about, so that a step is over in a moment
 BATCH_ROWS = 65_536  # rows of a result batch at most
 SLACK_ROWS = 4_096  # rows that come, at least, before payload is looked through again
@@ -47,10 +51,10 @@ PUNCTUATION = b"streamjoin.punctuation"
 
 def open_join(
     spec: JoinSpec,
-    topology: str = "auto",
-    index: str = "auto",
+    topology: TopologyName | Auto = "auto",
+    index: IndexName | Auto = "auto",
     workers: int | None = None,
-    order: str = "any",
+    order: Order = "any",
     max_results: int = MAX_RESULTS,
     rate: float | None = None,
     latency: float | None = None,
@@ -71,25 +75,23 @@ def open_join(
     ...     join.finish().to_pylist()
     [{'ts': 1, 'x': 7, 'ts_right': 5, 'x_right': 7}]
     """
-    if isinstance(max_results, bool) or not isinstance(max_results, int) or max_results < 1:
-        raise SpecError(f"max_results is {max_results!r}; allowed: a whole number of rows from 1 on")
-    plan = make_plan(spec, topology, index, workers, order, rate, latency)
+    plan = make_plan(spec, Options(topology, index, workers, order, max_results, rate, latency))
     check_columns(spec)
     compile_plan(plan)
-    return Join(plan, max_results)
+    return Join(plan)
 
 
 def explain(
     spec: JoinSpec,
-    topology: str = "auto",
-    index: str = "auto",
+    topology: TopologyName | Auto = "auto",
+    index: IndexName | Auto = "auto",
     workers: int | None = None,
-    order: str = "any",
+    order: Order = "any",
     rate: float | None = None,
     latency: float | None = None,
 ) -> str:
     """How `open_join` would run this spec, and why."""
-    return explain_plan(make_plan(spec, topology, index, workers, order, rate, latency))
+    return explain_plan(make_plan(spec, Options(topology, index, workers, order, rate=rate, latency=latency)))
 
 
 def punctuation(batch: pa.RecordBatch) -> int | None:
@@ -104,7 +106,7 @@ def punctuation(batch: pa.RecordBatch) -> int | None:
 class Join:
     """A running join; made by `open_join`. All methods may be called from any thread."""
 
-    def __init__(self, plan: Plan, max_results: int):
+    def __init__(self, plan: Plan):
         self.plan, self.spec = plan, plan.spec
         self._intake = {side: Intake(plan.spec, side) for side in SIDES}
         schemas = {side: intake.schema for side, intake in self._intake.items()}
@@ -114,15 +116,12 @@ class Join:
             for side, each in reading.items()
             if each.shared
         }
-        self._results, self._rows = ResultBuffer(max_results, shared), ResultRows(plan.spec, schemas)
-        task = Task(
-            plan.spec,
-            partial(make_window, plan, rows={side: each.columns for side, each in shared.items()}),
-            {side: plan.programs[side].residual for side in SIDES},
-            plan.order,
-            partial(fetch, self._results, schemas),
-            plan.workers,
+        self._results, self._rows = (
+            ResultBuffer(plan.options.max_results, shared),
+            ResultRows(plan.spec, schemas),
         )
+        rows = {side: each.columns for side, each in shared.items()}
+        task = Task(plan, partial(make_window, plan, rows=rows), partial(fetch, self._results, schemas))
         self._topology: Topology = TOPOLOGIES[plan.topology](task)
         self._latency = LatencyMeter()
         self._admission = Admission(plan.wait, reading, self._results, self._latency, self._topology)
@@ -269,7 +268,7 @@ class Join:
             else:
                 return False
             self._release()
-            if promises and self.plan.order == "punctuated":
+            if promises and self.plan.options.order == "punctuated":
                 self._results.punctuation = max(self._results.punctuation, self._topology.least_result_time)
             return True
         except BaseException as error:
@@ -460,8 +459,8 @@ class Join:
             window_bytes=sum(window.nbytes for window in windows.values()),
             worker_comparisons=self._topology.comparisons,
             latency=self._latency.histogram(),
-            left_index=IndexStats.of(windows["left"]),
-            right_index=IndexStats.of(windows["right"]),
+            left_index=windows["left"].stats(),
+            right_index=windows["right"].stats(),
         )
 
     def __reduce__(self) -> NoReturn:

@@ -18,6 +18,7 @@ from streamjoin.topologies.protocol import Matches
 FRESH_STAMPS = 1_024  # pushes whose times are not in columns yet, at most
 UNMEASURED = 64  # steps with results whose latency is not known yet, at most
 SAMPLES = 256  # of a step's results
+IDS, TIMES = 0, 1  # columns of the stamps of pushes
 BUCKETS = 48  # bucket b holds latencies below 2**b microseconds
 
 
@@ -66,7 +67,7 @@ class LatencyMeter:
         self._settle(side)
         stamps = self._stamps[side]
         if len(stamps):
-            stamps.drop(max(0, int(np.searchsorted(stamps["id"], before, "right")) - 1))
+            stamps.drop(max(0, int(np.searchsorted(stamps[IDS], before, "right")) - 1))
 
     def clear(self) -> None:
         """Forget the pushes; what was measured stays."""
@@ -96,14 +97,14 @@ class LatencyMeter:
     def _pushed_at(self, side: str, ids: np.ndarray) -> np.ndarray:
         self._settle(side)
         stamps = self._stamps[side]
-        times: np.ndarray = stamps["time"][stamps["id"].searchsorted(ids, "right") - 1]
+        times: np.ndarray = stamps[TIMES][stamps[IDS].searchsorted(ids, "right") - 1]
         return times
 
     def _settle(self, side: str) -> None:
         """Put the stamps of the last pushes where they are looked up: a column at a time, since results are rarer."""
         if fresh := self._fresh[side]:
             first, arrived = zip(*fresh, strict=True)
-            self._stamps[side].append({"id": np.array(first), "time": np.array(arrived)})
+            self._stamps[side].append([np.array(first), np.array(arrived)])
             fresh.clear()
 
 

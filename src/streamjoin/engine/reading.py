@@ -12,11 +12,12 @@ from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.codegen.evaluate import key_dtype
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.engine.results import ResultBuffer
-from streamjoin.index.protocol import Tuples, has_unknown
-from streamjoin.plan.planner import TOPOLOGIES, Plan
+from streamjoin.index.tuples import FIRST_KEY, TS, ProbingTuples
+from streamjoin.plan.choose import TRAITS
+from streamjoin.plan.physical import Plan
 from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.spec import OTHER
 from streamjoin.semantics.types import Type
-from streamjoin.topologies.protocol import OTHER
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Reading:
     columns: tuple[tuple[int, Type], ...]  # numbers in a batch
     stored: tuple[int, ...]  # which of `columns`, in the order the programs read them
     probing: tuple[int, ...]
-    shared: Mapping[str, str]  # columns whose values the window reads as they are, and what it calls them
+    shared: Mapping[str, int]  # columns whose values the window reads as they are: their positions in a tuple
 
     @classmethod
     def of(cls, plan: Plan, side: str, schema: pa.Schema) -> Reading:
@@ -42,38 +43,41 @@ class Reading:
         )
         return cls(schema, own, opposite, columns, stored, probing, shared_columns(plan, side, schema))
 
-    def tuples(self, batch: pa.RecordBatch, ts: np.ndarray, first: int, source: int) -> Tuples:
+    def tuples(self, batch: pa.RecordBatch, ts: np.ndarray, first: int, source: int) -> ProbingTuples:
         """A batch's tuples in both roles, with ids from `first` on."""
         count = len(ts)
         data = [to_column_data(batch.column(number), kind) for number, kind in self.columns]
         stored = self.own.stored_of([data[number] for number in self.stored], count)
         probing = self.opposite.probing_of([data[number] for number in self.probing], count)
-        nulls = any(column.valid is not None for column in data) or has_unknown(stored, probing)
+        nulls = not (stored.all_known() and probing.all_known())
+        for column in data:
+            nulls |= column.valid is not None
         sources = np.empty(count, np.int32)
         sources.fill(source)
-        return Tuples(ts, np.arange(first, first + count), sources, stored, probing, nulls)
+        return ProbingTuples(ts, np.arange(first, first + count), sources, stored, nulls, probing)
 
-    def shared_values(self, tuples: Tuples) -> dict[str, np.ndarray] | None:
-        """What the window calls its shared columns, and their values; None if there are none, or a key is NULL."""
-        if not self.shared or np.count_nonzero(tuples.stored["key_ok"]) < len(tuples):
+    def shared_values(self, tuples: ProbingTuples) -> list[np.ndarray] | None:
+        """The values of the shared columns; None if there are none, or a key is NULL."""
+        if not self.shared or not tuples.stored.all_known():
             return None
-        return {name: tuples.ts if name == "ts" else tuples.stored[name] for name in self.shared.values()}
+        keys = tuples.stored.columns
+        return [tuples.ts if at == TS else keys[at - FIRST_KEY] for at in self.shared.values()]
 
 
-def shared_columns(plan: Plan, side: str, schema: pa.Schema) -> dict[str, str]:
-    """The columns of a side's rows that an index window holds as they came, and what it calls them. Only where the
-    topology lets its windows read them there."""
-    if not TOPOLOGIES[plan.topology].shares_rows or plan.index[side] == "scan":
+def shared_columns(plan: Plan, side: str, schema: pa.Schema) -> dict[str, int]:
+    """The columns of a side's rows that an index window holds as they came, and their positions in a tuple. Only where
+    the topology lets its windows read them there."""
+    if not TRAITS[plan.topology].shares_rows or plan.windows[side].kind == "scan":
         return {}
     shared = {
-        key.name: f"key{number}"
+        key.name: FIRST_KEY + number
         for number, key in enumerate(plan.programs[side].keys.keys)
         if isinstance(key, Column) and holds(schema.field(key.name).type, key_dtype(key.type))
     }
     spec, name = plan.spec, plan.spec.side_time(side)
     kind = schema.field(name).type
     as_it_came = kind == pa.int64() if spec.time_unit is None else kind.unit == spec.time_unit
-    return {**shared, name: "ts"} if as_it_came else shared
+    return {**shared, name: TS} if as_it_came else shared
 
 
 def holds(kind: pa.DataType, dtype: np.dtype) -> bool:

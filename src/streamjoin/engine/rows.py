@@ -119,10 +119,10 @@ def row_bytes(schema: pa.Schema) -> float:
 
 @dataclass(frozen=True)
 class Shared:
-    """Columns of rows, by the names that `columns` know them by, which a window reads, too."""
+    """Columns of rows which a window reads, too: their names, and their positions in a tuple."""
 
     schema: pa.Schema  # of whole rows
-    names: Mapping[str, str]
+    names: Mapping[str, int]
     columns: RowColumns
 
     @property
@@ -262,7 +262,7 @@ class PayloadStore:
     def row_count(self) -> int:
         return self._next - self.first_id
 
-    def append(self, batch: pa.RecordBatch, shared: Mapping[str, np.ndarray] | None = None) -> None:
+    def append(self, batch: pa.RecordBatch, shared: Sequence[np.ndarray] | None = None) -> None:
         """Hold the rows of `batch`, the first being number `next_id`, and the values of their shared columns, None if
         some are NULL. Of what is left, large batches are not copied, the rows of small ones at most GENERATIONS times.
         """
@@ -345,7 +345,7 @@ class PayloadStore:
                 self._view = Rows(*rows)
             else:
                 columns, names = self._shared.columns, self._shared.names
-                values = {name: columns[own] for name, own in names.items()} if len(columns) else {}
+                values = dict(zip(names, columns.live(), strict=True)) if len(columns) else {}
                 self._view = Rows(*rows, columns.first, values)
         return self._view
 

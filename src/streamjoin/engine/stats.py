@@ -5,58 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from streamjoin.engine.latency import LatencyHistogram
-from streamjoin.index.adaptive import AdaptiveWindow
-from streamjoin.index.chain import ChainWindow
-from streamjoin.index.scan import ScanWindow
-
-
-@dataclass(frozen=True)
-class SubwindowStats:
-    """A part of a window: how tuples are found in it, by which condition, and why."""
-
-    structure: str
-    condition: str
-    tuples: int
-    capacity: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class IndexStats:
-    """What a window is made of, oldest part first, and how the choice has changed lately."""
-
-    subwindows: tuple[SubwindowStats, ...] = ()
-    changes: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, window: object) -> IndexStats:
-        """Of a window that is not changing meanwhile; empty for one that is not a scan or a chain."""
-        inner = window.window if isinstance(window, AdaptiveWindow) else window
-        parts: tuple[SubwindowStats, ...] = ()
-        if isinstance(inner, ScanWindow):
-            reason = "few comparisons a push" if inner is not window else "the plan's choice"
-            parts = (SubwindowStats("scan", "every condition", len(inner), len(inner), reason),)
-        elif isinstance(inner, ChainWindow):
-            parts = tuple(
-                SubwindowStats(
-                    link.choice.structure,
-                    link.access.condition,
-                    link.count,
-                    link.capacity,
-                    link.choice.reason,
-                )
-                for link in inner.links
-            )
-        if isinstance(window, (AdaptiveWindow, ChainWindow)):
-            return cls(parts, tuple(window.workload.changes))
-        return cls(parts)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{part.structure} on {part.condition}, {part.tuples:,} of {part.capacity:,} tuples: {part.reason}"
-            for part in self.subwindows
-        ]
-        return "\n".join([*lines, *(f"changed to {change}" for change in self.changes)])
+from streamjoin.index.stats import IndexStats
 
 
 @dataclass(frozen=True)

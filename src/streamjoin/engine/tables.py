@@ -11,7 +11,8 @@ import pyarrow as pa
 from streamjoin.engine.join import BATCH_ROWS, open_join
 from streamjoin.engine.streams import Intake
 from streamjoin.kernels.stamping import falls
-from streamjoin.plan.planner import make_plan
+from streamjoin.plan.choose import make_plan
+from streamjoin.plan.options import Auto, IndexName, Options, Order, TopologyName
 from streamjoin.semantics.errors import Backpressure
 from streamjoin.semantics.spec import SIDES, JoinSpec
 
@@ -20,16 +21,16 @@ def join_tables(
     left: Any,
     right: Any,
     spec: JoinSpec,
-    topology: str = "auto",
-    index: str = "auto",
+    topology: TopologyName | Auto = "auto",
+    index: IndexName | Auto = "auto",
     workers: int | None = None,
-    order: str = "any",
+    order: Order = "any",
 ) -> pa.Table:
     """Join two whole tables, given in any row order (each is sorted by its time first, stably).
 
     The result has the oracle's order with `order="timestamp"`, and is in no particular one otherwise.
     """
-    make_plan(spec, topology, index, workers, order)  # checks them
+    make_plan(spec, Options(topology, index, workers, order))  # checks them
     batches, times = {}, {}
     for side, table in zip(SIDES, (left, right), strict=True):
         intake = Intake(spec, side)

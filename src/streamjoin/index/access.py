@@ -8,38 +8,38 @@ from typing import Protocol
 
 import numpy as np
 
-from streamjoin.codegen.programs import COMPOSITE, Intervals, Table, WindowProgram
-from streamjoin.index.protocol import Subwindow
+from streamjoin.codegen.prepared import Probing, Stored
+from streamjoin.codegen.programs import Intervals, WindowProgram
+from streamjoin.index.structures.bisort import sort_batch
+from streamjoin.index.window import Subwindow
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan.bands import Clauses
+from streamjoin.kernels.scan.bands import BandShape, Clauses
 from streamjoin.kernels.scan.check import band_check
-from streamjoin.semantics.render import to_sql
+from streamjoin.kernels.sorted import strips
+from streamjoin.plan.rulers import Rulers
+from streamjoin.plan.subwindows import BandKey, SubwindowKey
+
+SORTED_FROM = (
+    4_096  # sort this many intervals and more, so that neighbours share what they bring into the caches
+)
+Times = tuple[np.ndarray, np.ndarray]  # the least and the greatest that each probe reaches
 
 
 class Access(Protocol):
-    """A way to find candidates in a subwindow. `condition`: the keys it serves, as text. `dtype` is that of its keys,
-    `unchecked` the clauses that candidates have still to satisfy and the numbers of their bands, `check` the kernel for
-    those (`kernels.check.band_check`)."""
+    """A way to find candidates in a subwindow. `dtype` is that of its keys, `unchecked` the clauses that candidates
+    have still to satisfy and the numbers of their bands, `check` the kernel for those (`kernels/scan/check.py`)."""
 
-    condition: str
     dtype: np.dtype
     unchecked: tuple[Clauses, list[int]]
 
     @property
     def check(self) -> Callable[..., int]: ...
 
-    def keys(self, stored: Table) -> np.ndarray:
+    def keys(self, stored: Stored) -> np.ndarray:
         """The keys of prepared stored tuples."""
 
-    def questions(self, probing: Table) -> Intervals:
+    def questions(self, probing: Probing) -> Intervals:
         """What prepared probes ask, the same for all subwindows with this access."""
-
-
-def key_text(program: WindowProgram, band: int) -> str:
-    """The key of a band as SQL; of COMPOSITE, all equality keys."""
-    if band == COMPOSITE:
-        return ", ".join(to_sql(clause.bands[0].key) for clause in program.clauses if clause.is_equality)
-    return to_sql(program.bounds.bands[band].key)
 
 
 class BandAccess:
@@ -47,7 +47,6 @@ class BandAccess:
 
     def __init__(self, program: WindowProgram, band: int):
         self.program, self.band = program, band
-        self.condition = key_text(program, band)
         self.dtype = program.band_dtype(band)
         self.unchecked = program.other_bands(band)
 
@@ -55,11 +54,58 @@ class BandAccess:
     def check(self) -> Callable[..., int]:
         return band_check(self.unchecked[0])
 
-    def keys(self, stored: Table) -> np.ndarray:
+    def keys(self, stored: Stored) -> np.ndarray:
         return self.program.key_of_band(stored, self.band)
 
-    def questions(self, probing: Table) -> Intervals:
+    def questions(self, probing: Probing) -> Intervals:
         return self.program.intervals(probing, self.band)
+
+
+class StripAccess:
+    """Two bands as strips, for sorted subwindows: tuples are sorted by strip of one key, then by the other, so a probe
+    asks for an interval in each of the one or two strips that it touches."""
+
+    def __init__(self, program: WindowProgram, bands: tuple[int, int], rulers: Rulers):
+        self.program, self.bands, self.rulers, self.dtype = program, bands, rulers, rulers.dtype
+        self.unchecked = (program.shapes, [number for number, _ in enumerate(program.bounds.bands)])
+        self._scale = tuple(
+            value
+            for ruler in (rulers.strips, rulers.steps)
+            for value in (ruler.origin, ruler.width, ruler.half)
+        )
+
+    @cached_property
+    def check(self) -> Callable[..., int]:
+        return band_check(self.unchecked[0])
+
+    def keys(self, stored: Stored) -> np.ndarray:
+        x, y = (self.program.key_of_band(stored, band) for band in self.bands)
+        places = np.empty(len(x), self.dtype)
+        strips.places_of(x, y, *self._scale, places)
+        return places
+
+    def questions(self, probing: Probing) -> Intervals:
+        """Many are in the order of the lows."""
+        bounds = [end for band in self.bands for end in self.program.bounds_of_band(probing, band)]
+        room = 3 * len(bounds[0])  # a band as wide as a strip or two touches two or three
+        while True:
+            asking, lows, highs = (np.empty(room, kind) for kind in (np.int32, self.dtype, self.dtype))
+            count = strips.intervals_of(*bounds, *self._scale, lows, highs, asking)
+            if count <= room:
+                break
+            room = count
+        asking, lows, highs = asking[:count], lows[:count], highs[:count]
+        if count >= SORTED_FROM:
+            lows, order = sort_batch(lows, np.arange(count, dtype=np.int32))
+            asking, highs = asking[order], highs[order]
+        return Intervals(lows, highs, asking)
+
+
+def make_access(program: WindowProgram, key: SubwindowKey) -> Access:
+    """The access of subwindows with this key."""
+    if isinstance(key, BandKey):
+        return BandAccess(program, key.band)
+    return StripAccess(program, key.bands, key.rulers)
 
 
 def ask(
@@ -80,3 +126,32 @@ def _renamed(stretches: Iterator[int], asking: np.ndarray, pairs: PairBuffer) ->
         fresh = slice(before, pairs.count)
         pairs.probe[fresh] = asking[pairs.probe[fresh]]
         yield before
+
+
+def check_bands(
+    access: Access,
+    keys: Callable[[], tuple[np.ndarray, ...]],
+    probing: Probing,
+    pairs: PairBuffer,
+    before: int,
+    ts: np.ndarray | None = None,
+    timed: Times | None = None,
+) -> None:
+    """Keep the pairs from `before` on that satisfy the bands which the access leaves open and, if `timed`, the times
+    that each probe reaches. `keys` are asked for only if something is left to check."""
+    shapes, bands = access.unchecked
+    if not shapes and timed is None:
+        return
+    held = keys()
+    none = held[0][:0] if held else np.empty(0, np.int64)
+    lows, highs = (
+        [none if b is None else b for b in map(ends.__getitem__, bands)]
+        for ends in (probing.lows, probing.highs)
+    )
+    if timed is None:
+        check = access.check
+    else:
+        check = band_check((*shapes, (BandShape(len(held), "i8"),)))
+        assert ts is not None
+        held, lows, highs = (*held, ts), [*lows, timed[0]], [*highs, timed[1]]
+    pairs.count = check(pairs.probe, pairs.pos, before, pairs.count, held, tuple(lows), tuple(highs))

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from streamjoin.codegen.prepared import Probing, Stored
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.chain import ChainWindow
-from streamjoin.index.chooser import FixedChoice, Workload
-from streamjoin.index.protocol import ALONE, Reach, Team, Tuples, WindowIndex
 from streamjoin.index.scan import ScanWindow
 from streamjoin.index.sliding import RowColumns
+from streamjoin.index.stats import IndexStats
+from streamjoin.index.times import Reach
+from streamjoin.index.tuples import Mark, ProbingTuples, Tuples
+from streamjoin.index.window import ALONE, Team, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.plan.costs import FEWEST_TUPLES, INDEX, comparison
+from streamjoin.plan.subwindows import FixedRule, Workload
 
-# Measured, in comparisons of one 32-bit band, of which a core makes 25 in a nanosecond; between what two kinds of
-# processors took, which differ by a third. A push costs a chain so many more than a scan whatever it brings, up to the
-# part SEVERAL more if it is more than a few tuples, and as many again for each SMALL_BATCH of them.
-COMPARISONS_WORTH_AN_INDEX, SEVERAL, FEW_TUPLES, SMALL_BATCH = 730_000, 0.33, 12, 235
-# Candidates that have to be checked cost as much as COMPARISONS_WORTH_AN_INDEX again for so many a probe; a grid has no
-# more than FEW_CANDIDATES times MOST_CANDIDATES worth of them.
-FEW_CANDIDATES, MOST_CANDIDATES = 20, 4
-COMPARISONS_WORTH_A_PAIR = 45  # a scan finds one that lies alone at that cost, an index copies it
-FEWEST_TUPLES = 1_024  # less is always scanned
-# A window that was indexed is scanned again if that costs so much less, and none changes before a part of it has: what
-# a change costs is shared by the tuples that came since the last one, and a window between the two can not flap.
-CLEARLY_CHEAPER = 1.5
-PART_BETWEEN_CHANGES = 2
-# A push is as much work as so many tuples. Costs are looked at after FEWEST_TUPLES, then LONGER times as many, ..., at
-# last after so many each time: a look takes a quarter of a millisecond, as long as a dozen pushes of single tuples.
+CLEARLY_CHEAPER = 1.5  # scan an indexed window again only if that costs this many times less
+PART_BETWEEN_CHANGES = (
+    2  # change over only after half the window is new, so that its cost is shared and it cannot flap
+)
+# Compare the costs after FEWEST_TUPLES tuples, then after LONGER times as many, up to LONGEST_PAUSE; a push counts as
+# PUSH tuples. One comparison of costs takes a quarter of a millisecond, as long as a dozen pushes of one row.
 PUSH, LONGER, LONGEST_PAUSE = 256, 4, 262_144
 
 
 class AdaptiveWindow:
-    """A `WindowIndex` that is a scan, or a chain of what `choose` gives, as the costs of a push tell. What `rows` hold,
+    """A `WindowIndex` that is a scan, or a chain of what `rule` chooses, as the costs of a push tell. What `rows` hold,
     a chain does not hold again."""
 
-    def __init__(self, program: WindowProgram, choose: FixedChoice, rows: RowColumns | None = None):
-        self.program, self.choose, self.workload, self._rows = program, choose, Workload(), rows
+    def __init__(self, program: WindowProgram, rule: FixedRule, rows: RowColumns | None = None):
+        self.program, self.rule, self.workload, self._rows = program, rule, Workload(), rows
         self._comparison, self._load = comparison(program)
         self.window: WindowIndex = ScanWindow(program)
         self._indexed = False
@@ -57,8 +55,15 @@ class AdaptiveWindow:
     def __len__(self) -> int:
         return len(self.window)
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.window[name]
+    @property
+    def ts(self) -> np.ndarray:
+        return self.window.ts
+
+    def mark(self, name: Mark) -> np.ndarray:
+        return self.window.mark(name)
+
+    def stored(self) -> Stored:
+        return self.window.stored()
 
     def ids(self, positions: np.ndarray) -> np.ndarray:
         return self.window.ids(positions)
@@ -81,10 +86,29 @@ class AdaptiveWindow:
         if self._left < 0:
             self._reconsider(len(self) - count, rank)
 
-    def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
+    def probe(
+        self, probes: ProbingTuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE
+    ) -> Iterator[int]:
         if self._noting:
-            self.workload.observe(probes)
+            self.workload.observe(probes.probing)
         return self.window.probe(probes, reach, pairs, team)
+
+    def tuples(self) -> Tuples:
+        return self.window.tuples()
+
+    def observe(self, probing: Probing) -> None:
+        self.workload.observe(probing)
+
+    @property
+    def links(self) -> Sequence[Any]:
+        return self.window.links
+
+    def stats(self) -> IndexStats:
+        stats, changes = self.window.stats(), tuple(self.workload.changes)
+        if self._indexed:
+            return stats
+        scanned = [replace(part, reason="few comparisons a push") for part in stats.subwindows]
+        return IndexStats(tuple(scanned), changes)
 
     def expire(self, reach: Reach) -> None:
         self.window.expire(reach)
@@ -121,49 +145,24 @@ class AdaptiveWindow:
     def _costs(self, size: int) -> tuple[float, float]:
         """What a push costs a scan, and an index more than a scan of nothing, in comparisons."""
         batch = self.workload.batch
-        seen = self.choose.selectivity(self.window, self.workload)
-        pairs = batch * COMPARISONS_WORTH_A_PAIR * seen.found * (1 - seen.together)
+        seen = self.rule.selectivity(self.stored(), self.workload)
+        pairs = batch * INDEX.isolated_pair * seen.found * (1 - seen.together)
         scanned = size * (batch * self._comparison + self._load + pairs)
         checked = 0.0
         if len(self.program.clauses) > 1:
-            checked = min(seen.candidates * size / FEW_CANDIDATES, MOST_CANDIDATES)
-        return scanned, worth_an_index(batch, checked, 0.0 if seen.rising else checked)
+            checked = min(seen.candidates * size / INDEX.few_candidates, INDEX.most_candidates)
+        return scanned, INDEX.of_push(batch, checked, 0.0 if seen.rising else checked)
 
     def _change(self, indexed: bool, rank: np.ndarray) -> None:
         old = self.window
-        assert isinstance(old, (ScanWindow, ChainWindow))
         if indexed:
-            self.window = ChainWindow(self.choose, len(self.program.keys.keys), self.workload, self._rows)
+            self.window = ChainWindow(self.program, self.rule, self.workload, self._rows)
             self.window.insert(old.tuples(), rank)
         else:
             self.window = ScanWindow(self.program)
             self.window.insert(in_total_order(old.tuples(), rank), rank)
         self.window.comparisons = old.comparisons
         self._indexed, self._done = indexed, 0
-
-
-def comparison(program: WindowProgram) -> tuple[float, float]:
-    """What meeting a tuple costs a scan for each probe, where the widest band decides how many it meets at once, and
-    once for all of them, when its keys are loaded."""
-    bands = [band for clause in program.shapes for band in clause]
-    sizes = [int(band.dtype[1:]) / 4 for band in bands]
-    keys = {band.key: size for band, size in zip(bands, sizes, strict=True)}
-    return 0.75 * max(sizes) + 0.25 * sum(sizes), sum(keys.values())
-
-
-def worth_an_index(batch: float, checked: float = 0.0, apart: float = 0.0) -> float:
-    """What a push of so many costs an index more than a scan of nothing, in comparisons. `checked`: candidates of a
-    probe, in FEW_CANDIDATES; `apart`: those that do not lie together, which shows in small pushes."""
-    several = SEVERAL * batch / (batch + FEW_TUPLES)
-    return COMPARISONS_WORTH_AN_INDEX * (1 + several + apart / 8 + batch / SMALL_BATCH * (1 + checked))
-
-
-def scanned_up_to(program: WindowProgram, batch: int) -> int:
-    """The window, in tuples, from which on an index is cheaper for pushes of so many, if few of them match."""
-    each, load = comparison(program)
-    tuples = max(FEWEST_TUPLES, round(worth_an_index(batch) / (batch * each + load)))
-    unit: int = 10 ** max(0, len(str(tuples)) - 2)  # two digits tell enough
-    return round(tuples / unit) * unit
 
 
 def in_total_order(tuples: Tuples, rank: np.ndarray) -> Tuples:

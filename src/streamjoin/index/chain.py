@@ -19,18 +19,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import cast
 
 import numpy as np
 
-from streamjoin.codegen.programs import Intervals
-from streamjoin.index.access import Access, ask
-from streamjoin.index.chooser import Choice, Chooser, Workload
-from streamjoin.index.protocol import ALONE, Reach, Subwindow, Team, Tuples, cuts
+from streamjoin.codegen.prepared import Probing, Stored
+from streamjoin.codegen.programs import Intervals, WindowProgram
+from streamjoin.index.access import Access, Times, ask, check_bands, make_access
 from streamjoin.index.sliding import ArrivedTuples, RowColumns
+from streamjoin.index.stats import IndexStats, SubwindowStats
+from streamjoin.index.structures import STRUCTURES
 from streamjoin.index.structures.bisort import BISortSubwindow, Merging, in_key_order
+from streamjoin.index.times import Reach
+from streamjoin.index.tuples import Mark, ProbingTuples, Tuples
+from streamjoin.index.window import ALONE, Subwindow, Team, cuts
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan.bands import BandShape
-from streamjoin.kernels.scan.check import band_check
+from streamjoin.plan.subwindows import Choice, FixedRule, SubwindowKey, Workload
 
 SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
 SHARE = 4  # a new subwindow is made for this part of what the window holds, and merged ones are no larger
@@ -47,36 +51,31 @@ class Link:
 
     subwindow: Subwindow
     choice: Choice
+    access: Access
     capacity: int
     first: int
     count: int = 0
     oldest: int = 0  # least and greatest ts
     newest: int = 0
 
-    @property
-    def access(self) -> Access:
-        return self.choice.access
 
-
-Times = tuple[np.ndarray, np.ndarray]  # the least and the greatest for each probe
 # A link that is asked, the range of slots for each probe, and the times if they have to be checked tuple by tuple.
 Asked = tuple[Link, np.ndarray, np.ndarray, Times | None]
 
 
 class ChainWindow:
-    """A `WindowIndex` over a chain. `choose` gives each new subwindow its structure and what it is asked, from
-    its capacity, the tuples held, and the workload. What `rows` hold of tuples is not held again."""
+    """A `WindowIndex` over a chain. `rule` chooses the structure and the key of each new subwindow, from its capacity,
+    the tuples held, and the workload. What `rows` hold of tuples is not held again."""
 
     def __init__(
         self,
-        choose: Chooser,
-        key_count: int,
+        program: WindowProgram,
+        rule: FixedRule,
         workload: Workload | None = None,
         rows: RowColumns | None = None,
     ):
-        self.choose, self.workload = choose, workload or Workload()
+        self.program, self.rule, self.workload = program, rule, workload or Workload()
         self.comparisons = 0  # candidates that subwindows found
-        self._key_names = [f"key{number}" for number in range(key_count)]
         self._links: deque[Link] = deque()
         self._kind: tuple[str, str] | None = None  # structure and condition of the newest
         self._gone = 0  # rows dropped so far
@@ -88,8 +87,15 @@ class ChainWindow:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._rows[name]
+    @property
+    def ts(self) -> np.ndarray:
+        return self._rows.ts
+
+    def mark(self, name: Mark) -> np.ndarray:
+        return self._rows.mark(name)
+
+    def stored(self) -> Stored:
+        return self._rows.stored()
 
     def ids(self, positions: np.ndarray) -> np.ndarray:
         return self._rows.ids(positions)
@@ -113,7 +119,7 @@ class ChainWindow:
         count = len(tuples)
         if not count:
             return
-        held, stored = self["ts"], tuples.stored
+        held, stored = self.ts, tuples.stored
         falls = len(held) and tuples.ts[0] < held[-1]
         self._rows.add(tuples)
         if falls:
@@ -122,8 +128,8 @@ class ChainWindow:
         while done < count:
             link = self._open_link()
             part = slice(done, done + link.capacity - link.count)
-            rows = stored if count <= part.stop and not done else {n: a[part] for n, a in stored.items()}
-            done += self._fill(link, tuples.ts[part], link.access.keys(rows), rows["key_ok"])
+            rows = stored if count <= part.stop and not done else stored.pick(part)
+            done += self._fill(link, tuples.ts[part], link.access.keys(rows), rows)
         if self._merge_due:
             self._merge_some(MERGED_EACH * count, team)
 
@@ -136,13 +142,19 @@ class ChainWindow:
             last.subwindow.seal()
             self._merge_due = True
         capacity = min(max(SMALLEST, 1 << (len(self) // SHARE).bit_length()), LARGEST)
-        choice = self.choose(capacity, self._rows.stored(), self.workload)
-        previous = last.subwindow if last is not None and last.access is choice.access else None
-        subwindow = choice.make(capacity, choice.access.dtype, previous)
+        choice = self.rule.choose(capacity, self._rows.stored(), self.workload)
+        access = self._access(choice.key)
+        previous = last.subwindow if last is not None and last.access is access else None
+        subwindow = STRUCTURES[choice.structure](capacity, access.dtype, previous)
         first = self._gone if last is None else last.first + last.count
-        self._links.append(Link(subwindow, choice, capacity, first))
+        self._links.append(Link(subwindow, choice, access, capacity, first))
         self._note(choice)
         return self._links[-1]
+
+    def _access(self, key: SubwindowKey) -> Access:
+        """That of another subwindow with this key, so that both are asked the same, or a new one."""
+        alike = (link.access for link in self._links if link.choice.key == key)
+        return next(alike, None) or make_access(self.program, key)
 
     def _merge_some(self, many: int, team: Team) -> None:
         """Go on with merging full neighbours, by so many tuples."""
@@ -166,8 +178,8 @@ class ChainWindow:
         for later, earlier in pairwise(full):
             if earlier.count + later.count > len(self) // SHARE or earlier.count > ALIKE * later.count:
                 continue
-            one, other, alike = earlier.subwindow, later.subwindow, earlier.access is later.access
-            if alike and isinstance(one, BISortSubwindow) and isinstance(other, BISortSubwindow):
+            if earlier.access is later.access and is_sorted(earlier) and is_sorted(later):
+                one, other = (cast(BISortSubwindow, link.subwindow) for link in (earlier, later))
                 return earlier, later, Merging(one, other, earlier.count)
         return None
 
@@ -175,24 +187,24 @@ class ChainWindow:
         """Put the merged subwindow where two were."""
         count = earlier.count + later.count
         ends = min(earlier.oldest, later.oldest), max(earlier.newest, later.newest)
-        merged = Link(merging.finished(), later.choice, count, earlier.first, count, *ends)
+        merged = Link(merging.finished(), later.choice, later.access, count, earlier.first, count, *ends)
         at = self._links.index(earlier)
         self._links[at] = merged
         del self._links[at + 1]
 
     def _note(self, choice: Choice) -> None:
         """Remember that the choice has changed, if it has."""
-        kind = choice.structure, choice.access.condition
+        kind = choice.structure, choice.condition
         if kind != self._kind:
             self._kind = kind
             self.workload.changes.append(f"{kind[0]} on {kind[1]} at {len(self):,} tuples: {choice.reason}")
 
-    def _fill(self, link: Link, ts: np.ndarray, keys: np.ndarray, ok: np.ndarray) -> int:
+    def _fill(self, link: Link, ts: np.ndarray, keys: np.ndarray, rows: Stored) -> int:
         """Insert into one link; tuples with a NULL key match nothing and stay out of the index."""
         count = len(ts)
         slots = np.arange(link.count, link.count + count, dtype=np.int32)
-        if np.count_nonzero(ok) < count:
-            keys, slots = keys[ok], slots[ok]
+        if not rows.all_known():
+            keys, slots = keys[rows.known], slots[rows.known]
         if len(slots):
             link.subwindow.insert(keys, slots)
         oldest, newest = int(ts[0]), int(ts[-1])
@@ -201,20 +213,22 @@ class ChainWindow:
         link.count += count
         return count
 
-    def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
+    def probe(
+        self, probes: ProbingTuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE
+    ) -> Iterator[int]:
         """Each subwindow in reach is asked for its candidates, which are checked for the rest of the predicate.
 
         A team shares the probes: subwindows differ in what they find, and each part then asks all of them.
         """
         if not self._links or not len(probes):
             return
-        ok, kept = probes.probing["probe_ok"], None
-        if np.count_nonzero(ok) < len(ok):
-            kept = np.flatnonzero(ok)
+        kept = None
+        if not probes.probing.all_known():
+            kept = np.flatnonzero(probes.probing.known)
             probes, reach = probes.pick(kept), reach.pick(kept)
             if not len(kept):
                 return
-        self.workload.observe(probes)
+        self.workload.observe(probes.probing)
         asked = list(self._in_reach(reach, len(probes)))
         parts = [
             partial(self._look_up, probes, asked, part)
@@ -227,7 +241,9 @@ class ChainWindow:
                 pairs.probe[before : pairs.count] = kept[pairs.probe[before : pairs.count]]
             yield before
 
-    def _look_up(self, probes: Tuples, asked: list[Asked], rows: slice, pairs: PairBuffer) -> Iterator[int]:
+    def _look_up(
+        self, probes: ProbingTuples, asked: list[Asked], rows: slice, pairs: PairBuffer
+    ) -> Iterator[int]:
         """On behalf of some of the probes; changes nothing."""
         some = probes if rows.stop - rows.start == len(probes) else probes.pick(rows)
         questions = dict[Access, Intervals]()
@@ -239,16 +255,16 @@ class ChainWindow:
                 link, some, start[rows], stop[rows], times, questions[link.access], rows.start, pairs
             )
 
-    def _questions(self, link: Link, probes: Tuples, asked: list[Asked]) -> Intervals:
+    def _questions(self, link: Link, probes: ProbingTuples, asked: list[Asked]) -> Intervals:
         """What probes ask of a link, and of all that have the same access."""
         alike = (each for each, *_ in asked if each.access is link.access)
-        held = (each.count for each in alike if isinstance(each.subwindow, BISortSubwindow))
+        held = (each.count for each in alike if is_sorted(each))
         return in_key_order(link.access.questions(probes.probing), held)
 
     def _ask(
         self,
         link: Link,
-        probes: Tuples,
+        probes: ProbingTuples,
         start: np.ndarray,
         stop: np.ndarray,
         timed: Times | None,
@@ -262,7 +278,7 @@ class ChainWindow:
             if pairs.count > before:
                 pairs.compared += pairs.count - before
                 pairs.pos[before : pairs.count] += begin
-                self._check(link.access, probes, timed, pairs, before)
+                check_bands(link.access, self._rows.keys, probes.probing, pairs, before, self.ts, timed)
                 if first:
                     pairs.probe[before : pairs.count] += np.int32(first)
             yield before
@@ -278,7 +294,7 @@ class ChainWindow:
                     ends = whole(count, max(0, self._gone - link.first), link.count)
                     yield link, *ends, None if covered else times
             return
-        start, stop = reach.positions(self["ts"])
+        start, stop = reach.positions(self.ts)
         # Neither end falls from probe to probe.
         first, last_first, first_last, last = int(start[0]), int(start[-1]), int(stop[0]), int(stop[-1])
         for link in self._links:
@@ -290,32 +306,25 @@ class ChainWindow:
                 low, high = (np.minimum(np.maximum(at - begin, 0), link.count) for at in (start, stop))
                 yield link, low, high, None
 
-    def _check(
-        self, access: Access, probes: Tuples, timed: Times | None, pairs: PairBuffer, before: int
-    ) -> None:
-        """Keep the fresh pairs that satisfy what the access leaves open and, if asked, the times."""
-        shapes, numbers = access.unchecked
-        if not shapes and timed is None:
-            return
-        keys = tuple([self[name] for name in self._key_names])
-        lows = tuple([probes.probing.get(f"low{number}", keys[0][:0]) for number in numbers])
-        highs = tuple([probes.probing.get(f"high{number}", keys[0][:0]) for number in numbers])
-        if timed is None:
-            check = access.check
-        else:
-            check = band_check((*shapes, (BandShape(len(keys), "i8"),)))
-            keys, lows, highs = (*keys, self["ts"]), (*lows, timed[0]), (*highs, timed[1])
-        pairs.count = check(pairs.probe, pairs.pos, before, pairs.count, keys, lows, highs)
+    def observe(self, probing: Probing) -> None:
+        self.workload.observe(probing)
+
+    def stats(self) -> IndexStats:
+        parts = [
+            SubwindowStats(
+                link.choice.structure, link.choice.condition, link.count, link.capacity, link.choice.reason
+            )
+            for link in self._links
+        ]
+        return IndexStats(tuple(parts), tuple(self.workload.changes))
 
     def tuples(self) -> Tuples:
-        """All tuples held, in their stored role and in the order they came; valid until the next change."""
-        stored = self._rows.stored()
-        nulls = bool(np.count_nonzero(stored["key_ok"]) < len(self))
-        return Tuples(self["ts"], self["id"], self["source"], stored, {}, nulls)
+        """All tuples held, in the order they came; valid until the next change."""
+        return self._rows.tuples()
 
     def expire(self, reach: Reach) -> None:
         """Drop the oldest subwindows, as far as nothing in them can be reached, and of a large one rows."""
-        start = int(reach.positions(self["ts"])[0][0]) if reach.low is None and len(self) else 0
+        start = int(reach.positions(self.ts)[0][0]) if reach.low is None and len(self) else 0
         while self._links:
             link = self._links[0]
             held = link.first + link.count - self._gone
@@ -332,7 +341,7 @@ class ChainWindow:
         if link.count <= LARGEST or self._disorder > self._gone:
             return
         while len(self) >= part:
-            past = start >= part if reach.low is None else self["ts"][part - 1] < reach.low[0]
+            past = start >= part if reach.low is None else self.ts[part - 1] < reach.low[0]
             if not past:
                 return
             start -= part
@@ -352,6 +361,11 @@ class ChainWindow:
     def clear(self) -> None:
         while self._links:
             self._drop_first()
+
+
+def is_sorted(link: Link) -> bool:
+    """Whether a subwindow's main array is sorted: it can be merged, and answers with records."""
+    return link.choice.structure == "bisort"
 
 
 def whole(probes: int, first: int, slots: int) -> tuple[np.ndarray, np.ndarray]:

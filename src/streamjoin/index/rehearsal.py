@@ -11,16 +11,18 @@ import pyarrow as pa
 
 from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.codegen.evaluate import Filter
-from streamjoin.codegen.programs import Table, WindowProgram, new_cursor
-from streamjoin.index.access import Access, ask
-from streamjoin.index.chooser import Structure
-from streamjoin.index.protocol import Subwindow
+from streamjoin.codegen.prepared import Probing, Stored
+from streamjoin.codegen.programs import WindowProgram, new_cursor
+from streamjoin.index.access import Access, ask, check_bands
+from streamjoin.index.structures import STRUCTURES, Structure
 from streamjoin.index.structures.bisort import BISortSubwindow, Merging
+from streamjoin.index.window import Subwindow
 from streamjoin.kernels.gather import BITS, gather
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan.bands import MIN_ROOM, BandShape
-from streamjoin.kernels.scan.check import band_check, goes_on
+from streamjoin.kernels.scan.bands import MIN_ROOM
+from streamjoin.kernels.scan.check import goes_on
 from streamjoin.kernels.sorted.probe import rises
+from streamjoin.kernels.sorted.runs import rising_places
 from streamjoin.semantics.expressions import Column
 
 Schemas = Mapping[str, pa.Schema]
@@ -52,30 +54,24 @@ def rehearse_rows(schemas: Schemas) -> None:
     ]
     for bits in {kind.bit_width for kind in kinds}.intersection(BITS):
         gather(NONE, NONE, NONE, np.empty(0, f"i{bits // 8}"))
+    rising_places(NONE, NONE, False, 0, NONE)  # where many probes reach in a window
 
 
-def rehearse_index(program: WindowProgram, make: Structure, access: Access, schemas: Schemas) -> None:
+def rehearse_index(program: WindowProgram, structure: str, access: Access, schemas: Schemas) -> None:
     """Compile a structure for the keys of an access, and what the access does with its candidates."""
+    make = STRUCTURES[structure]
     rehearse_structure(make, access.dtype)
+    if structure == "bisort":
+        rehearse_merging(access.dtype)
     for nulls in (False, True):
         stored, probing = prepared(program, schemas, nulls)
-    pairs, shapes = PairBuffer(1), access.unchecked[0]
+    pairs = PairBuffer(1)
     subwindow = make(1, access.dtype, None)
     subwindow.insert(access.keys(stored), NONE.astype(np.int32))
     for _ in ask(subwindow, access.questions(probing), NONE, NONE, pairs):
         pass
-    keys = tuple(stored[f"key{number}"] for number in range(len(program.keys.keys)))
-    lows, highs = (
-        tuple(probing.get(f"{end}{number}", keys[0]) for number in access.unchecked[1])
-        for end in ("low", "high")
-    )
-    if shapes:
-        access.check(pairs.probe, pairs.pos, 0, 0, keys, lows, highs)
-    timed = band_check((*shapes, (BandShape(len(keys), "i8"),)))
-    timed(
-        *(pairs.probe, pairs.pos, 0, 0),
-        *((*keys, NONE), (*lows, NONE), (*highs, NONE)),
-    )
+    check_bands(access, lambda: stored.columns, probing, pairs, 0)
+    check_bands(access, lambda: stored.columns, probing, pairs, 0, NONE, (NONE, NONE))
     goes_on(NONE, NONE.astype(np.int32), 0, 0)
 
 
@@ -92,11 +88,17 @@ def rehearse_structure(make: Structure, dtype: np.dtype) -> None:
         subwindow.seal()
         probe_some(subwindow, keys[:32])
         predecessor = subwindow
-    if isinstance(predecessor, BISortSubwindow):
-        rises(keys)  # asked of probes into arrays that no cache holds
-        merging = Merging(predecessor, predecessor, TUPLES)
-        merging.advance(2 * TUPLES)
-        merging.finished()
+
+
+def rehearse_merging(dtype: np.dtype) -> None:
+    """Merge two sorted subwindows."""
+    subwindow = BISortSubwindow(1, dtype)
+    subwindow.insert(np.zeros(1, dtype), np.zeros(1, np.int32))
+    subwindow.seal()
+    rises(subwindow.sorted_keys)  # asked of probes into arrays that no cache holds
+    merging = Merging(subwindow, subwindow, 1)
+    merging.advance(2)
+    merging.finished()
 
 
 def probe_some(subwindow: Subwindow, keys: np.ndarray) -> None:
@@ -106,7 +108,7 @@ def probe_some(subwindow: Subwindow, keys: np.ndarray) -> None:
         pass
 
 
-def prepared(program: WindowProgram, schemas: Schemas, nulls: bool) -> tuple[Table, Table]:
+def prepared(program: WindowProgram, schemas: Schemas, nulls: bool) -> tuple[Stored, Probing]:
     """No tuples, in the roles of stored ones and of probes."""
     stored = program.prepare_stored(no_rows(program.stored_columns, schemas, nulls), 0)
     return stored, program.prepare_probe(no_rows(program.probe_columns, schemas, nulls), 0)

@@ -7,9 +7,13 @@ from functools import partial
 
 import numpy as np
 
+from streamjoin.codegen.prepared import Probing, Stored
 from streamjoin.codegen.programs import WindowProgram, is_done, new_cursor
-from streamjoin.index.protocol import ALONE, Reach, Team, Tuples, cuts
 from streamjoin.index.sliding import SortedTuples
+from streamjoin.index.stats import IndexStats, SubwindowStats
+from streamjoin.index.times import Reach
+from streamjoin.index.tuples import Mark, ProbingTuples, Tuples
+from streamjoin.index.window import ALONE, Team, cuts
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan.bands import MIN_ROOM
 
@@ -24,20 +28,27 @@ class ScanWindow:
     def __init__(self, program: WindowProgram):
         self.program = program
         self.comparisons = 0
-        self._tuples = SortedTuples("stored")
+        self._tuples = SortedTuples()
 
     def __len__(self) -> int:
         return len(self._tuples)
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._tuples[name]
+    @property
+    def ts(self) -> np.ndarray:
+        return self._tuples.ts
+
+    def mark(self, name: Mark) -> np.ndarray:
+        return self._tuples.mark(name)
+
+    def stored(self) -> Stored:
+        return self._tuples.stored()
 
     def ids(self, positions: np.ndarray) -> np.ndarray:
-        ids: np.ndarray = self["id"][positions]
+        ids: np.ndarray = self._tuples.id[positions]
         return ids
 
     def oldest_id(self) -> int:
-        return int(self["id"].min())
+        return int(self._tuples.id.min())
 
     @property
     def nbytes(self) -> int:
@@ -47,15 +58,17 @@ class ScanWindow:
         """O(tuples + those held that come later)."""
         self._tuples.insert(tuples, rank)
 
-    def probe(self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE) -> Iterator[int]:
+    def probe(
+        self, probes: ProbingTuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE
+    ) -> Iterator[int]:
         """One comparison per tuple in reach, many at a time. A team shares the tuples, not the probes: even one probe
         can be shared then, and four probes still share what they load."""
         if not len(self) or not len(probes):
             return
-        start, stop = reach.positions(self["ts"])
-        ok, kept = probes.probing["probe_ok"], None
-        if np.count_nonzero(ok) < len(ok):
-            kept = np.flatnonzero(ok)
+        start, stop = reach.positions(self.ts)
+        kept = None
+        if not probes.probing.all_known():
+            kept = np.flatnonzero(probes.probing.known)
             probes, start, stop = probes.pick(kept), start[kept], stop[kept]
             if not len(kept):
                 return
@@ -81,9 +94,11 @@ class ScanWindow:
         ends = [(first + part.start, first + part.stop) for part in parts]
         return [(np.clip(start, *part), np.clip(stop, *part)) for part in ends]
 
-    def _scan(self, probes: Tuples, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer) -> Iterator[int]:
+    def _scan(
+        self, probes: ProbingTuples, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
+    ) -> Iterator[int]:
         """Meet the tuples at some positions."""
-        window = self._tuples.live()
+        window = self._tuples.stored()
         pairs.compared += int((stop - start).sum())
         scan = self.program.scanner(window, probes.probing, self._tuples.nulls or probes.nulls)
         cursor = new_cursor()
@@ -91,16 +106,27 @@ class ScanWindow:
             pairs.reserve(MIN_ROOM)
             before = pairs.count
             pairs.count = scan(start, stop, cursor, pairs)
-            if self._tuples.nulls and "key_ok" in window:
-                pairs.keep(before, window["key_ok"][pairs.pos[before : pairs.count]])
+            if self._tuples.nulls and window.known is not None:
+                pairs.keep(before, window.known[pairs.pos[before : pairs.count]])
             yield before
 
     def tuples(self) -> Tuples:
         """All tuples held, in their stored role; valid until the next change."""
         return self._tuples.between(0, len(self))
 
+    def observe(self, probing: Probing) -> None:
+        """Nothing depends on it."""
+
+    @property
+    def links(self) -> tuple[()]:
+        return ()
+
+    def stats(self) -> IndexStats:
+        scanned = SubwindowStats("scan", "every condition", len(self), len(self), "the plan's choice")
+        return IndexStats((scanned,))
+
     def expire(self, reach: Reach) -> None:
-        gone = int(reach.positions(self["ts"])[0][0])
+        gone = int(reach.positions(self.ts)[0][0])
         if gone:
             self._tuples.drop(gone)
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from streamjoin.index.protocol import Tuples
+from streamjoin.codegen.prepared import Stored
+from streamjoin.index.tuples import FIRST_KEY, ID, NO_TUPLES, SOURCE, TS, Layout, Mark, ProbingTuples, Tuples
 from streamjoin.kernels.scan.check import goes_on
 
 SMALLEST = 1024  # rows of capacity below which memory is not given back
@@ -41,46 +42,52 @@ def room_for(rows: int, like: np.ndarray) -> tuple[np.ndarray, mmap.mmap | None]
 
 
 class SlidingColumns:
-    """Aligned arrays, by name, of which rows `begin` to `end` are live. Rows before `kept` have no memory any more."""
+    """Aligned arrays, by position, of which rows `begin` to `end` are live. Rows before `kept` have no memory any more.
+    A column may be absent (None): its owner knows its values otherwise."""
 
     def __init__(self) -> None:
-        self._arrays: dict[str, np.ndarray] = {}
-        self._memory: dict[str, mmap.mmap | None] = {}
+        self._arrays: list[np.ndarray | None] = []
+        self._memory: list[mmap.mmap | None] = []
         self._begin = self._end = self._capacity = self._kept = 0
 
     def __len__(self) -> int:
         return self._end - self._begin
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        """The live rows of one column; valid until the next change."""
-        return self._arrays[name][self._begin : self._end]
+    def __getitem__(self, position: int) -> np.ndarray:
+        """The live rows of one column, which is there; valid until the next change."""
+        array = self._arrays[position]
+        assert array is not None
+        return array[self._begin : self._end]
 
-    def live(self) -> dict[str, np.ndarray]:
-        """The live rows of every column; valid until the next change."""
-        return {name: array[self._begin : self._end] for name, array in self._arrays.items()}
+    def live(self) -> list[np.ndarray]:
+        """The live rows of every column that is there; valid until the next change."""
+        return [array[self._begin : self._end] for array in self._arrays if array is not None]
 
     @property
     def nbytes(self) -> int:
         """What was asked for, less what was given back; of large columns, what was ever used."""
         used = slice(self._kept, self._end)
-        columns = list(self._arrays.items())  # other threads may ask meanwhile
-        return sum(a.nbytes if self._memory.get(name) is None else a[used].nbytes for name, a in columns)
+        columns = zip(self._arrays, self._memory, strict=False)  # other threads may ask meanwhile
+        return sum((a if memory is None else a[used]).nbytes for a, memory in list(columns) if a is not None)
 
-    def append(self, rows: Mapping[str, np.ndarray]) -> None:
-        """Add rows at the end; O(rows) amortised."""
-        self._append(rows, len(next(iter(rows.values()))))
+    def append(self, rows: Sequence[np.ndarray | None]) -> None:
+        """Add rows at the end, None for columns that are absent; O(rows) amortised."""
+        self._append(rows, next(len(values) for values in rows if values is not None))
 
-    def _append(self, rows: Mapping[str, np.ndarray], count: int) -> None:
+    def _append(self, rows: Sequence[np.ndarray | None], count: int) -> None:
         self._reserve(rows, count)
-        for name, values in rows.items():
-            self._arrays[name][self._end : self._end + count] = values
-        self._end += count
+        end = self._end + count
+        for array, values in zip(self._arrays, rows, strict=True):
+            if array is not None:
+                array[self._end : end] = values
+        self._end = end
 
-    def merge(self, rows: Mapping[str, np.ndarray], last: int, order: np.ndarray) -> None:
+    def merge(self, rows: Sequence[np.ndarray], last: int, order: np.ndarray) -> None:
         """Add rows and rearrange them with the `last` live rows: `order` permutes (last rows, new rows)."""
         self.append(rows)
-        low, high = self._end - last - len(next(iter(rows.values()))), self._end
-        for array in self._arrays.values():
+        low, high = self._end - last - len(rows[0]), self._end
+        for array in self._arrays:
+            assert array is not None
             array[low:high] = array[low:high][order]
 
     def drop(self, count: int) -> None:
@@ -92,33 +99,39 @@ class SlidingColumns:
     def forget_dropped(self) -> None:
         """Give the memory of dropped rows back, as far as they fill pages of large columns: what `live` or a column
         showed of them is not valid any more."""
-        for name in self._arrays:
-            self._give_back(name, self._kept, self._begin)
+        for position in range(len(self._arrays)):
+            self._give_back(position, self._kept, self._begin)
         self._kept = self._begin
 
-    def add_column(self, name: str, values: np.ndarray) -> None:
-        """Give the live rows one more column."""
-        self._arrays[name], self._memory[name] = room_for(self._capacity, values)
-        self._arrays[name][self._begin : self._end] = values
+    def add_column(self, position: int, values: np.ndarray) -> None:
+        """Give the live rows a column that was absent."""
+        array, self._memory[position] = room_for(self._capacity, values)
+        array[self._begin : self._end] = values
+        self._arrays[position] = array
 
-    def remove_column(self, name: str) -> None:
-        del self._arrays[name], self._memory[name]
+    def remove_column(self, position: int) -> None:
+        self._arrays[position] = self._memory[position] = None
 
-    def _reserve(self, rows: Mapping[str, np.ndarray], count: int) -> None:
-        for name, values in rows.items():
-            if name not in self._arrays:
-                self._arrays[name], self._memory[name] = room_for(self._capacity, values)
+    def _reserve(self, rows: Sequence[np.ndarray | None], count: int) -> None:
+        if len(self._arrays) < len(rows):
+            self._make_columns(rows)
         needed = len(self) + count
         if self._end + count <= self._capacity:
             return
-        if (
-            needed <= self._capacity // 2 and self._movable
-        ):  # at least as many rows came since the last move as are moved now
-            for name, array in self._arrays.items():
-                self._move_rows(name, array)
+        # At least as many rows came since the last move as are moved now.
+        if needed <= self._capacity // 2 and self._movable:
+            for position, array in enumerate(self._arrays):
+                if array is not None:
+                    self._move_rows(position, array)
             self._begin, self._end, self._kept = 0, len(self), 0
         else:
             self._move(max(SMALLEST, 2 * needed))
+
+    def _make_columns(self, rows: Sequence[np.ndarray | None]) -> None:
+        for values in rows[len(self._arrays) :]:
+            made = (None, None) if values is None else room_for(self._capacity, values)
+            self._arrays.append(made[0])
+            self._memory.append(made[1])
 
     @property
     def _movable(self) -> bool:
@@ -126,26 +139,29 @@ class SlidingColumns:
         return True
 
     def _move(self, capacity: int) -> None:
-        for name, array in self._arrays.items():
-            moved, memory = room_for(capacity, array)
-            self._move_rows(name, moved)
-            self._arrays[name], self._memory[name] = moved, memory
+        for position, array in enumerate(self._arrays):
+            if array is not None:
+                moved, memory = room_for(capacity, array)
+                self._move_rows(position, moved)
+                self._arrays[position], self._memory[position] = moved, memory
         self._begin, self._end, self._capacity, self._kept = 0, len(self), capacity, 0
 
-    def _move_rows(self, name: str, to: np.ndarray) -> None:
+    def _move_rows(self, position: int, to: np.ndarray) -> None:
         """Copy the live rows of a column to the front of an array. The memory they had goes piece by piece, so that
         large columns are never there twice."""
+        array = self._arrays[position]
+        assert array is not None
         for first in range(self._begin, self._end, PIECE):
             last = min(first + PIECE, self._end)
-            to[first - self._begin : last - self._begin] = self._arrays[name][first:last]
+            to[first - self._begin : last - self._begin] = array[first:last]
             if self._movable:
-                self._give_back(name, first, last)
+                self._give_back(position, first, last)
 
-    def _give_back(self, name: str, first: int, last: int) -> None:
+    def _give_back(self, position: int, first: int, last: int) -> None:
         """Let the system have the whole pages of rows that nobody will read before they are written again."""
-        memory = self._memory[name]
-        if memory is not None:
-            width = self._arrays[name].strides[0]
+        memory, array = self._memory[position], self._arrays[position]
+        if memory is not None and array is not None:
+            width = array.strides[0]
             start = -(-first * width // mmap.PAGESIZE) * mmap.PAGESIZE
             size = last * width // mmap.PAGESIZE * mmap.PAGESIZE - start
             if size > 0:
@@ -153,11 +169,12 @@ class SlidingColumns:
 
 
 class RowColumns(SlidingColumns):
-    """Columns `names` of rows by their numbers, from `first` up to `end`, which are not NULL."""
+    """Columns of rows by their numbers, from `first` up to `end`, which are not NULL. `shared`: which columns of a
+    tuple these are, as positions in `Layout.flat`."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, shared: Sequence[int]) -> None:
         super().__init__()
-        self.names = tuple(names)
+        self.shared = tuple(shared)
         self.first = 0
         self.readers = 0  # that look at rows in threads of their own
         self.ended = False  # no more rows come; who has copied what he needs lets go of them
@@ -174,10 +191,12 @@ class RowColumns(SlidingColumns):
     def _movable(self) -> bool:
         return not self.readers
 
-    def between(self, name: str, first: int, end: int) -> np.ndarray:
-        """A column of the rows numbered first..end-1, which must be there; valid until the next change."""
-        start = self._begin - self.first
-        return self._arrays[name][start + first : start + end]
+    def between(self, shared: int, first: int, end: int) -> np.ndarray:
+        """The column at position `shared` of a tuple, of the rows numbered first..end-1, which must be there; valid
+        until the next change."""
+        start, array = self._begin - self.first, self._arrays[self.shared.index(shared)]
+        assert array is not None
+        return array[start + first : start + end]
 
     def drop(self, count: int) -> None:
         super().drop(count)
@@ -185,29 +204,18 @@ class RowColumns(SlidingColumns):
         self.forget_dropped()
 
 
-class TupleColumns(SlidingColumns):
-    """Columns of tuples: `ts`, `id`, `source`, and those of their roles."""
-
-    MOST = 2**31 - 1  # positions are 32-bit
-
-    def __init__(self) -> None:
-        super().__init__()
-        none = np.empty(0, np.int64)
-        self.append({"ts": none, "id": none, "source": none.astype(np.int32)})
-
-    def with_header(self, tuples: Tuples, *roles: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Tuples as rows that can be added; raises if they are too many."""
-        if len(self) + len(tuples) > self.MOST:
-            raise MemoryError(
-                f"a window can hold {self.MOST:,} tuples; narrow it, or let the slower stream catch up"
-            )
-        rows = {"ts": tuples.ts, "id": tuples.id, "source": tuples.source}
-        for role in roles:
-            rows |= role
-        return rows
+MOST_TUPLES = 2**31 - 1  # of a window: positions are 32-bit
 
 
-class ArrivedTuples(TupleColumns):
+def check_room(held: int, more: int) -> None:
+    """Raise if a window would hold more tuples than positions can number."""
+    if held + more > MOST_TUPLES:
+        raise MemoryError(
+            f"a window can hold {MOST_TUPLES:,} tuples; narrow it, or let the slower stream catch up"
+        )
+
+
+class ArrivedTuples(SlidingColumns):
     """Tuples in the order they came. What follows from the position takes no memory: ids as long as they count on, the
     source as long as there is one, that keys are not NULL as long as none is, and what `rows` hold as long as the
     tuples are consecutive ones of those."""
@@ -215,127 +223,179 @@ class ArrivedTuples(TupleColumns):
     def __init__(self, rows: RowColumns | None = None) -> None:
         super().__init__()
         self._rows = RowColumns(()) if rows is None else rows
-        self._implied: dict[str, int] = {}  # the value of the first tuple; 0 of what is in `rows`
-        self._imply((), 0, 0)
+        self._layout: Layout | None = None
+        self._known = FIRST_KEY  # the position of `known`
+        # By position, the value of the first tuple; 0 of what is in `rows`.
+        self._implied: dict[int, int] = {ID: 0}
 
-    def _imply(self, names: Sequence[str], first_id: int, source: int) -> None:
-        """Begin anew, without tuples; columns `names` are in `rows`."""
-        self._implied = dict.fromkeys(names, 0) | {"id": first_id, "source": source, "key_ok": 1}
-        for name in self._implied:
-            if name in self._arrays:
-                self.remove_column(name)
+    def _imply(self, tuples: Tuples) -> None:
+        """Begin anew, without tuples."""
+        first, count = int(tuples.id[0]), len(tuples)
+        if self._layout is None:
+            self._layout = Layout.of(tuples, with_probing=False)
+            self._known = FIRST_KEY + len(tuples.stored.columns)
+            self.append([array[:0] for array in self._layout.flat(tuples)])
+        shared = self._rows.shared if self._rows.holds(first, first + count) else ()
+        self._implied = dict.fromkeys(shared, 0) | {ID: first, SOURCE: int(tuples.source[0]), self._known: 1}
+        for position in self._implied:
+            self.remove_column(position)
+        for position, array in enumerate(self._arrays):
+            if array is None and position not in self._implied:
+                self.add_column(position, self._layout.flat(tuples)[position][:0])
 
     def add(self, tuples: Tuples) -> None:
         """Take tuples that came later than those held; raises if they are too many."""
-        rows, count = self.with_header(tuples, tuples.stored), len(tuples)
+        count = len(tuples.ts)
+        check_room(len(self), count)
         if not len(self):
-            first = int(tuples.id[0])
-            names = self._rows.names if self._rows.holds(first, first + count) else ()
-            self._imply(names, first, int(tuples.source[0]))
+            self._imply(tuples)
+        assert self._layout is not None
+        rows: list[np.ndarray | None] = [*self._layout.flat(tuples)]
         implied = self._implied
-        next_id = implied.get("id", 0) + len(self)
-        counted, same = goes_on(tuples.id, tuples.source, next_id, implied.get("source", 0))
+        next_id = implied.get(ID, 0) + len(self)
+        counted, same = goes_on(tuples.id, tuples.source, next_id, implied.get(SOURCE, 0))
         held = counted and self._rows.holds(next_id, next_id + count)
-        known = np.count_nonzero(rows["key_ok"]) == count
-        holds = dict.fromkeys(self._rows.names, held) | {"id": counted, "source": same, "key_ok": known}
-        for name in [*implied]:
-            if holds[name]:
-                del rows[name]
+        holds = {ID: counted, SOURCE: same, self._known: tuples.stored.all_known()}
+        for position in [*implied]:
+            if holds.get(position, held):
+                rows[position] = None
             else:  # ids after what is found by them
-                self.add_column(name, self._written_out(name).astype(rows[name].dtype, copy=False))
-                del implied[name]
-        if self._rows.ended and implied.keys().isdisjoint(self._rows.names):
+                values = rows[position]
+                assert values is not None
+                self.add_column(position, self._written_out(position).astype(values.dtype, copy=False))
+                del implied[position]
+        if self._rows.ended and implied.keys().isdisjoint(self._rows.shared):
             self._rows = RowColumns(())
         self._append(rows, count)
 
-    def _written_out(self, name: str) -> np.ndarray:
-        first = self._implied.get("id", 0)
-        if name == "id":
+    def _written_out(self, position: int) -> np.ndarray:
+        first = self._implied.get(ID, 0)
+        if position == ID:
             return np.arange(first, first + len(self))
-        if name in self._rows.names:
-            return self._rows.between(name, first, first + len(self))
-        kind = np.dtype(np.bool_ if name == "key_ok" else np.int32)
-        return np.broadcast_to(kind.type(self._implied[name]), len(self))
+        if position in self._rows.shared:
+            return self._rows.between(position, first, first + len(self))
+        kind = np.dtype(np.bool_ if position == self._known else np.int32)
+        return np.broadcast_to(kind.type(self._implied[position]), len(self))
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, position: int) -> np.ndarray:
         """As of all columns; O(tuples) of ids that are not held."""
-        return self._written_out(name) if name in self._implied else super().__getitem__(name)
+        if position in self._implied:
+            return self._written_out(position)
+        return super().__getitem__(position)
+
+    @property
+    def ts(self) -> np.ndarray:
+        return self[TS] if self._layout is not None else np.empty(0, np.int64)
+
+    def mark(self, name: Mark) -> np.ndarray:
+        assert self._layout is not None
+        return self[self._known + 1 + self._layout.marks.index(name)]
 
     def ids(self, positions: np.ndarray) -> np.ndarray:
         """The ids of the tuples at these positions."""
-        if "id" in self._implied:
-            counted: np.ndarray = np.add(positions, self._implied["id"], dtype=np.int64)
+        if ID in self._implied:
+            counted: np.ndarray = np.add(positions, self._implied[ID], dtype=np.int64)
             return counted
-        ids: np.ndarray = super().__getitem__("id")[positions]
+        ids: np.ndarray = super().__getitem__(ID)[positions]
         return ids
 
     def oldest_id(self) -> int:
         """The least id of all tuples; O(1) while ids count on."""
-        return self._implied["id"] if "id" in self._implied else int(super().__getitem__("id").min())
+        return self._implied[ID] if ID in self._implied else int(super().__getitem__(ID).min())
 
-    def stored(self) -> dict[str, np.ndarray]:
-        """The columns of their stored role; valid until the next change."""
-        names = dict.fromkeys([*self._arrays, *self._rows.names, "key_ok"])
-        return {name: self[name] for name in names if name not in ("ts", "id", "source")}
+    def keys(self) -> tuple[np.ndarray, ...]:
+        """Valid until the next change."""
+        return tuple([self[position] for position in range(FIRST_KEY, self._known)])
+
+    def stored(self) -> Stored:
+        """Valid until the next change."""
+        if self._layout is None:
+            return Stored((), np.empty(0, np.bool_))
+        return Stored(self.keys(), self[self._known])
+
+    def tuples(self) -> Tuples:
+        """All of them, in the order they came; valid until the next change."""
+        assert self._layout is not None
+        stored = self.stored()
+        marks = {name: self.mark(name) for name in self._layout.marks}
+        return Tuples(self[TS], self[ID], self[SOURCE], stored, not stored.all_known(), marks=marks)
 
     def drop(self, count: int) -> None:
         super().drop(count)
-        if "id" in self._implied:
-            self._implied["id"] += count
+        if ID in self._implied:
+            self._implied[ID] += count
 
 
 class SortedTuples:
-    """Tuples of one side in the total order, taken from the front. Keeps what they need in one role or both."""
+    """Tuples of one side in the total order, taken from the front; with what they need to probe, if asked."""
 
-    def __init__(self, *roles: str):
+    def __init__(self, probing: bool = False):
         self.nulls = False
-        self._roles = roles  # of "stored", "probing"
-        self._names: dict[str, list[str]] = {role: [] for role in roles}
-        self._rows = TupleColumns()
+        self._probing = probing
+        self._layout: Layout | None = None
+        self._rows = SlidingColumns()
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._rows[name]
+    @property
+    def ts(self) -> np.ndarray:
+        return self._column(TS, np.int64)
+
+    @property
+    def id(self) -> np.ndarray:
+        return self._column(ID, np.int64)
+
+    @property
+    def source(self) -> np.ndarray:
+        return self._column(SOURCE, np.int32)
+
+    def _column(self, position: int, kind: type) -> np.ndarray:
+        return np.empty(0, kind) if self._layout is None else self._rows[position]
+
+    def mark(self, name: Mark) -> np.ndarray:
+        return self.between(0, len(self)).marks[name]
 
     @property
     def nbytes(self) -> int:
         return self._rows.nbytes
 
-    def live(self) -> dict[str, np.ndarray]:
-        return self._rows.live()
+    def stored(self) -> Stored:
+        """Valid until the next change."""
+        return self.between(0, len(self)).stored
 
     def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
         """Add tuples, themselves in order; O(tuples + those held that come later)."""
-        if not len(tuples):
+        count = len(tuples.ts)
+        if not count:
             return
-        roles: list[Mapping[str, np.ndarray]] = [getattr(tuples, role) for role in self._roles]
-        rows = self._rows.with_header(tuples, *roles)
+        check_room(len(self), count)
+        if self._layout is None:
+            self._layout = Layout.of(tuples, self._probing)
+            self._rows.append([array[:0] for array in self._layout.flat(tuples)])
+        rows = self._layout.flat(tuples)
         self.nulls |= tuples.nulls
-        self._names = {name: list(role) for name, role in zip(self._roles, roles, strict=True)}
-        ts = self["ts"]
-        if not len(ts) or (ts[-1], rank[self["source"][-1]]) <= (tuples.ts[0], rank[tuples.source[0]]):
+        ts, source = self.ts, self.source
+        if not len(ts) or (ts[-1], rank[source[-1]]) <= (tuples.ts[0], rank[tuples.source[0]]):
             self._rows.append(rows)
             return
         later = len(ts) - int(ts.searchsorted(tuples.ts[0], "left"))
         last = slice(len(ts) - later, None)
         merged = np.concatenate([ts[last], tuples.ts])
-        merged_rank = rank[np.concatenate([self["source"][last], tuples.source])]
+        merged_rank = rank[np.concatenate([source[last], tuples.source])]
         self._rows.merge(rows, later, np.lexsort((merged_rank, merged)))
 
     def between(self, begin: int, end: int) -> Tuples:
-        """The tuples at positions begin..end-1; valid until the next change."""
-        rows = {name: array[begin:end] for name, array in self._rows.live().items()}
-        roles = {role: {name: rows[name] for name in names} for role, names in self._names.items()}
-        return Tuples(
-            rows["ts"],
-            rows["id"],
-            rows["source"],
-            roles.get("stored", {}),
-            roles.get("probing", {}),
-            self.nulls,
-        )
+        """The tuples at positions begin..end-1, as a window keeps them; valid until the next change."""
+        if self._layout is None:
+            return NO_TUPLES
+        return self._layout.tuples([array[begin:end] for array in self._rows.live()], self.nulls)
+
+    def probing_between(self, begin: int, end: int) -> ProbingTuples:
+        """The tuples at positions begin..end-1, which may probe; valid until the next change."""
+        if self._layout is None:
+            return NO_TUPLES
+        return self._layout.probing_tuples([array[begin:end] for array in self._rows.live()], self.nulls)
 
     def drop(self, count: int) -> None:
         self._rows.drop(count)

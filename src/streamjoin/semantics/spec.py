@@ -29,6 +29,7 @@ from streamjoin.semantics.windows import (
 )
 
 SIDES = ("left", "right")
+OTHER = {"left": "right", "right": "left"}
 HOW = ("inner",)
 
 

@@ -18,7 +18,7 @@ import datetime
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
@@ -38,6 +38,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from streamjoin.plan.options import Auto, IndexName
 from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import Duration, RowWindow, TimeWindow, Window, nanoseconds
@@ -45,9 +46,19 @@ from streamjoin.spark.join import routing
 from streamjoin.spark.join.metrics import MALFORMED, NAMES, OBSERVATION, WORKER, WORKERS, malformed_name
 from streamjoin.spark.join.pack import COUNTED_DDL, PARCEL_DDL, ROWS, TOLD, packer, unpack
 from streamjoin.spark.join.processor import JoinProcessor, join_group
-from streamjoin.spark.join.task import HOW, ON_MALFORMED, ORDERS, TIE, JoinTask
+from streamjoin.spark.join.task import (
+    HOW,
+    ON_MALFORMED,
+    ORDERS,
+    TIE,
+    How,
+    JoinTask,
+    OnMalformed,
+    StreamOrder,
+)
 
-PARTITIONING = ("auto", "hash", "range", "matrix")
+Partitioning = Literal["auto", "hash", "range", "matrix"]
+PARTITIONING: tuple[Partitioning, ...] = get_args(Partitioning)
 DELAY = "spark.watermarkDelayMs"  # the key of a column's metadata by which Spark knows a watermark
 CASE = "spark.sql.caseSensitive"  # by which Spark tells names apart that differ in their case alone
 POOL = "STREAMJOIN_SPARK_POOL"  # the environment variable by which processes for the join differ from others
@@ -64,14 +75,14 @@ def window_join(
     window: Window | Duration | tuple[Window, Window],
     left_time: str,
     right_time: str,
-    how: str = "inner",
+    how: How = "inner",
     lateness: Duration | None = None,
     workers: int | None = None,
-    order: str = "any",
-    partitioning: str = "auto",
-    index: str = "auto",
+    order: StreamOrder = "any",
+    partitioning: Partitioning = "auto",
+    index: IndexName | Auto = "auto",
     suffix: str = "_right",
-    malformed: str = "fail",
+    malformed: OnMalformed = "fail",
 ) -> DataFrame:
     """Join two streaming DataFrames, or two batch ones, over a sliding window.
 
@@ -166,7 +177,9 @@ def arrow_schema(side: str, columns: StructType) -> pa.Schema:
     return pa.schema(fields)
 
 
-def make_task(spec: JoinSpec, how: str, order: str, index: str, partitioning: str, workers: int) -> JoinTask:
+def make_task(
+    spec: JoinSpec, how: str, order: str, index: IndexName | Auto, partitioning: str, workers: int
+) -> JoinTask:
     """The join as its workers will know it, before anything is known of watermarks. Needs no Spark.
 
     Makes the plan, which refuses an index that does not fit.

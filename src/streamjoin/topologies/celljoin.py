@@ -10,14 +10,19 @@ wait for the slowest per batch: parts too small to be worth that are scanned by 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from streamjoin.index.protocol import ALONE, Part, Reach, Team, Tuples, WindowIndex
+from streamjoin.codegen.prepared import Probing, Stored
+from streamjoin.index.stats import IndexStats
+from streamjoin.index.times import Reach, reach_from
+from streamjoin.index.tuples import Mark, ProbingTuples, Tuples
+from streamjoin.index.window import ALONE, Part, Team, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.matching import Collector, Found, Matcher, filters_of
-from streamjoin.topologies.protocol import OTHER, Frontier, Matches, Task
+from streamjoin.semantics.spec import OTHER, SIDES
+from streamjoin.topologies.matching import Collector, Found, Matcher
+from streamjoin.topologies.protocol import Frontier, Matches, Task
 from streamjoin.topologies.runtime.node import Bell, Channel, Executor, Outbox, rehearse_channels
 from streamjoin.topologies.runtime.threads import Threads
 from streamjoin.topologies.stamps import make_stamps
@@ -131,8 +136,15 @@ class SharedWindow:
     def __len__(self) -> int:
         return len(self._window)
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._window[name]
+    @property
+    def ts(self) -> np.ndarray:
+        return self._window.ts
+
+    def mark(self, name: Mark) -> np.ndarray:
+        return self._window.mark(name)
+
+    def stored(self) -> Stored:
+        return self._window.stored()
 
     def ids(self, positions: np.ndarray) -> np.ndarray:
         return self._window.ids(positions)
@@ -148,9 +160,22 @@ class SharedWindow:
         self._window.insert(tuples, rank, team)
 
     def probe(
-        self, probes: Tuples, reach: Reach, pairs: PairBuffer, team: Team | None = None
+        self, probes: ProbingTuples, reach: Reach, pairs: PairBuffer, team: Team | None = None
     ) -> Iterator[int]:
         return self._window.probe(probes, reach, pairs, team or self._team)
+
+    def tuples(self) -> Tuples:
+        return self._window.tuples()
+
+    def observe(self, probing: Probing) -> None:
+        self._window.observe(probing)
+
+    @property
+    def links(self) -> Sequence[Any]:
+        return self._window.links
+
+    def stats(self) -> IndexStats:
+        return self._window.stats()
 
     def expire(self, reach: Reach) -> None:
         self._window.expire(reach)
@@ -162,8 +187,6 @@ class SharedWindow:
 class CellJoin:
     """The driver and its windows."""
 
-    shares_rows = hashes_one_equality = False
-
     def __init__(self, task: Task, executor: Executor | None = None, batch: int = BATCH):
         self.settles = task.settles
         self._batch = batch
@@ -172,10 +195,10 @@ class CellJoin:
         self._cores = Cores(task.workers, executor or Threads(), self.found)
         self.windows = {side: SharedWindow(task.make_window(side), self._cores) for side in SIDES}
         self._outbox: Outbox[Found] = Outbox(ROUND, self.found)  # from this thread to itself
-        self._match = Matcher(filters_of(task.residuals), task.fetch, self._outbox).match
+        self._match = Matcher(task.make_prober(), self._outbox).match
         self._collector = Collector(task.order)
         self._work: Iterator[None] | None = None
-        self._at_work: tuple[str, Tuples] | None = None
+        self._at_work: tuple[str, ProbingTuples] | None = None
 
     @property
     def comparisons(self) -> tuple[int, ...]:
@@ -187,7 +210,7 @@ class CellJoin:
     def held(self, side: str) -> int:
         return len(self.windows[side]) + sum(map(len, self._waiting(side)))
 
-    def _waiting(self, side: str) -> list[Tuples]:
+    def _waiting(self, side: str) -> list[ProbingTuples]:
         at_work = [] if self._at_work is None or self._at_work[0] != side else [self._at_work[1]]
         return at_work + self._stamps.held(side)
 
@@ -197,7 +220,9 @@ class CellJoin:
             oldest.append(self.windows[side].oldest_id())
         return min(oldest, default=None)
 
-    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+    def push(
+        self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
+    ) -> None:
         self._stamps.push(side, tuples, ranks, frontier)
         self.advance(frontier)
 
@@ -227,7 +252,7 @@ class CellJoin:
                 self._collector.release(self._stamps.place)
         return self._collector.hand_out(most)
 
-    def _join(self, side: str, tuples: Tuples) -> Iterator[None]:
+    def _join(self, side: str, tuples: ProbingTuples) -> Iterator[None]:
         """Probe, insert, expire; yields wherever pairs were found."""
         yield from self._match(self.windows[OTHER[side]], side, tuples)
         self.windows[side].insert(tuples, RANK)
@@ -236,8 +261,7 @@ class CellJoin:
 
     def _expire(self) -> None:
         for side in SIDES:
-            place = np.array([self._stamps.expired(side)])
-            self.windows[side].expire(Reach(place, place))
+            self.windows[side].expire(reach_from(self._stamps.expired(side)))
 
     def clear(self) -> None:
         self._cores.clear()

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamjoin.codegen.columns import ColumnData
-from streamjoin.codegen.evaluate import Filter
-from streamjoin.index.protocol import Tuples, WindowIndex
+from streamjoin.index.probing import Prober
+from streamjoin.index.tuples import ProbingTuples
+from streamjoin.index.window import WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.semantics.expressions import Column
-from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.protocol import OTHER, Fetch, Matches, Residuals
+from streamjoin.kernels.stamping import INT64_MIN
+from streamjoin.semantics.spec import OTHER, SIDES
+from streamjoin.topologies.protocol import Matches
 from streamjoin.topologies.runtime.node import Outbox
-from streamjoin.topologies.stamps import INT64_MIN, in_reach
+from streamjoin.topologies.stamps import in_reach
 
 STRETCH = 65_536  # pairs that a node hands over at a time
 
@@ -34,26 +34,22 @@ class Found:
     places: Mapping[str, np.ndarray]
 
 
-def filters_of(residuals: Residuals) -> dict[str, Filter | None]:
-    """What is checked on the pairs of each window, compiled when the first come."""
-    return {side: None if condition is None else Filter(condition) for side, condition in residuals.items()}
-
-
 class Matcher:
     """Probes windows for one node and puts what it finds into the node's outbox."""
 
-    def __init__(self, residuals: Mapping[str, Filter | None], fetch: Fetch, outbox: Outbox[Found]):
-        self._residuals, self._fetch, self._outbox = residuals, fetch, outbox
+    def __init__(self, prober: Prober, outbox: Outbox[Found]):
+        self._prober, self._outbox = prober, outbox
         self._pairs = PairBuffer(STRETCH)
 
-    def match(self, window: WindowIndex, side: str, probes: Tuples, floor: int = INT64_MIN) -> Iterator[None]:
+    def match(
+        self, window: WindowIndex, side: str, probes: ProbingTuples, floor: int = INT64_MIN
+    ) -> Iterator[None]:
         """Hand over the pairs of `probes`, tuples of `side`, with what they reach in a window of the other, from the
         place `floor` on. Yields wherever pairs were handed over, and wherever it can once the node is to stop."""
         if not len(window) or not len(probes):
             return
         pairs = self._pairs
-        for before in window.probe(probes, in_reach(window, probes, floor), pairs):
-            self._check_residual(window, side, probes, before)
+        for _ in self._prober.probe(window, side, probes, in_reach(window, probes, floor), pairs):
             if pairs.count >= STRETCH // 2:
                 self._hand_over(window, side, probes)
                 yield
@@ -63,22 +59,11 @@ class Matcher:
             self._hand_over(window, side, probes)
             yield
 
-    def _hand_over(self, window: WindowIndex, side: str, probes: Tuples) -> None:
+    def _hand_over(self, window: WindowIndex, side: str, probes: ProbingTuples) -> None:
         probe, pos = self._pairs.take()
         ids = {side: probes.id[probe], OTHER[side]: window.ids(pos)}
-        places = {side: probes.ts[probe], OTHER[side]: window["ts"][pos]}
+        places = {side: probes.ts[probe], OTHER[side]: window.ts[pos]}
         self._outbox.put(len(probe), Found(ids, places))
-
-    def _check_residual(self, window: WindowIndex, side: str, probes: Tuples, before: int) -> None:
-        residual, pairs = self._residuals[OTHER[side]], self._pairs
-        if residual is None or pairs.count == before:
-            return
-        fresh = slice(before, pairs.count)
-        ids = {side: probes.id[pairs.probe[fresh]], OTHER[side]: window.ids(pairs.pos[fresh])}
-        data: dict[Column, ColumnData] = {}
-        for each in SIDES:
-            data |= self._fetch(each, tuple(c for c in residual.columns if c.side == each), ids[each])
-        pairs.keep(before, residual(data, pairs.count - before))
 
 
 class Collector:

@@ -12,17 +12,15 @@ from typing import Protocol
 
 import numpy as np
 
-from streamjoin.codegen.columns import ColumnData
-from streamjoin.index.protocol import Tuples, WindowIndex
-from streamjoin.semantics.expressions import Column, Expr
+from streamjoin.index.probing import Fetch, Prober, filters_of
+from streamjoin.index.stats import IndexStats
+from streamjoin.index.tuples import ProbingTuples
+from streamjoin.index.window import WindowIndex
+from streamjoin.plan.physical import Plan
 from streamjoin.semantics.spec import JoinSpec
 from streamjoin.topologies.runtime.node import Bell
 
-OTHER = {"left": "right", "right": "left"}
-
-Residuals = Mapping[str, Expr | None]
 MakeWindow = Callable[[str], WindowIndex]
-Fetch = Callable[[str, tuple[Column, ...], np.ndarray], dict[Column, ColumnData]]
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,8 @@ class Matches:
         return {"left": self.left, "right": self.right}
 
 
-class WindowSize(Protocol):
-    """What a window of one side holds, over all workers."""
+class Sized(Protocol):
+    """A part of a window."""
 
     def __len__(self) -> int: ...
 
@@ -57,10 +55,22 @@ class WindowSize(Protocol):
     def nbytes(self) -> int: ...
 
 
+class WindowSize(Sized, Protocol):
+    """What a window of one side holds, over all workers."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def stats(self) -> IndexStats:
+        """What the window is made of; nothing where it lies on several workers."""
+
+
 class Spread:
     """A window whose parts lie on several workers, which may change them while their sizes are asked."""
 
-    def __init__(self, parts: Sequence[WindowSize]):
+    def __init__(self, parts: Sequence[Sized]):
         self._parts = parts
 
     def __len__(self) -> int:
@@ -75,36 +85,50 @@ class Spread:
             except RuntimeError:  # of a dictionary that has changed
                 continue
 
+    def stats(self) -> IndexStats:
+        return IndexStats()
+
 
 @dataclass(frozen=True)
 class Task:
-    """What a topology is made for. `make_window` makes an empty window of a side, `residuals` are what each window
-    leaves to be checked, for which `fetch` gives payload columns of row ids."""
+    """What a topology is made for: a plan; `make_window`, which makes an empty window of a side as planned; and
+    `fetch`, which gives payload columns of row ids, for what windows leave to be checked."""
 
-    spec: JoinSpec
+    plan: Plan
     make_window: MakeWindow
-    residuals: Residuals
-    order: str
     fetch: Fetch
-    workers: int
+
+    @property
+    def spec(self) -> JoinSpec:
+        return self.plan.spec
+
+    @property
+    def order(self) -> str:
+        return self.plan.options.order
+
+    @property
+    def workers(self) -> int:
+        return self.plan.workers
 
     @property
     def settles(self) -> bool:
-        """Whether tuples have to wait for their place in the total order: row windows and sorted output need it."""
-        return self.order == "timestamp" or self.spec.left_window.rows or self.spec.right_window.rows
+        """Whether tuples have to wait for their place in the total order."""
+        return self.plan.settles
+
+    def make_prober(self) -> Prober:
+        residuals = {side: program.residual for side, program in self.plan.programs.items()}
+        return Prober(filters_of(residuals), self.fetch)
 
 
 class Topology(Protocol):
     """A way to run a `Task`.
 
-    `shares_rows`: whether its windows may read the columns of pushed rows where these lie, as nobody reads a window
-    while rows come. `settles`: whether tuples wait for their place in the total order. `found`: its threads, if it has
+    `settles`: whether tuples wait for their place in the total order. `found`: its threads, if it has
     some, ring it when results may be ready. It works on then while nobody calls; what it tells of itself is as of a
     moment ago. Who closes the join, in any thread, stops `found`: a step under way then comes back after a stretch of
     comparisons, a fraction of a second or one call of a slow function, with its tuples where they were.
     """
 
-    shares_rows: bool
     settles: bool
     found: Bell
 
@@ -124,7 +148,9 @@ class Topology(Protocol):
     def oldest_id(self, side: str) -> int | None:
         """The smallest id among those; O(held)."""
 
-    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+    def push(
+        self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
+    ) -> None:
         """Take tuples of one side, in the total order, the order of the sources by their numbers, and what is
         known to come after them. `ranks` is always the same mapping, whose arrays are replaced when sources were added,
         before the next frontier."""
@@ -147,10 +173,6 @@ class Topology(Protocol):
 
 
 class MakeTopology(Protocol):
-    """The class of a topology, as the planner sees it. `hashes_one_equality`: whether it is faster with hash tables
-    from the first tuple on where one equality is all that is asked for."""
-
-    shares_rows: bool
-    hashes_one_equality: bool
+    """The class of a topology, as the engine sees it."""
 
     def __call__(self, task: Task, /) -> Topology: ...

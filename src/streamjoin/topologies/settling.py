@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from streamjoin.index.protocol import Tuples
 from streamjoin.index.sliding import SortedTuples
+from streamjoin.index.tuples import ProbingTuples
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.protocol import Frontier
 
@@ -21,12 +21,12 @@ class Settling:
     """The waiting tuples of both sides, by side, and how many of them are settled. `ranks` order the sources."""
 
     def __init__(self) -> None:
-        self.waiting = {side: SortedTuples("stored", "probing") for side in SIDES}
+        self.waiting = {side: SortedTuples(probing=True) for side in SIDES}
         self.settled = dict.fromkeys(SIDES, 0)
         self.ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
         self.frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
 
-    def push(self, side: str, tuples: Tuples) -> None:
+    def push(self, side: str, tuples: ProbingTuples) -> None:
         """Take tuples, which settle with the next frontier; O(tuples + those waiting that come later)."""
         self.waiting[side].insert(tuples, self.ranks[side])
 
@@ -42,16 +42,16 @@ class Settling:
             return 0
         if not math.isfinite(bound):
             return len(waiting) if bound > 0 else 0
-        low, high = (int(waiting["ts"].searchsorted(int(bound), end)) for end in ("left", "right"))
+        low, high = (int(waiting.ts.searchsorted(int(bound), end)) for end in ("left", "right"))
         if SIDES.index(side) != first_side:
             return high if SIDES.index(side) < first_side else low
-        return low + int(np.searchsorted(self.ranks[side][waiting["source"][low:high]], rank, "right"))
+        return low + int(np.searchsorted(self.ranks[side][waiting.source[low:high]], rank, "right"))
 
     def first(self, most: int) -> dict[str, int]:
         """How many of each side come first in the total order, together: all that are settled, or about `most` of
         either; just one if that is 1."""
         counts = {side: min(self.settled[side], most) for side in SIDES}
-        times = {side: self.waiting[side]["ts"] for side in SIDES}
+        times = {side: self.waiting[side].ts for side in SIDES}
         if most == 1 and all(counts.values()):
             later = "right" if times["left"][0] <= times["right"][0] else "left"
             return {**counts, later: 0}
@@ -71,7 +71,7 @@ class Settling:
     def low(self, side: str) -> float:
         """No tuple of a side that waits or can still come has an earlier event time."""
         waiting, low = self.waiting[side], self.frontier.low[side]
-        return min(low, int(waiting["ts"][0])) if len(waiting) else low
+        return min(low, int(waiting.ts[0])) if len(waiting) else low
 
     def clear(self) -> None:
         for side in SIDES:

@@ -8,8 +8,8 @@ of the two finds the other, the same test decides, so a topology may let them me
 - `OrderStamps`: a place is the number in the total order. Tuples wait until nothing that precedes them can
   still come. Row windows and sorted output need it.
 
-Stamped tuples are `Tuples` whose `ts` is the place. `since` stands beside it among the probing columns, with
-`until`, the greatest place in reach, where it is known beforehand, and else among the stored ones.
+Stamped tuples have their place for a `ts`, and `since` beside it; `until`, the greatest place in reach, where that is
+known beforehand, and else `since` among the marks that windows keep.
 """
 
 from __future__ import annotations
@@ -17,27 +17,30 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from streamjoin.index.protocol import Reach, Tuples, WindowIndex
 from streamjoin.index.sliding import SlidingColumns
-from streamjoin.kernels.stamping import shifted
-from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.topologies.protocol import OTHER, Frontier
+from streamjoin.index.times import Reach, saturated_sum
+from streamjoin.index.tuples import ProbingTuples
+from streamjoin.index.window import WindowIndex
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
+from streamjoin.semantics.spec import OTHER, SIDES, JoinSpec
+from streamjoin.topologies.protocol import Frontier
 from streamjoin.topologies.settling import Settling
 
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+TIMES, PLACES = 0, 1  # columns of `OrderStamps._taken`
 
 
-def in_reach(window: WindowIndex, probes: Tuples, floor: int = INT64_MIN) -> Reach:
+def in_reach(window: WindowIndex, probes: ProbingTuples, floor: int = INT64_MIN) -> Reach:
     """What stamped probes may meet in a window of stamped tuples, from the place `floor` on."""
-    since = np.maximum(probes.probing["since"], floor)
-    until = probes.probing.get("until")
+    assert probes.since is not None
+    since, until = np.maximum(probes.since, floor), probes.until
     if until is None:
-        count = window["since"].searchsorted(probes.ts, "right")
+        count = window.mark("since").searchsorted(probes.ts, "right")
         until = np.full(len(probes), INT64_MIN)
-        until[count > 0] = window["ts"][count[count > 0] - 1]
+        until[count > 0] = window.ts[count[count > 0] - 1]
     return Reach(since, until)
 
 
@@ -49,17 +52,19 @@ class ArrivalStamps:
     def __init__(self, spec: JoinSpec):
         self._sizes = {side: spec.side_window(side).size for side in SIDES}
         self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
-        self._arrived: deque[tuple[str, Tuples]] = deque()
+        self._arrived: deque[tuple[str, ProbingTuples]] = deque()
         self.ended = False  # nothing can still come
 
-    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+    def push(
+        self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
+    ) -> None:
         if len(tuples):
-            probing = tuples.probing | {
-                "since": saturated_sum(tuples.ts, -self._sizes[OTHER[side]]),
-                "until": saturated_sum(tuples.ts, self._sizes[side]),
-            }
-            one = np.zeros(len(tuples), np.int32)  # among equal event times the order does not matter
-            stamped = Tuples(tuples.ts, tuples.id, one, tuples.stored, probing, tuples.nulls)
+            stamped = replace(
+                tuples,
+                source=np.zeros(len(tuples), np.int32),  # among equal event times the order does not matter
+                since=saturated_sum(tuples.ts, -self._sizes[OTHER[side]]),
+                until=saturated_sum(tuples.ts, self._sizes[side]),
+            )
             self._arrived.append((side, stamped))
         self.advance(frontier)
 
@@ -67,7 +72,7 @@ class ArrivalStamps:
         self._frontier = frontier
         self.ended = min(frontier.low.values()) == math.inf
 
-    def held(self, side: str) -> list[Tuples]:
+    def held(self, side: str) -> list[ProbingTuples]:
         """Those of a side that are still to be taken."""
         return [tuples for at, tuples in self._arrived if at == side]
 
@@ -75,7 +80,7 @@ class ArrivalStamps:
     def ready(self) -> bool:
         return bool(self._arrived)
 
-    def take(self, most: int) -> tuple[str, Tuples, int]:
+    def take(self, most: int) -> tuple[str, ProbingTuples, int]:
         """The next tuples, at most `most`, of one side, and the first of their event times."""
         side, tuples = self._arrived.popleft()
         if len(tuples) > most:
@@ -119,11 +124,13 @@ class OrderStamps:
         self._taken = {side: SlidingColumns() for side in SIDES}
         self._first = dict.fromkeys(SIDES, 0)  # number of the oldest in `_taken`
         for taken in self._taken.values():
-            taken.append({"ts": np.empty(0, np.int64), "place": np.empty(0, np.int64)})
-        self._stamped: deque[tuple[str, Tuples, int]] = deque()
+            taken.append([np.empty(0, np.int64), np.empty(0, np.int64)])
+        self._stamped: deque[tuple[str, ProbingTuples, int]] = deque()
         self.ended = False  # nothing can still come
 
-    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+    def push(
+        self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
+    ) -> None:
         self._settling.ranks = ranks
         self._settling.push(side, tuples)
         self.advance(frontier)
@@ -132,17 +139,17 @@ class OrderStamps:
         self._settling.advance(frontier)
         self.ended = min(frontier.low.values()) == math.inf
 
-    def held(self, side: str) -> list[Tuples]:
+    def held(self, side: str) -> list[ProbingTuples]:
         """Those of a side that are still to be taken."""
         pending = self._settling.waiting[side]
-        waiting = [pending.between(0, len(pending))] if len(pending) else []
+        waiting = [pending.probing_between(0, len(pending))] if len(pending) else []
         return waiting + [tuples for at, tuples, _ in self._stamped if at == side]
 
     @property
     def ready(self) -> bool:
         return bool(self._stamped) or any(self._settling.settled.values())
 
-    def take(self, most: int) -> tuple[str, Tuples, int]:
+    def take(self, most: int) -> tuple[str, ProbingTuples, int]:
         """The next tuples, at most `most`, of one side, and the first of their event times."""
         if not self._stamped:
             self._stamp(most)
@@ -151,7 +158,7 @@ class OrderStamps:
     def _stamp(self, most: int) -> None:
         """Give the next settled tuples of both sides, at most `most` of each, their places and reach."""
         counts = self._settling.first(most)
-        parts = {side: self._settling.waiting[side].between(0, counts[side]) for side in SIDES}
+        parts = {side: self._settling.waiting[side].probing_between(0, counts[side]) for side in SIDES}
         # Left precedes right at equal event times. How many of the other side, of these and of all, precede each:
         before = {
             "left": np.searchsorted(parts["right"].ts, parts["left"].ts, "left"),
@@ -162,7 +169,7 @@ class OrderStamps:
             places[side] = self._next + np.arange(counts[side]) + before[side]
             preceding[side] = self._first[OTHER[side]] + len(self._taken[OTHER[side]]) + before[side]
         for side in SIDES:
-            self._taken[side].append({"ts": parts[side].ts, "place": places[side]})
+            self._taken[side].append([parts[side].ts, places[side]])
         self._next += sum(counts.values())
         for side in SIDES:
             if counts[side]:
@@ -177,7 +184,7 @@ class OrderStamps:
     def _since(self, stored: str, ts: np.ndarray, preceding: np.ndarray, places: np.ndarray) -> np.ndarray:
         """The least place of `stored` that each tuple reaches; its own if it reaches none."""
         first = self._oldest_in_reach(stored, ts, preceding) - self._first[stored]
-        held = self._taken[stored]["place"]
+        held = self._taken[stored][PLACES]
         since = places.copy()
         reaches = first < preceding - self._first[stored]
         since[reaches] = held[first[reaches]]
@@ -190,7 +197,7 @@ class OrderStamps:
         if window.rows:
             oldest = np.maximum(preceding - window.size, 0)
         else:
-            oldest = self._taken[stored]["ts"].searchsorted(saturated_sum(ts, -window.size))
+            oldest = self._taken[stored][TIMES].searchsorted(saturated_sum(ts, -window.size))
             oldest += self._first[stored]
         return oldest
 
@@ -213,11 +220,11 @@ class OrderStamps:
 
     def expired(self, side: str) -> int:
         """No tuple of the other side that is still to be taken reaches a place of `side` below this."""
-        waiting = [int(tuples.probing["since"][0]) for at, tuples, _ in self._stamped if at != side]
+        waiting = [least_since(tuples) for at, tuples, _ in self._stamped if at != side]
         if waiting:
             return min(waiting)
         ahead = self._oldest_ahead(side) - self._first[side]
-        held = self._taken[side]["place"]
+        held = self._taken[side][PLACES]
         return int(held[max(ahead, 0)]) if ahead < len(held) else self._next
 
     @property
@@ -240,16 +247,21 @@ def make_stamps(spec: JoinSpec, settles: bool) -> ArrivalStamps | OrderStamps:
     return OrderStamps(spec) if settles else ArrivalStamps(spec)
 
 
-def _placed(tuples: Tuples, places: np.ndarray, since: np.ndarray) -> Tuples:
+def least_since(tuples: ProbingTuples) -> int:
+    """The least place that stamped tuples reach: that of the first."""
+    assert tuples.since is not None
+    return int(tuples.since[0])
+
+
+def _placed(tuples: ProbingTuples, places: np.ndarray, since: np.ndarray) -> ProbingTuples:
     """The tuples with their stamps, in memory of their own: what they came from changes."""
-    stored = {name: array.copy() for name, array in tuples.stored.items()} | {"since": since}
-    probing = {name: array.copy() for name, array in tuples.probing.items()} | {"since": since}
-    source = np.zeros(len(tuples), np.int32)  # places are unique
-    return Tuples(places, tuples.id.copy(), source, stored, probing, tuples.nulls)
-
-
-def saturated_sum(ts: np.ndarray, size: int) -> np.ndarray:
-    """ts + size, stopping at the ends of 64 bits."""
-    out = np.empty(len(ts), np.int64)
-    shifted(ts, size, out)
-    return out
+    return replace(
+        tuples,
+        ts=places,
+        id=tuples.id.copy(),
+        source=np.zeros(len(tuples), np.int32),  # places are unique
+        stored=tuples.stored.with_arrays([array.copy() for array in tuples.stored.arrays()]),
+        probing=tuples.probing.with_arrays([array.copy() for array in tuples.probing.arrays()]),
+        marks={"since": since},
+        since=since,
+    )

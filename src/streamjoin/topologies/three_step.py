@@ -21,18 +21,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from streamjoin.codegen.columns import ColumnData
-from streamjoin.index.protocol import Reach, Tuples
+from streamjoin.index.times import Reach, reach_of
+from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.semantics.expressions import Column
-from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.matching import filters_of
-from streamjoin.topologies.protocol import OTHER, Frontier, Matches, Task
+from streamjoin.semantics.spec import OTHER, SIDES
+from streamjoin.topologies.protocol import Frontier, Matches, Task
 from streamjoin.topologies.runtime.node import Bell
 from streamjoin.topologies.runtime.team import Team
 from streamjoin.topologies.settling import Settling
 
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 LARGEST_STEP = 131_072  # probes in one step
 NO_MATCHES = Matches(np.empty(0, np.int64), np.empty(0, np.int64))
 
@@ -40,14 +37,12 @@ NO_MATCHES = Matches(np.empty(0, np.int64), np.empty(0, np.int64))
 class ThreeStep:
     """The procedure, driven by one thread."""
 
-    shares_rows, hashes_one_equality = True, False
-
     def __init__(self, task: Task):
-        self.spec, self.order, self._fetch = task.spec, task.order, task.fetch
+        self.spec, self.order = task.spec, task.order
         self.settles = task.settles
         self.windows = {side: task.make_window(side) for side in SIDES}
-        self._residuals = filters_of(task.residuals)
-        self._arrived: deque[tuple[str, Tuples]] = deque()
+        self._prober = task.make_prober()
+        self._arrived: deque[tuple[str, ProbingTuples]] = deque()
         self._offset = 0  # probes of the first arrival that are done
         self._settling = Settling()
         self._inserted = dict.fromkeys(SIDES, 0)
@@ -60,7 +55,9 @@ class ThreeStep:
         total = sum(window.comparisons for window in self.windows.values())
         return total - sum(self._team.compared), *self._team.compared
 
-    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+    def push(
+        self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
+    ) -> None:
         self._settling.ranks = ranks
         if self.settles:
             self._settling.push(side, tuples)
@@ -79,7 +76,7 @@ class ThreeStep:
     def oldest_id(self, side: str) -> int | None:
         window, waiting = self.windows[side], self._settling.waiting[side]
         oldest = [window.oldest_id()] if len(window) else []
-        oldest += [int(waiting["id"].min())] if len(waiting) else []
+        oldest += [int(waiting.id.min())] if len(waiting) else []
         return min(oldest, default=None)
 
     def clear(self) -> None:
@@ -119,7 +116,7 @@ class ThreeStep:
         while True:
             whole = self._offset == 0 and len(tuples) <= self._step
             probes = tuples if whole else tuples.pick(slice(self._offset, self._offset + self._step))
-            found = self._probe(stored, probes, self._around(stored, probes.ts), most, len(probes) > 1)
+            found = self._probe(stored, probes, self._reach(stored, probes.ts), most, len(probes) > 1)
             if found is not None:
                 break
             if self.found.stopped:
@@ -134,11 +131,6 @@ class ThreeStep:
             if not self._arrived:
                 self._expire()
         return matches
-
-    def _around(self, stored: str, ts: np.ndarray) -> Reach:
-        """Stored tuples within the time windows of probes at `ts`, earlier or later."""
-        before, after = self.spec.side_window(stored).size, self.spec.side_window(OTHER[stored]).size
-        return Reach(minus(ts, before), plus(ts, after))
 
     # Settled
 
@@ -172,8 +164,8 @@ class ThreeStep:
         """Probe with the first `end` pending tuples of `side`: left ids, right ids and, if the output is to be sorted,
         the keys to sort them by."""
         stored = OTHER[side]
-        probes = self._settling.waiting[side].between(0, end)
-        found = self._probe(stored, probes, self._preceding(stored, probes.ts), most, several)
+        probes = self._settling.waiting[side].probing_between(0, end)
+        found = self._probe(stored, probes, self._reach(stored, probes.ts), most, several)
         if found is None:
             return None
         probe, pos = found
@@ -189,13 +181,6 @@ class ThreeStep:
             pos,
         )
 
-    def _preceding(self, stored: str, ts: np.ndarray) -> Reach:
-        """Stored tuples that precede probes at `ts` in the total order and are still in their window."""
-        window, strict = self.spec.side_window(stored), stored == "right"
-        if window.rows:
-            return Reach(None, ts, rows=window.size, strict=strict)
-        return Reach(minus(ts, window.size), ts, strict=strict)
-
     def _sorted(self, left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> Matches:
         """The results of both sides' probes: if asked, by the order of the later tuple, then of the earlier."""
         left_ids, right_ids, *keys = (np.concatenate(columns) for columns in zip(left, right, strict=True))
@@ -207,14 +192,13 @@ class ThreeStep:
     # Both
 
     def _probe(
-        self, stored: str, probes: Tuples, reach: Reach, most: float, several: bool
+        self, stored: str, probes: ProbingTuples, reach: Reach, most: float, several: bool
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Pairs (probe, position); None if there are more than `most` in a step of several tuples: the next try
         takes fewer. None, too, if the join was closed meanwhile."""
         pairs, window = self._pairs, self.windows[stored]
         pairs.count, counts = 0, self._counts()
-        for before in window.probe(probes, reach, pairs, self._team):
-            self._check_residual(stored, probes, pairs, before)
+        for _ in self._prober.probe(window, OTHER[stored], probes, reach, pairs, self._team):
             if pairs.count > most and several:
                 self._step = max(1, min(self._step, len(probes)) // 4)
             elif not self.found.stopped:
@@ -235,20 +219,6 @@ class ThreeStep:
             window.comparisons = counts[0][side]
         self._team.compared = counts[1].copy()
 
-    def _check_residual(self, stored: str, probes: Tuples, pairs: PairBuffer, before: int) -> None:
-        residual = self._residuals[stored]
-        if residual is None or pairs.count == before:
-            return
-        fresh = slice(before, pairs.count)
-        ids = {
-            stored: self.windows[stored].ids(pairs.pos[fresh]),
-            OTHER[stored]: probes.id[pairs.probe[fresh]],
-        }
-        data: dict[Column, ColumnData] = {}
-        for side in SIDES:
-            data |= self._fetch(side, tuple(c for c in residual.columns if c.side == side), ids[side])
-        pairs.keep(before, residual(data, pairs.count - before))
-
     def _matches(self, probing: str, probe_ids: np.ndarray, held_ids: np.ndarray) -> Matches:
         return Matches(probe_ids, held_ids) if probing == "left" else Matches(held_ids, probe_ids)
 
@@ -259,20 +229,7 @@ class ThreeStep:
             if low == math.inf:
                 window.clear()
             elif low > -math.inf:
-                window.expire(
-                    (self._preceding if self.settles else self._around)(stored, np.array([int(low)]))
-                )
+                window.expire(self._reach(stored, np.array([int(low)])))
 
-
-def minus(ts: np.ndarray, size: int) -> np.ndarray:
-    """ts - size, stopping at the smallest integer; ts does not fall."""
-    if len(ts) and ts[0] >= INT64_MIN + size:
-        return ts - size
-    return np.where(ts < INT64_MIN + size, INT64_MIN, ts - size)
-
-
-def plus(ts: np.ndarray, size: int) -> np.ndarray:
-    """ts + size, stopping at the largest integer; ts does not fall."""
-    if len(ts) and ts[-1] <= INT64_MAX - size:
-        return ts + size
-    return np.where(ts > INT64_MAX - size, INT64_MAX, ts + size)
+    def _reach(self, stored: str, ts: np.ndarray) -> Reach:
+        return reach_of(self.spec, stored, ts, self.settles)

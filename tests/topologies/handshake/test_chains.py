@@ -248,7 +248,7 @@ def test_sorted_output_is_the_same_on_fifty_runs(topology):
     same_bytes(topology, 50)
 
 
-def same_bytes(topology: str, repeats: int) -> None:
+def same_bytes(topology: Any, repeats: int) -> None:
     """One to eight workers, one to six sources a side, pushed at random paces."""
     source = np.random.default_rng(9)
     tables = {side: table(source, 240, 200, 4) for side in ("left", "right")}

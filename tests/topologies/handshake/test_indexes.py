@@ -42,7 +42,7 @@ from streamjoin.topologies.handshake.hashing_node import HashingNode, NodeTable
 from streamjoin.topologies.handshake.low_latency import Expedition, KeyedNode, LowLatencyNode
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
-TOPOLOGY = "low_latency_handshake"
+TOPOLOGY: Any = "low_latency_handshake"
 INDEXES = [
     ("hash", EQUAL), ("bisort", EQUAL), ("raptable", EQUAL), ("wibtree", EQUAL),
     ("bisort", BAND), ("raptable", BAND), ("wibtree", BAND),
@@ -252,7 +252,7 @@ def test_tables_are_begun_filled_and_left_behind_with_their_rows():
                 join.poll()
         for side in SIDES:
             store = node.windows[side]
-            assert store["id"].tolist() == list(range(200 - len(store), 200))
+            assert store.held_ids.tolist() == list(range(200 - len(store), 200))
             assert 20 <= len(store) <= 24
             tables: tuple[NodeTable, ...] = store.tables
             assert [table.end for table in tables[:-1]] == [table.first_row for table in tables[1:]]

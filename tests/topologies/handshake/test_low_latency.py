@@ -23,6 +23,7 @@ from handshake_runs import (
     spec_of,
 )
 from streamjoin.engine import join as engine
+from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.concurrent import queue
 from streamjoin.kernels.concurrent import scanning_node as kernel
 from streamjoin.semantics.spec import SIDES
@@ -33,7 +34,6 @@ from streamjoin.topologies.handshake.low_latency import (
     ExpeditionEnd,
     KeyedNode,
     LowLatencyNode,
-    resting,
 )
 from streamjoin.topologies.handshake.scanning_node import ScanningNode, Stage
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
@@ -372,16 +372,19 @@ def test_staged_columns_appear_all_at_once_and_rows_take_turns():
         join._topology.push = lambda side, tuples, ranks, frontier: taken.append(tuples)
         join.push("left", pa.table({"ts": [1, 2], "x": [3, 4], "n": [0, 1]}, schema=SCHEMA))
     (plain,) = taken
-    tuples = replace(plain, probing=plain.probing | {"since": plain.ts})
+    tuples = replace(plain, since=plain.ts)
     stage, seen = Stage(arrivals=2, most=3), []
     firsts = []
     for number in range(3):
-        seen.append((dict(stage.stored), dict(stage.probing)))
+        seen.append((stage.stored, stage.probing))
         firsts.append(stage.write(Expedition("left", number, 0, tuples, tuples.id)))
     assert firsts == [0, 3, 0]
-    assert seen[0] == ({}, {})
-    assert [set(columns) for columns in seen[1]] == [set(tuples.stored), set(tuples.probing)]
-    assert all(stage.stored[name] is seen[1][0][name] for name in stage.stored)
+    assert seen[0][0].arrays() == () and seen[0][1] is None
+    given = tuples.stored, tuples.probing
+    assert [len(columns.arrays()) for columns in seen[1] if columns] == [
+        len(columns.arrays()) for columns in given
+    ]
+    assert all(a is b for a, b in zip(stage.stored.arrays(), seen[1][0].arrays(), strict=True))
     assert stage.rows[kernel.ID, :5].tolist() == [0, 1, 0, 0, 1]
 
 
@@ -399,7 +402,10 @@ def test_tuples_of_one_key_have_one_home_and_only_its_index_is_asked():
             pass
         homes: dict[int, int] = {}
         for node in join._topology.nodes:
-            keys = [set(rows["x"].take(node.windows[s]["id"]).to_pylist()) for s in SIDES]
+            keys = [
+                set(rows["x"].take(node.windows[s].ids(np.arange(len(node.windows[s])))).to_pylist())
+                for s in SIDES
+            ]
             assert keys[0] == keys[1]
             homes |= dict.fromkeys(keys[0], node.number)
         assert sorted(homes) == list(range(6)) and len(set(homes.values())) > 1
@@ -438,7 +444,7 @@ def test_results_that_wait_to_be_sorted_keep_their_payload():
                 take_next_from(node, "right")
                 node.step(1)
         assert join.poll() == []
-        assert join._topology.windows["left"]._parts[0]["id"].tolist() == []
+        assert join._topology.windows["left"]._parts[0].held_ids.tolist() == []
         assert join._topology.oldest_id("left") == 0
         assert numbers([join.finish()]) == [(0, 1), (1, 1)]
 
@@ -496,6 +502,6 @@ def test_resting_tuples_keep_no_probing_columns():
         join._topology.push = lambda side, tuples, ranks, frontier: taken.append(tuples)
         join.push("left", pa.table({"ts": [1, 2], "x": [3, 4], "n": [0, 1]}, schema=SCHEMA))
         (tuples,) = taken
-    kept = resting(tuples, tuples.id[1:])
-    assert (kept.id.tolist(), kept.ts.tolist(), kept.probing) == ([1], [2], {})
-    assert set(kept.stored) == set(tuples.stored)
+    kept = tuples.kept(tuples.id[1:])
+    assert (kept.id.tolist(), kept.ts.tolist()) == ([1], [2]) and not isinstance(kept, ProbingTuples)
+    assert len(kept.stored.arrays()) == len(tuples.stored.arrays())

@@ -20,7 +20,7 @@ import streamjoin as sj
 from strategies import arrivals, numbered, pairs_of, push_all, specs
 from streamjoin.engine import join as engine
 from streamjoin.index import chain
-from streamjoin.plan import planner
+from streamjoin.topologies import registry
 from streamjoin.topologies.matching import Collector, Matcher
 from streamjoin.topologies.panjoin import records as panjoin_records
 from streamjoin.topologies.panjoin.panjoin import PanJoin, Worker
@@ -108,7 +108,7 @@ def cut(left: pa.Table, right: pa.Table, sizes: int, seed: int) -> list[tuple[st
 
 def test_four_tuples_meet_once_each(monkeypatch):
     topology, simulator = simulated(from_seed(1))
-    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
     with sj.open_join(spec_of(sj.TimeWindow(5)), "panjoin", "bisort", workers=2) as join:
         join.push("left", rows([1, 2], [10, 50]))
         join.push("right", rows([1, 4], [11, 50]))
@@ -130,7 +130,7 @@ def test_equals_the_oracle_under_a_seeded_scheduler(order, window, index, monkey
     expected = pairs_of(sj.oracle.join(left, right, spec))
     for seed in range(4):
         topology, simulator = simulated(from_seed(seed), batch=1 + seed, credit=1 + seed % 2)
-        monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+        monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
         with sj.open_join(spec, "panjoin", index, workers=1 + seed % 4, order=order, max_results=9) as join:
             found = push_all(join, cut(left, right, 7, seed), partial(simulator.run, 2))
             while rest := join.poll():
@@ -142,18 +142,18 @@ def test_equals_the_oracle_under_a_seeded_scheduler(order, window, index, monkey
 
 
 def check_any_interleaving(data: st.DataObject) -> None:
-    on, index = data.draw(
-        st.sampled_from([(on, "auto") for on in PREDICATES] + [(on, "bisort") for on in SORTED])
-    )
+    cases = [(on, "auto") for on in PREDICATES] + [(on, "bisort") for on in SORTED]
+    drawn: Any = data.draw(st.sampled_from(cases)), data.draw(st.sampled_from(ORDERS))
+    (on, index), order = drawn
     spec, left, right = data.draw(specs(on, both=(SCHEMA, SCHEMA), in_order=True))
     spec, left, right = numbered(spec, left, right)
     pushes = data.draw(arrivals(left, right))
     decisions = data.draw(st.binary(max_size=60))
     options = {"batch": data.draw(st.integers(1, 4)), "credit": data.draw(st.integers(1, 2)),
                "many": data.draw(st.sampled_from(MANY))}  # fmt: skip
-    order, workers = data.draw(st.sampled_from(ORDERS)), data.draw(st.integers(1, 4))
+    workers = data.draw(st.integers(1, 4))
     topology, simulator = simulated(from_bytes(decisions), **options)
-    registered, planner.TOPOLOGIES["panjoin"] = planner.TOPOLOGIES["panjoin"], topology
+    registered, registry.TOPOLOGIES["panjoin"] = registry.TOPOLOGIES["panjoin"], topology
     try:
         with sj.open_join(spec, "panjoin", index, workers, order, max_results=3) as join:
             for side in ("left", "right"):
@@ -162,7 +162,7 @@ def check_any_interleaving(data: st.DataObject) -> None:
             found = push_all(join, pushes, lambda: next(polls, 0) % 2 == 1)
             pairs = [pair for batch in [*found, join.finish()] for pair in pairs_of(batch)]
     finally:
-        planner.TOPOLOGIES["panjoin"] = registered
+        registry.TOPOLOGIES["panjoin"] = registered
     note(simulator.tail())
     expected = pairs_of(sj.oracle.join(left, right, spec))
     if order == "timestamp":
@@ -200,7 +200,7 @@ def test_threads_find_what_the_oracle_finds(window, order, workers):
 
 def test_subwindows_are_dealt_in_turn_and_expire_whole(monkeypatch):
     topology, simulator = simulated(from_seed(3), smallest=4)
-    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
     with sj.open_join(spec_of(sj.TimeWindow(10)), "panjoin", "bisort", workers=3) as join:
         for ts in range(0, 12, 2):
             join.push("left", rows([ts, ts + 1], [ts, ts]))
@@ -218,7 +218,7 @@ def test_subwindows_are_dealt_in_turn_and_expire_whole(monkeypatch):
 
 def test_a_worker_without_opposite_subwindows_is_not_asked_to_probe(monkeypatch):
     topology, simulator = simulated(from_seed(3), smallest=100)
-    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
     with sj.open_join(spec_of(sj.TimeWindow(10)), "panjoin", "scan", workers=4) as join:
         join.push("left", rows([1, 2], [1, 2]))
         join.push("right", rows([1, 2], [1, 2]))
@@ -231,7 +231,7 @@ def test_a_worker_without_opposite_subwindows_is_not_asked_to_probe(monkeypatch)
 @pytest.mark.parametrize(("credit", "waits"), [(1, True), (2, False)])
 def test_the_next_command_is_sent_while_the_last_one_waits_for_its_worker(credit, waits, monkeypatch):
     topology, simulator = simulated(from_seed(3), credit=credit)
-    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
     with sj.open_join(spec_of(sj.TimeWindow(10)), "panjoin", "scan", workers=1) as join:
         join.push("left", rows([1], [1]))
         join.push("right", rows([2], [1]))
@@ -273,7 +273,7 @@ def test_a_worker_answers_with_places_in_its_sorted_array(on, records, pairs, mo
     """8 11 12 13, asked by 12: `<>` is one record, of what does not match."""
     given = answers(monkeypatch)
     topology, simulator = simulated(from_seed(1), many=0, smallest=9)
-    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
     monkeypatch.setattr(Matcher, "_hand_over", raising)
     with sj.open_join(spec_of(sj.TimeWindow(9), on), "panjoin", "bisort", workers=1) as join:
         join.push("left", rows([1, 2, 3, 4], [13, 8, 12, 11]))
@@ -291,7 +291,7 @@ def test_the_work_of_a_worker_does_not_grow_with_what_matches(matches, monkeypat
     """One record a probe for each sorted array, and no pair before somebody asks for results."""
     given = answers(monkeypatch)
     topology, simulator = simulated(from_seed(1), many=0)
-    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
     on = f"left.x BETWEEN right.x AND right.x + {matches - 1}"
     with sj.open_join(spec_of(sj.TimeWindow(500), on), "panjoin", "bisort", workers=1, max_results=7) as join:
         join.push("left", rows([0] * 500, list(range(500))))
@@ -316,7 +316,7 @@ def test_records_equal_the_oracle_under_a_seeded_scheduler(on, order, window, mo
     given = answers(monkeypatch)
     for seed in range(2):
         topology, simulator = simulated(from_seed(seed), batch=2 + 6 * seed, credit=1 + seed, many=0)
-        monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+        monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
         with sj.open_join(spec, "panjoin", "bisort", 1 + seed, order, max_results=9) as join:
             found = push_all(join, cut(left, right, 7, seed), partial(simulator.run, 2))
             pairs = [pair for batch in [*found, join.finish()] for pair in pairs_of(batch)]
@@ -331,7 +331,7 @@ def test_records_equal_the_oracle_under_a_seeded_scheduler(on, order, window, mo
 def joined_late(monkeypatch: pytest.MonkeyPatch, later: list[int], window: int = 9) -> list[int]:
     """What 5 at time 4 finds among 5 and 6, of times 1 and 2, if it is asked for when more left tuples have come."""
     topology, simulator = simulated(from_seed(1), many=0, smallest=9)
-    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
     with sj.open_join(spec_of(sj.TimeWindow(window)), "panjoin", "bisort", workers=1) as join:
         join.push("left", rows([1, 2], [5, 6]))
         join.push("right", rows([4], [5]))
@@ -348,7 +348,7 @@ def test_records_point_into_what_was_there(monkeypatch):
 def test_a_worker_may_have_no_pairs_in_a_stretch_of_sorted_ones(monkeypatch):
     """Six match the first probe on one worker, six the second on the other; a stretch is five, or those of a probe."""
     topology, simulator = simulated(from_seed(1), many=0, smallest=6)
-    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
     with sj.open_join(spec_of(sj.TimeWindow(30)), "panjoin", "bisort", workers=2, order="timestamp") as join:
         join.push("left", rows(list(range(12)), [1] * 6 + [90] * 6))
         join.push("right", rows([20, 21], [1, 90]))
@@ -367,7 +367,7 @@ def test_pairs_that_have_to_wait_are_not_looked_through_for_every_stretch(monkey
 
     monkeypatch.setattr(Collector, "release", counted)
     topology, _ = simulated(from_seed(1), many=0, smallest=100)
-    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
     with sj.open_join(spec_of(sj.TimeWindow(99)), "panjoin", "bisort", workers=1, order="timestamp") as join:
         join.push("left", rows(list(range(40)), [7] * 40))
         join.push("right", rows(list(range(40)), [7] * 40))
@@ -396,7 +396,7 @@ def test_records_of_tuples_out_of_order_nulls_and_ends_of_the_type(on, monkeypat
     expected = sorted(pairs_of(sj.oracle.join(left, right, spec)))
     for seed in range(3):
         topology, simulator = simulated(from_seed(seed), batch=9, many=0)
-        monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+        monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
         with sj.open_join(spec, "panjoin", "bisort", 1 + seed) as join:
             found = push_all(join, cut(left, right, 9, seed), partial(simulator.run, 2))
             assert sorted(p for batch in [*found, join.finish()] for p in pairs_of(batch)) == expected
@@ -407,7 +407,7 @@ def test_threads_find_with_records_what_the_oracle_finds(order, monkeypatch):
     spec, left, right = numbered(spec_of(sj.TimeWindow(90)), random_rows(300, 3, 8), random_rows(250, 4, 8))
     expected = pairs_of(sj.oracle.join(left, right, spec))
     given = answers(monkeypatch)
-    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", changed(smallest=16, many=0))
+    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", changed(smallest=16, many=0))
     with sj.open_join(spec, "panjoin", "bisort", workers=3, order=order, max_results=50) as join:
         found = push_all(join, cut(left, right, 40, 5), lambda: True)
         pairs = [pair for batch in [*found, join.finish()] for pair in pairs_of(batch)]
@@ -419,7 +419,7 @@ def test_threads_find_with_records_what_the_oracle_finds(order, monkeypatch):
 
 def test_records_are_asked_for_while_many_tuples_match(monkeypatch):
     topology, simulator = simulated(from_seed(1), many=4, smallest=100)
-    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
     with sj.open_join(spec_of(sj.TimeWindow(100)), "panjoin", "bisort", workers=2) as join:
         join.push("left", rows([0] * 8, [1] * 8))
         simulator.run(100)
@@ -456,7 +456,7 @@ def test_an_error_in_a_worker_surfaces_and_stops_the_join(monkeypatch):
 
 def test_an_error_is_told_by_a_poll_when_nothing_more_is_pushed(monkeypatch):
     topology, simulator = simulated(from_seed(1))
-    monkeypatch.setitem(planner.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
     with sj.open_join(spec_of(sj.TimeWindow(10)), "panjoin", "scan", workers=2) as join:
         join.push("left", rows([1], [1]))
         for node in workers_of(join):

@@ -33,8 +33,9 @@ from handshake_runs import (
     table,
 )
 from strategies import arrivals, numbered, pairs_of, push_all, specs
+from streamjoin.codegen.prepared import Probing, Stored
 from streamjoin.engine.join import Join
-from streamjoin.index.protocol import Tuples
+from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.concurrent import gate as gate_kernels
 from streamjoin.kernels.concurrent.gate import MOST, Gate
 from streamjoin.topologies.runtime.simulator import Simulator, from_bytes, from_seed
@@ -105,7 +106,12 @@ def test_each_tuple_is_stored_by_one_worker_in_turn():
         while simulator.run(1):
             pass
         workers: list[Worker] = join._topology.workers
-        assert [w.windows["left"]["id"].tolist() for w in workers] == [[0, 3, 6], [1, 4], [2, 5]]
+        windows = [worker.windows["left"] for worker in workers]
+        assert [window.ids(np.arange(len(window))).tolist() for window in windows] == [
+            [0, 3, 6],
+            [1, 4],
+            [2, 5],
+        ]
 
 
 def test_a_tuple_waits_for_the_slowest_source_if_the_output_is_sorted():
@@ -195,7 +201,7 @@ def spread(rows: pa.Table, names: list[str], draw: random.Random) -> tuple[dict[
 
 
 def run_sources(
-    seed: int, window: Any, order: str, **options: Any
+    seed: int, window: Any, order: Any, **options: Any
 ) -> tuple[list[tuple[int, int]], sj.JoinSpec, Any]:
     """Sources of both sides push at random paces; some open late, with times that are not over yet, and all close when
     they have pushed all."""
@@ -405,14 +411,16 @@ def test_rows_read_before_a_block_is_replaced_stay_valid():
 
     def some(first: int, count: int) -> Any:
         numbers = np.arange(first, first + count)
-        return Tuples(numbers, numbers, np.zeros(count, np.int32), {"key0": numbers * 2}, {}, False)
+        known = np.ones(count, np.bool_)
+        stored, probing = Stored((numbers * 2,), known), Probing(known)
+        return ProbingTuples(numbers, numbers, np.zeros(count, np.int32), stored, False, probing)
 
     assert rows.append(some(0, 1000)) == 0
     early = rows.pick(np.arange(10, 20))
     rows.release(500)
     assert rows.append(some(1000, 5000)) == 1000
     assert early.id.tolist() == list(range(10, 20))
-    assert rows.pick(np.array([700, 4000, 501])).stored["key0"].tolist() == [1400, 8000, 1002]
+    assert rows.pick(np.array([700, 4000, 501])).stored.columns[0].tolist() == [1400, 8000, 1002]
 
 
 # ---- what each part is good for

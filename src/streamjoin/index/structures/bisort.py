@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamjoin.codegen.programs import Intervals
-from streamjoin.index.protocol import ALONE, Subwindow, Team, cuts
+from streamjoin.index.window import ALONE, Subwindow, Team, cuts
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.sorted.probe import (
     CURSOR_SIZE,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from streamjoin.index.protocol import Subwindow
+from streamjoin.index.window import Subwindow
 from streamjoin.kernels.hash import tables as hashing
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.errors import IndexNotApplicableError, InputError
@@ -26,7 +26,7 @@ WORTH_PACKING = 1.2  # times the packed size
 
 
 class HashSubwindow:
-    """Consecutive tuples of a window, found by equality (the contract is `index.protocol.Subwindow`).
+    """Consecutive tuples of a window, found by equality (the contract is `index.window.Subwindow`).
 
     A tuple costs 16 bytes of table at loads of 0.375 to 0.75 if its key is new; tuples of equal keys cost 4 to 16
     bytes. Keys are int32, int64, float32 or float64.

@@ -22,7 +22,7 @@ Finder = tuple[Callable[..., int], tuple[Any, ...]]
 
 
 class PartitionedSubwindow(ABC):
-    """A subwindow (`index.protocol.Subwindow`) whose tuples lie unsorted in partitions that are ordered by key.
+    """A subwindow (`index.window.Subwindow`) whose tuples lie unsorted in partitions that are ordered by key.
 
     `partitions`: how many are aimed at. `columns`: of the LLAT's table of entries.
     """

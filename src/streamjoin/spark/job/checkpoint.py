@@ -153,8 +153,10 @@ def continued(job: Job, before: dict[str, str]) -> Job:
     """The job with what it leaves open as the checkpoint has it."""
     join, noted = job.join, {key: before.get(key, unknown) for key, unknown in SPREAD.items()}
     workers = json.loads(noted["join.workers"]) if join.workers is None else join.workers
-    partitioning = noted["join.partitioning"] if join.partitioning == "auto" else join.partitioning
-    return replace(job, join=replace(join, workers=workers, partitioning=partitioning))
+    left_open: Any = {"workers": workers}
+    if join.partitioning == "auto":
+        left_open["partitioning"] = noted["join.partitioning"]
+    return replace(job, join=replace(join, **left_open))
 
 
 def refuse_used_sink(spark: SparkSession, job: Job) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamjoin.semantics.analysis import describe
+from streamjoin.plan.explain import Lines, join_lines, laid_out, window_lines
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.session import DEFAULT_MASTER, check_master, cores, packages_of
@@ -20,47 +20,37 @@ ROUTES = {
 
 def explain(job: Job, master: str | None) -> str:
     """The plan of a job as text, without credentials; no Spark is started."""
-    return without_credentials("\n".join(explained(job, master)))
+    return without_credentials(laid_out(explained(job, master)))
 
 
-def explained(job: Job, master: str | None) -> list[str]:
+def explained(job: Job, master: str | None) -> Lines:
     """The lines of the plan."""
     chosen = master or job.spark.master or DEFAULT_MASTER
     check_master(chosen)
     workers = job.join.workers or cores(chosen)
-    lines = [f"job          {job.run.name}, on {chosen}, {job.run.trigger}"]
+    lines: Lines = [("job", f"{job.run.name}, on {chosen}, {job.run.trigger}")]
     for side in SIDES:
         inputs = getattr(job, side).inputs
-        lines += [f"{side:<13}{each.source.kind} {each.source.place}".rstrip() for each in inputs]
-    lines.append(f"sink         {job.sink.kind} {job.sink.place}".rstrip())
-    lines.append(f"checkpoint   {job.run.checkpoint or 'none: a restart begins anew'}")
-    lines += [f"package      {package}" for package in packages_of(job)]
+        lines += [(side, f"{each.source.kind} {each.source.place}".rstrip()) for each in inputs]
+    lines.append(("sink", f"{job.sink.kind} {job.sink.place}".rstrip()))
+    lines.append(("checkpoint", str(job.run.checkpoint or "none: a restart begins anew")))
+    lines += [("package", package) for package in packages_of(job)]
     task = job.task(workers or 1)
     if task is None:
-        return [
-            *lines,
-            f"join         {job.join.on}",
-            "             select gives columns that only Spark knows",
-        ]
+        return [*lines, ("join", job.join.on), ("", "select gives columns that only Spark knows")]
     return [*lines, *explain_task(task, workers)]
 
 
-def explain_task(task: JoinTask, workers: int | None) -> list[str]:
+def explain_task(task: JoinTask, workers: int | None) -> Lines:
     """The join's lines: predicate, windows, indexes, routing."""
-    plan, spec = task.plan(), task.spec
-    split = describe(plan.analysis) if plan.analysis else ["a compiled callable"]
-    lines = [f"join         {task.how}, on {spec.on}", *(f"             {line}" for line in split)]
-    unit = spec.time_unit or "ticks"
-    for side in SIDES:
-        window = spec.side_window(side)
-        length = f"{window.size:,} {'rows' if window.rows else unit}"
-        lines.append(f"{side} window".ljust(13) + f"{length}; index {plan.index[side]}")
+    plan = task.plan()
+    lines = [*join_lines(plan), ("how", task.how), *window_lines(plan)]
     count = (
         f"{task.routing.workers} of {workers}" if workers is not None else "as many as the cluster has cores"
     )
-    lines.append(f"workers      {count}; {task.routing.describe()}: {ROUTES[task.routing.kind]}")
+    lines.append(("workers", f"{count}; {task.routing.describe()}: {ROUTES[task.routing.kind]}"))
     replicas = ", ".join(f"{side} {copies(task.routing, side)}" for side in SIDES)
-    return [*lines, f"replicas     {replicas}"] if workers is not None else lines
+    return [*lines, ("replicas", replicas)] if workers is not None else lines
 
 
 def copies(routing: Routing, side: str) -> str:

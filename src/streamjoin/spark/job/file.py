@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streamjoin.plan.planner import INDEXES
+from streamjoin.plan.options import INDEXES, Auto, IndexName
 from streamjoin.semantics.errors import IndexNotApplicableError, PredicateError, SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import RowWindow, TimeWindow, Window, nanoseconds
@@ -27,10 +27,11 @@ from streamjoin.spark.job.sides import Side, SideError
 from streamjoin.spark.job.sinks import FilesSink, Sink, read_sink
 from streamjoin.spark.job.sources import FilesSource
 from streamjoin.spark.job.toml import JobError, TomlTable, read_toml
-from streamjoin.spark.join.task import HOW, ORDERS, JoinTask
+from streamjoin.spark.join.task import HOW, ORDERS, How, JoinTask, StreamOrder
 from streamjoin.spark.window_join import (
     CASE,
     PARTITIONING,
+    Partitioning,
     arrow_schema,
     check_names,
     make_task,
@@ -68,12 +69,12 @@ class JoinTable:
 
     on: str
     window: Window | tuple[Window, Window]
-    how: str
+    how: How
     lateness: str | int
     workers: int | None
-    order: str
-    partitioning: str
-    index: str
+    order: StreamOrder
+    partitioning: Partitioning
+    index: IndexName | Auto
     suffix: str
 
     @classmethod

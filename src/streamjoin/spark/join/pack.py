@@ -164,10 +164,11 @@ def equality_hashes(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[n
     data = {column: to_column_data(batch.column(column.name), column.type) for column in columns}
     if side == "left":
         stored = program.prepare_stored(data, count)
-        keys, ok = program.key_of_band(stored, band), stored["key_ok"]
+        keys, ok = program.key_of_band(stored, band), stored.known
+        assert ok is not None
     else:
         probing = program.prepare_probe(data, count)
-        keys, ok = program.bounds_of_band(probing, band)[0], probing["probe_ok"]
+        keys, ok = program.bounds_of_band(probing, band)[0], probing.known
     hashes = combined([keys])
     return (hashes if ok.all() else np.where(ok, hashes, combined([task.times(batch, side)]))), ok
 

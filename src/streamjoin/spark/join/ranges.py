@@ -34,7 +34,8 @@ class KeyRange:
         data = {c: to_column_data(batch.column(c.name), c.type) for c in self.program.stored_columns}
         stored = self.program.prepare_stored(data, batch.num_rows)
         keys = self.program.key_of_band(stored, self.band).astype(np.float64)
-        return np.where(stored["key_ok"], keys, np.nan)
+        assert stored.known is not None
+        return np.where(stored.known, keys, np.nan)
 
     def intervals(self, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         """The least and the greatest key that every row of the other side meets; NaN where it matches nothing."""
@@ -45,7 +46,7 @@ def bounds_of(program: WindowProgram, band: int, batch: pa.RecordBatch) -> tuple
     data = {c: to_column_data(batch.column(c.name), c.type) for c in program.probe_columns}
     probing = program.prepare_probe(data, batch.num_rows)
     lows, highs = (ends.astype(np.float64) for ends in program.bounds_of_band(probing, band))
-    return np.where(probing["probe_ok"], lows, np.nan), highs
+    return np.where(probing.known, lows, np.nan), highs
 
 
 def key_ranges(spec: JoinSpec, analysis: Analysis) -> dict[str, KeyRange]:

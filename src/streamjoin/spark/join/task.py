@@ -11,27 +11,33 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 
 from streamjoin.codegen.columns import ColumnData, to_column_data
-from streamjoin.codegen.evaluate import Filter
+from streamjoin.codegen.prepared import Probing
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.engine.streams import event_times
-from streamjoin.index.protocol import Tuples, has_unknown
-from streamjoin.plan.planner import Plan, make_plan
+from streamjoin.index.probing import filters_of
+from streamjoin.index.tuples import Tuples
+from streamjoin.plan.choose import make_plan
+from streamjoin.plan.options import Auto, IndexName, Options
+from streamjoin.plan.physical import Plan
 from streamjoin.semantics.expressions import Column
-from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.spec import OTHER, SIDES, JoinSpec
 from streamjoin.spark.join.ranges import KeyRange, key_ranges
 from streamjoin.spark.join.routing import ONE_WORKER, Routing
 from streamjoin.spark.state.run_index import RunIndexer
 
-OTHER = {"left": "right", "right": "left"}
-HOW = ("inner", "left", "right", "full", "semi", "anti")
-ORDERS = ("any", "timestamp")
-ON_MALFORMED = ("fail", "drop")
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+StreamOrder = Literal["any", "timestamp"]
+OnMalformed = Literal["fail", "drop"]
+HOW: tuple[How, ...] = get_args(How)
+ORDERS: tuple[StreamOrder, ...] = get_args(StreamOrder)
+ON_MALFORMED: tuple[OnMalformed, ...] = get_args(OnMalformed)
 TIE = "streamjoin tie"  # the hidden column with a hash of the row, by which rows of equal time are ordered
 BEGIN, END = -(2**63), 2**63 - 1  # the times before and after everything
 
@@ -40,14 +46,11 @@ class Compiled:
     """What a process makes of a join: the plan, the program that finds equalities, and by window the condition that is
     left to be checked on pairs."""
 
-    def __init__(self, spec: JoinSpec, index: str):
-        self.plan = make_plan(spec, "auto", index, None, "any")
+    def __init__(self, spec: JoinSpec, index: IndexName | Auto):
+        self.plan = make_plan(spec, Options(index=index))
         path = None if self.plan.analysis is None else self.plan.analysis.left
         self.equalities = WindowProgram(spec.predicate, path, "left", indexed=True)
-        self.residuals = {
-            side: None if program.residual is None else Filter(program.residual)
-            for side, program in self.plan.programs.items()
-        }
+        self.filters = filters_of({side: program.residual for side, program in self.plan.programs.items()})
         self.indexers = {side: RunIndexer(self.plan, side) for side in SIDES}
 
     @cached_property
@@ -68,7 +71,7 @@ class JoinTask:
     spec: JoinSpec
     how: str
     order: str
-    index: str
+    index: IndexName | Auto
     routing: Routing = ONE_WORKER
     slack_ms: int = 0
     watermarked: tuple[str, ...] = SIDES
@@ -162,10 +165,10 @@ class JoinTask:
         data = column_data(batch, program.stored_columns)
         stored = program.prepare_stored(data, count)
         columns = [*program.stored_columns, *self.plan().programs[OTHER[side]].probe_columns]
-        nulls = any(batch.column(column.name).null_count for column in columns) or has_unknown(stored, {})
-        return Tuples(ts, np.arange(count), np.zeros(count, np.int32), stored, {}, nulls)
+        nulls = any(batch.column(column.name).null_count for column in columns) or not stored.all_known()
+        return Tuples(ts, np.arange(count), np.zeros(count, np.int32), stored, nulls)
 
-    def prepare_probing(self, batch: pa.RecordBatch, side: str) -> dict[str, np.ndarray]:
+    def prepare_probing(self, batch: pa.RecordBatch, side: str) -> Probing:
         """The same rows as the other side's window is probed with them."""
         program = self.plan().programs[OTHER[side]]
         return program.prepare_probe(column_data(batch, program.probe_columns), batch.num_rows)

@@ -14,16 +14,17 @@ same rows, whichever worker, host or process runs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.index.protocol import Tuples
-from streamjoin.semantics.spec import SIDES
+from streamjoin.index.tuples import ProbingTuples
+from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.pack import gathered, reached_keys
 from streamjoin.spark.join.routing import range_of, share
-from streamjoin.spark.join.task import BEGIN, END, OTHER, TIE, JoinTask
+from streamjoin.spark.join.task import BEGIN, END, TIE, JoinTask
 from streamjoin.spark.state.content import (
     Content,
     Contents,
@@ -32,7 +33,6 @@ from streamjoin.spark.state.content import (
     in_order,
     places_between,
     tie_of,
-    with_ids,
 )
 from streamjoin.spark.state.manifest import State
 
@@ -46,7 +46,7 @@ class Worker:
 
     def __init__(self, task: JoinTask, number: int, state: State, counts: Counts):
         self.task, self.number, self.state, self.counts = task, number, state, counts
-        self._probed: dict[str, Tuples] = {}  # by side, what it was probed with
+        self._probed: dict[str, ProbingTuples] = {}  # by side, what it was probed with
 
     def step(self, batches: Batches, watermark: int) -> Iterator[pa.RecordBatch]:
         """Join the new rows, then everything the watermark makes final; gives result rows. The state is changed
@@ -132,13 +132,13 @@ class Worker:
         if not self.fresh[probing]:
             return iter(())
         new = self.fresh[probing][0].tuples
-        probes = with_ids(new, new.id + mine.starts[-1])
+        probes = replace(new, id=new.id + mine.starts[-1])
         met = self._stored(OTHER[probing], probes)
         if probing == "right" and self.fresh["left"]:
             met.pop()  # the new left rows have probed the new right ones
         return prober.pairs(probing, probes, met)
 
-    def _stored(self, side: str, probes: Tuples) -> list[Stored]:
+    def _stored(self, side: str, probes: ProbingTuples) -> list[Stored]:
         """All rows of a side that these are to probe, the new ones last."""
         if len(probes):
             self._probed[side] = probes
@@ -149,7 +149,7 @@ class Worker:
         held = self.state.layered(side, contents)
         return [*held, *(Stored(content.indexed, start) for content, start in new)]
 
-    def _own(self, side: str, probes: Tuples) -> Tuples:
+    def _own(self, side: str, probes: ProbingTuples) -> ProbingTuples:
         """Where every worker has all rows, those that this one probes with."""
         if self.task.routing.kind != "every" or self.task.routing.workers == 1:
             return probes
@@ -157,7 +157,7 @@ class Worker:
         tie = np.concatenate([tie_of(content) for content in contents.contents])[probes.id]
         return probes.pick(np.flatnonzero(share(tie, self.task.routing.workers) == self.number))
 
-    def _settled_rows(self, side: str, probes: Tuples) -> list[Stored]:
+    def _settled_rows(self, side: str, probes: ProbingTuples) -> list[Stored]:
         """What settled rows probe: a row window is counted off, so its rows must lie in one total order."""
         if not self.task.spec.side_window(side).rows:
             return self._stored(side, probes)

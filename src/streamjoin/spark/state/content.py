@@ -16,11 +16,13 @@ import pyarrow as pa
 
 from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.engine.rows import Held, Rows
-from streamjoin.index.protocol import Reach, Tuples
+from streamjoin.index.probing import Prober as IndexProber
+from streamjoin.index.times import Reach, reach_of
+from streamjoin.index.tuples import ProbingTuples, Tuples, concatenated
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.expressions import Column
-from streamjoin.semantics.spec import SIDES
-from streamjoin.spark.join.task import BEGIN, END, OTHER, TIE, JoinTask
+from streamjoin.semantics.spec import OTHER, SIDES
+from streamjoin.spark.join.task import BEGIN, TIE, JoinTask
 from streamjoin.spark.state.run_index import IndexedTuples, Questions
 
 PROBES = 1 << 17  # that probe at a time
@@ -50,14 +52,15 @@ class Content:
         return self.task.prepare(self.batch, self.side, self.ts)
 
     @property
-    def tuples(self) -> Tuples:
+    def tuples(self) -> ProbingTuples:
         """The same rows, to probe with as well."""
         return self.probes(0, len(self))
 
-    def probes(self, low: int, high: int) -> Tuples:
+    def probes(self, low: int, high: int) -> ProbingTuples:
         """Some of the rows, to probe with; O(high - low) once there is an index."""
         probing = self.task.prepare_probing(self.batch.slice(low, high - low), self.side)
-        return replace(self.stored.pick(slice(low, high)), probing=probing)
+        rows = self.stored.pick(slice(low, high))
+        return ProbingTuples(rows.ts, rows.id, rows.source, rows.stored, rows.nulls, probing)
 
     @cached_property
     def indexed(self) -> IndexedTuples:
@@ -99,14 +102,14 @@ class Contents:
     def rows(self) -> Rows:
         return Rows(self.starts.tolist(), [content.held for content in self.contents])
 
-    def between(self, after: int, until: int) -> Tuples | None:
+    def between(self, after: int, until: int) -> ProbingTuples | None:
         """The rows with after < ts <= until, in the total order; None if there are none."""
         parts = []
         for start, content in zip(self.starts, self.contents, strict=True):
             low, high = places_between(content.ts, after, until)
             if low < high:
                 part = content.probes(low, high)
-                parts.append((with_ids(part, start + part.id), tie_of(content)[low:high]))
+                parts.append((replace(part, id=start + part.id), tie_of(content)[low:high]))
         if not parts:
             return None
         together = concatenated([tuples for tuples, _ in parts])
@@ -126,24 +129,6 @@ def tie_of(content: Content) -> np.ndarray:
     return np.asarray(content.batch.column(TIE)) if TIE in names else np.zeros(len(content), np.int64)
 
 
-def with_ids(tuples: Tuples, ids: np.ndarray) -> Tuples:
-    return Tuples(tuples.ts, ids, tuples.source, tuples.stored, tuples.probing, tuples.nulls)
-
-
-def concatenated(parts: Sequence[Tuples]) -> Tuples:
-    if len(parts) == 1:
-        return parts[0]
-    first = parts[0]
-    stored, probing = (
-        {name: np.concatenate([getattr(part, role)[name] for part in parts]) for name in getattr(first, role)}
-        for role in ("stored", "probing")
-    )
-    ts, ids, source = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("ts", "id", "source")
-    )
-    return Tuples(ts, ids, source, stored, probing, any(part.nulls for part in parts))
-
-
 class Stored(NamedTuple):
     """Tuples to be probed, with the ids of their rows or the first one. Nothing up to the time `past`, if there is one,
     may be met: it is no more in the state."""
@@ -157,7 +142,7 @@ class Stored(NamedTuple):
         return self.ids[places] if isinstance(self.ids, np.ndarray) else self.ids + places
 
 
-def expect(stored: Sequence[Stored], probes: Tuples) -> None:
+def expect(stored: Sequence[Stored], probes: ProbingTuples) -> None:
     """Make the indexes that are missing for probes like these, all alike: they share what probes ask."""
     choice = None
     for each in sorted(stored, key=lambda each: len(each.indexed), reverse=True):
@@ -171,14 +156,14 @@ class Prober:
         self.task, self.contents = task, contents
         self.candidates = 0
         self._buffer = PairBuffer(65_536)
+        self._checks = IndexProber(task.compiled.filters, self._fetch)
 
     def pairs(
-        self, probing: str, probes: Tuples, stored: Sequence[Stored]
+        self, probing: str, probes: ProbingTuples, stored: Sequence[Stored]
     ) -> Iterator[dict[str, np.ndarray]]:
         """Ids by side of the pairs that match, some probes at a time."""
-        ok = probes.probing["probe_ok"]
-        if not ok.all():
-            probes = probes.pick(np.flatnonzero(ok))  # a NULL matches nothing
+        if not probes.probing.all_known():
+            probes = probes.pick(np.flatnonzero(probes.probing.known))  # a NULL matches nothing
         if not len(probes):
             return
         everything = self._reach(OTHER[probing], probes.ts)
@@ -196,18 +181,10 @@ class Prober:
             size = max(1, size // 4) if len(pairs["left"]) > MANY_PAIRS else min(PROBES, 2 * size)
 
     def _reach(self, stored: str, ts: np.ndarray) -> Reach:
-        """The stored rows that probes at `ts` may meet: with rows that settled, those before them in the total order;
-        otherwise earlier and later ones, as far as the windows go."""
-        window = self.task.spec.side_window(stored)
-        if window.rows:
-            return Reach(None, ts, rows=window.size, strict=stored == "right")
-        low = minus(ts, window.size)
-        if self.task.settles:
-            return Reach(low, ts, strict=stored == "right")
-        return Reach(low, plus(ts, self.task.spec.side_window(OTHER[stored]).size))
+        return reach_of(self.task.spec, stored, ts, self.task.settles)
 
     def _probe(
-        self, probing: str, probes: Tuples, reach: Reach, questions: Questions, stored: Stored
+        self, probing: str, probes: ProbingTuples, reach: Reach, questions: Questions, stored: Stored
     ) -> dict[str, np.ndarray]:
         buffer, index = self._buffer, stored.indexed.index
         buffer.count = 0
@@ -216,35 +193,17 @@ class Prober:
             reach = replace(reach, low=np.maximum(reach.low, past + 1))
         if not reach.misses(*stored.indexed.span):
             compared = index.comparisons
-            for before in index.probe(probes, reach, buffer, questions):
-                self._check(probing, probes, stored, before)
+            stretches = index.probe(probes, reach, buffer, questions)
+            for _ in self._checks.checked(stretches, stored.named, probing, probes.id, buffer):
+                pass
             self.candidates += index.comparisons - compared
         probe, place = buffer.take()  # positions are places in the run: its rows are in the total order
         return {probing: probes.id[probe], OTHER[probing]: stored.named(place)}
 
-    def _check(self, probing: str, probes: Tuples, stored: Stored, before: int) -> None:
-        """Keep the fresh pairs for which the part of the predicate holds that the window left open."""
-        other, buffer = OTHER[probing], self._buffer
-        residual = self.task.compiled.residuals[other]
-        if residual is None or buffer.count == before:
-            return
-        fresh = slice(before, buffer.count)
-        rows = {probing: probes.id[buffer.probe[fresh]], other: stored.named(buffer.pos[fresh])}
-        data = {c: self._column(c, rows[c.side]) for c in residual.columns}
-        buffer.keep(before, residual(data, buffer.count - before))
-
-    def _column(self, column: Column, ids: np.ndarray) -> ColumnData:
-        contents = self.contents[column.side]
-        field = contents.contents[0].batch.schema.field(column.name)
-        taken = contents.rows.take(ids, pa.schema([field]))
-        return to_column_data(taken.column(0), column.type)
-
-
-def minus(ts: np.ndarray, size: int) -> np.ndarray:
-    """ts - size, stopping at the beginning of time."""
-    return np.where(ts < BEGIN + size, BEGIN, ts - np.int64(size))
-
-
-def plus(ts: np.ndarray, size: int) -> np.ndarray:
-    """ts + size, stopping at the end of time."""
-    return np.where(ts > END - size, END, ts + np.int64(size))
+    def _fetch(self, side: str, columns: tuple[Column, ...], ids: np.ndarray) -> dict[Column, ColumnData]:
+        if not columns:
+            return {}
+        contents = self.contents[side]
+        schema = contents.contents[0].batch.schema
+        taken = contents.rows.take(ids, pa.schema([schema.field(column.name) for column in columns]))
+        return {column: to_column_data(taken.column(column.name), column.type) for column in columns}

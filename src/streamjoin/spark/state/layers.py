@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamjoin.index.protocol import Tuples
+from streamjoin.index.tuples import Tuples
 from streamjoin.spark.state.content import Contents, Stored
 from streamjoin.spark.state.run_index import IndexedTuples
 
@@ -78,11 +78,10 @@ def merged(layers: Sequence[Layer]) -> Layer:
     parts = [layer.left() for layer in layers]
     runs = [run for layer in layers for run in layer.runs[layer.gone :]]
     ts = np.concatenate([tuples.ts for tuples, _ in parts])
-    stored = {
-        name: np.concatenate([tuples.stored[name] for tuples, _ in parts]) for name in parts[0][0].stored
-    }
+    columns = zip(*(tuples.stored.arrays() for tuples, _ in parts), strict=True)
+    stored = parts[0][0].stored.with_arrays([np.concatenate(column) for column in columns])
     count, nulls, indexer = len(ts), any(tuples.nulls for tuples, _ in parts), layers[0].indexed.indexer
-    together = Tuples(ts, np.arange(count), np.zeros(count, np.int32), stored, {}, nulls)
+    together = Tuples(ts, np.arange(count), np.zeros(count, np.int32), stored, nulls)
     if all(places is None for _, places in parts) and not (ts[1:] < ts[:-1]).any():
         return Layer(runs, IndexedTuples(indexer, together))
     starts = np.cumsum([0, *(len(tuples) for tuples, _ in parts)])

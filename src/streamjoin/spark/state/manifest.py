@@ -22,7 +22,7 @@ from typing import Protocol
 
 import numpy as np
 
-from streamjoin.index.protocol import Tuples
+from streamjoin.index.tuples import ProbingTuples
 from streamjoin.jit.own_folder import KEY_BYTES
 from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.semantics.spec import SIDES
@@ -185,7 +185,7 @@ class State:
         sealed = [place for place, run in enumerate(runs) if run.level == SEALED]
         return layers.over(runs, contents, sealed[-1] + 1 if sealed else 0, ahead)
 
-    def prepare(self, side: str, probes: Tuples) -> None:
+    def prepare(self, side: str, probes: ProbingTuples) -> None:
         """Merge and index the runs of a side in memory, as the next micro-batch wants them for probes like these. Reads
         nothing: if a run is not in memory, all is left to that micro-batch."""
         found = [cache.MEMORY.get(self._key(run.token)) for run in self.runs[side]]

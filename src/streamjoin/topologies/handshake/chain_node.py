@@ -7,19 +7,22 @@ so that a node can stop for a full outbox in the middle of it; the next message 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from streamjoin.codegen.evaluate import Filter
-from streamjoin.index.protocol import Reach, Tuples, WindowIndex
+from streamjoin.index.probing import Prober
+from streamjoin.index.times import Reach
+from streamjoin.index.tuples import ProbingTuples
+from streamjoin.index.window import WindowIndex
 from streamjoin.kernels.concurrent import atomics
 from streamjoin.kernels.concurrent import scanning_node as expedition
+from streamjoin.plan.physical import Plan
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.matching import Found, Matcher
-from streamjoin.topologies.protocol import Fetch, MakeWindow
+from streamjoin.topologies.protocol import MakeWindow
 from streamjoin.topologies.runtime.node import Bell, Channel, Outbox, rehearse_channels
 
 WAITING_PAIRS = 1 << 20  # of one node, before it stops for the collector
@@ -39,7 +42,7 @@ class Message:
 class Arrival(Message):
     """Tuples that enter the chain together."""
 
-    tuples: Tuples = field(repr=False)
+    tuples: ProbingTuples = field(repr=False)
 
     def __str__(self) -> str:
         return f"{self.side} {self.number}: places {self.tuples.ts.tolist()}"
@@ -94,9 +97,9 @@ class Shared:
     nobody uses any more."""
 
     count: int
+    plan: Plan
     make_window: MakeWindow
-    residuals: Mapping[str, Filter | None]
-    fetch: Fetch
+    prober: Prober
     bell: Bell  # the driver's, rung for marks, and by a node without room for pairs
     found: Bell  # rung for pairs
     let_go: Bell  # rung for marks
@@ -121,7 +124,7 @@ class ChainNode:
         self._work: Iterator[None] | None = None
         self._turn = 0
         self._shared = shared
-        self.match = Matcher(shared.residuals, shared.fetch, self.outbox).match
+        self.match = Matcher(shared.prober, self.outbox).match
 
     def __str__(self) -> str:
         held = ", ".join(f"{len(self.windows[side])} {side}" for side in SIDES)

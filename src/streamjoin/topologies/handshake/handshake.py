@@ -29,11 +29,10 @@ from typing import Any
 import numpy as np
 
 from streamjoin.kernels.concurrent import atomics
-from streamjoin.semantics.spec import SIDES
+from streamjoin.kernels.stamping import INT64_MIN
+from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.topologies.handshake.chain_node import Arrival, ChainNode, Progress, Shared, up_to
 from streamjoin.topologies.handshake.pipeline import Pipeline
-from streamjoin.topologies.protocol import OTHER
-from streamjoin.topologies.stamps import INT64_MIN
 
 ONE_SOURCE = np.zeros(1, np.int32)
 

@@ -43,7 +43,7 @@ class KeyedStage:
         """Stage an arrival; the number of its first row. O(tuples + nodes)."""
         tuples, first = arrival.tuples, self._at
         self._at = (first + self.most) % len(self.keys)
-        stamps = tuples.ts, tuples.probing["since"], tuples.id
+        stamps = tuples.ts, tuples.since, tuples.id
         kernel.stage_by_home(*stamps, arrival.home, arrival.keys, self._nodes, first, self.rows, self.keys)
         return first
 
@@ -86,8 +86,9 @@ class KeyedStore:
         begin, end = self._ends()
         return max(0, end - begin)  # the node may move both between two looks
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.rows[{"ts": expedition.PLACE, "id": expedition.ID}[name], slice(*self._ends())]
+    @property
+    def held_ids(self) -> np.ndarray:
+        return self.rows[expedition.ID, slice(*self._ends())]
 
     @property
     def nbytes(self) -> int:

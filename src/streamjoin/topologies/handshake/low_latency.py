@@ -39,19 +39,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamjoin.codegen.programs import COMPOSITE, WindowProgram, combined
-from streamjoin.index.adaptive import AdaptiveWindow
-from streamjoin.index.chain import ChainWindow
-from streamjoin.index.chooser import FixedChoice
-from streamjoin.index.protocol import Tuples, WindowIndex
-from streamjoin.index.scan import ScanWindow
-from streamjoin.index.structures.hash import HashSubwindow
+from streamjoin.index.tuples import ProbingTuples, Tuples
+from streamjoin.index.window import WindowIndex
 from streamjoin.kernels.concurrent.hashing_node import deal
-from streamjoin.semantics.spec import SIDES
+from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.topologies.handshake.chain_node import Arrival, ChainNode, Message, Shared, up_to
 from streamjoin.topologies.handshake.hashing_node import HashingNode, KeyedStage
 from streamjoin.topologies.handshake.pipeline import Pipeline, Sent
 from streamjoin.topologies.handshake.scanning_node import ScanningNode, Stage
-from streamjoin.topologies.protocol import OTHER
 
 CREDIT = 8  # arrivals of a side on expedition, at most
 MOST_ON_WAY = 16  # messages of a side, beyond which none without tuples is sent
@@ -118,7 +113,7 @@ class LowLatencyNode(ChainNode):
         yield from self.match(self._not_acknowledged(), "left", arrival.tuples)
         at_home = np.flatnonzero(arrival.home == self.number)
         if len(at_home):
-            self._in_expedition.append((arrival.number, resting(arrival.tuples, at_home)))
+            self._in_expedition.append((arrival.number, arrival.tuples.kept(at_home)))
         if self.is_end["left"]:
             self._expedition_ended(ExpeditionEnd(arrival.number))
 
@@ -128,11 +123,11 @@ class LowLatencyNode(ChainNode):
         yield from self.match(self.windows["left"], "right", arrival.tuples)
         fresh = np.flatnonzero(arrival.home < self.number)
         if len(fresh):
-            self._unacknowledged.append((arrival.number, resting(arrival.tuples, fresh)))
+            self._unacknowledged.append((arrival.number, arrival.tuples.kept(fresh)))
             self._current = False
         at_home = np.flatnonzero(arrival.home == self.number)
         if len(at_home):
-            self.windows["right"].insert(resting(arrival.tuples, at_home), ONE_SOURCE)
+            self.windows["right"].insert(arrival.tuples.kept(at_home), ONE_SOURCE)
         self.send("left", Acknowledgement(arrival.number))
 
     def _end(self, message: Message) -> None:
@@ -176,7 +171,7 @@ class KeyedNode(LowLatencyNode):
         if len(at_home):
             own = arrival.tuples.pick(at_home)
             yield from self.match(self.windows[OTHER[arrival.side]], arrival.side, own)
-            self.windows[arrival.side].insert(resting(own, slice(None)), ONE_SOURCE)
+            self.windows[arrival.side].insert(own.kept(slice(None)), ONE_SOURCE)
 
     _receive_left = _receive_right = _meet_at_home
 
@@ -187,19 +182,25 @@ class Key(NamedTuple):
     program: WindowProgram
     band: int
 
-    def of(self, side: str, tuples: Tuples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def rehearse(self) -> None:
+        """Compile now what would else be compiled when tuples come."""
+        none = np.empty(0, self.program.band_dtype(self.band))
+        deal(none, none, np.empty(0, np.bool_), 1, np.empty(0, np.int64))
+        if self.band == COMPOSITE:
+            combined([none])
+
+    def of(self, side: str, tuples: ProbingTuples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The key of each tuple, twice: a tuple with two different ones, or for which the last array is false, matches
         nothing."""
         if side == "left":
             keys = self.program.key_of_band(tuples.stored, self.band)
-            return keys, keys, tuples.stored["key_ok"]
-        return *self.program.bounds_of_band(tuples.probing, self.band), tuples.probing["probe_ok"]
+            assert tuples.stored.known is not None
+            return keys, keys, tuples.stored.known
+        return *self.program.bounds_of_band(tuples.probing, self.band), tuples.probing.known
 
 
 class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode]):
     """The topology. Home nodes come in turns, so that all nodes hold and compare the same, or by an index's key."""
-
-    hashes_one_equality = True  # in compiled nodes
 
     def __init__(self, *given: Any, credit: int = CREDIT, **options: Any):
         # Told of every one, the driver would be woken for each, only to send one more and sleep again.
@@ -213,16 +214,17 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode])
         self._bounds: dict[str, deque[tuple[int, int]]] = {side: deque() for side in SIDES}
 
     def make_nodes(self, shared: Shared) -> list[LowLatencyNode | ScanningNode | HashingNode]:
-        """Compiled nodes where windows are scanned, or hashed by one key, and that decides."""
-        windows, numbers = [shared.make_window(side) for side in SIDES], range(shared.count)
+        """Nodes of the planned kind."""
+        plan, numbers = shared.plan.nodes, range(shared.count)
         waiting = 2 * (MOST_ON_WAY + self._credit + 1)
-        if not any(shared.residuals.values()) and all(isinstance(window, ScanWindow) for window in windows):
+        if plan.kind == "scanning":
             stages = [Stage(self._credit, self._batch) for _ in SIDES]
             return [ScanningNode(number, shared, stages, waiting) for number in numbers]
-        self._key = key = equality_of(windows[0])
-        if key is None:
+        if plan.band is None:
             return [LowLatencyNode(number, shared) for number in numbers]
-        if all(map(hashes_one_equality, windows)):
+        self._key = key = Key(shared.plan.programs["left"], plan.band)
+        key.rehearse()
+        if plan.kind == "hashing":
             dtype = key.program.band_dtype(key.band)
             keyed = [KeyedStage(self._credit, self._batch, shared.count, dtype) for _ in SIDES]
             return [HashingNode(number, shared, keyed, waiting) for number in numbers]
@@ -234,7 +236,7 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode])
     def lets_progress_in(self, side: str) -> bool:
         return super().lets_progress_in(side) and self._numbers[side] - self._marks[side] < MOST_ON_WAY
 
-    def make_arrival(self, side: str, number: int, expired: int, tuples: Tuples) -> Arrival:
+    def make_arrival(self, side: str, number: int, expired: int, tuples: ProbingTuples) -> Arrival:
         if self._key is None:
             return Expedition(side, number, expired, tuples, self._in_turns(side, len(tuples)))
         keys, others, known = self._key.of(side, tuples)
@@ -281,36 +283,3 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode])
         for side in SIDES:
             self._stored[side].clear()
             self._bounds[side].clear()
-
-
-def equality_of(window: WindowIndex) -> Key | None:
-    """The program of an indexed window and a band of it that is an equality by itself, if there is one."""
-    if not isinstance(window, (ChainWindow, AdaptiveWindow)) or not isinstance(window.choose, FixedChoice):
-        return None
-    program = window.choose.program
-    alone = [
-        band for band in program.indexable(True) if band == COMPOSITE or len(program.bands_beside(band)) == 1
-    ]
-    if not alone:
-        return None
-    none = np.empty(0, program.band_dtype(alone[0]))
-    deal(none, none, np.empty(0, np.bool_), 1, np.empty(0, np.int64))  # compiled now, not when tuples come
-    if alone[0] == COMPOSITE:
-        combined([none])
-    return Key(program, alone[0])
-
-
-def hashes_one_equality(window: WindowIndex) -> bool:
-    """Whether a window is a chain of hash tables, come what may, and equal keys are all that is asked for."""
-    return (
-        isinstance(window, ChainWindow)
-        and isinstance(window.choose, FixedChoice)
-        and window.choose.structure is HashSubwindow
-        and window.choose.program.is_one_equality
-    )
-
-
-def resting(tuples: Tuples, rows: np.ndarray | slice) -> Tuples:
-    """Some of the tuples, as a window keeps them."""
-    stored = {name: array[rows] for name, array in tuples.stored.items()}
-    return Tuples(tuples.ts[rows], tuples.id[rows], tuples.source[rows], stored, {}, tuples.nulls)

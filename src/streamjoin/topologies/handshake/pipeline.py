@@ -20,16 +20,15 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from streamjoin.index.protocol import Tuples
-from streamjoin.index.scan import ScanWindow
-from streamjoin.kernels.stamping import least
-from streamjoin.semantics.spec import SIDES
+from streamjoin.index.tuples import ProbingTuples
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN, least
+from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.topologies.handshake.chain_node import Arrival, Marks, Message, Progress, Shared
-from streamjoin.topologies.matching import Collector, filters_of
-from streamjoin.topologies.protocol import OTHER, Frontier, Matches, Spread, Task
+from streamjoin.topologies.matching import Collector
+from streamjoin.topologies.protocol import Frontier, Matches, Spread, Task
 from streamjoin.topologies.runtime.node import Bell, Executor, Node
 from streamjoin.topologies.runtime.threads import Threads
-from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, make_stamps
+from streamjoin.topologies.stamps import make_stamps
 
 BATCH, INDEXED_BATCH = 256, 1024  # tuples of a message, at most: such as are compared, such as are looked up
 CAPACITY = 64  # messages of a channel
@@ -80,7 +79,6 @@ class Pipeline(Generic[AnyNode]):
     whether nodes hear of what has expired as soon as it is known. `always_settles`: whatever the task."""
 
     tells_at_once = always_settles = False
-    shares_rows = hashes_one_equality = False
     few_on_way = INT64_MAX  # messages of a side; while more are, the driver is not told of marks
 
     def __init__(
@@ -90,14 +88,14 @@ class Pipeline(Generic[AnyNode]):
         batch: int | None = None,
         capacity: int = CAPACITY,
     ):
-        scanned = all(isinstance(task.make_window(side), ScanWindow) for side in SIDES)
+        scanned = all(window.kind == "scan" for window in task.plan.windows.values())
         self.workers, self._batch = task.workers, batch or (BATCH if scanned else INDEXED_BATCH)
         self.settles = task.settles or self.always_settles
         self._stamps = make_stamps(task.spec, self.settles)
         self._bell, self.found, self._marks = Bell(), Bell(), Marks(self.workers, self.few_on_way)
         let_go = Bell() if task.order == "any" else self.found  # promises and sorted results, by marks
-        filters, bells = filters_of(task.residuals), (self._bell, self.found, let_go)
-        shared = Shared(self.workers, task.make_window, filters, task.fetch, *bells, self._marks)
+        prober, bells = task.make_prober(), (self._bell, self.found, let_go)
+        shared = Shared(self.workers, task.plan, task.make_window, prober, *bells, self._marks)
         self.nodes = self.make_nodes(shared)
         self._channels = connect(self.nodes, self._bell, capacity)
         self.nodes[0].rehearse()  # before threads start and tuples come
@@ -114,7 +112,7 @@ class Pipeline(Generic[AnyNode]):
     def make_nodes(self, shared: Shared) -> list[AnyNode]:
         raise NotImplementedError
 
-    def make_arrival(self, side: str, number: int, expired: int, tuples: Tuples) -> Arrival:
+    def make_arrival(self, side: str, number: int, expired: int, tuples: ProbingTuples) -> Arrival:
         return Arrival(side, number, expired, tuples)
 
     def earliest(self, what: str) -> float:
@@ -145,7 +143,9 @@ class Pipeline(Generic[AnyNode]):
         """The arrivals of which tuples may be in the chain."""
         return self._sent[side]
 
-    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+    def push(
+        self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
+    ) -> None:
         self._counts[side] += len(tuples)
         self._stamps.push(side, tuples, ranks, frontier)
 
@@ -239,7 +239,7 @@ class Pipeline(Generic[AnyNode]):
         due = self.tells_at_once or self._unheard[side] >= UNHEARD or self._stamps.ended
         return due and self._stamps.expired(OTHER[side]) > self._told[side]
 
-    def _send_arrival(self, side: str, tuples: Tuples, time: int) -> None:
+    def _send_arrival(self, side: str, tuples: ProbingTuples, time: int) -> None:
         number, expired = self._numbers[side] + 1, self._stamps.expired(OTHER[side])
         self._unheard[OTHER[side]] += len(tuples)
         places = int(tuples.ts[0]), int(tuples.ts[-1])

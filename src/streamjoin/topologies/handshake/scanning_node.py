@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from streamjoin.codegen.prepared import Probing, Stored
 from streamjoin.codegen.programs import WindowProgram, is_done, new_cursor
-from streamjoin.index.scan import ScanWindow
 from streamjoin.kernels.concurrent import scanning_node as kernel
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.spec import SIDES
@@ -26,8 +26,8 @@ class Stage:
 
     def __init__(self, arrivals: int, most: int):
         self.rows = np.zeros((4, arrivals * most), np.int64)
-        self.stored: dict[str, np.ndarray] = {}
-        self.probing: dict[str, np.ndarray] = {}
+        self.stored = Stored()
+        self.probing: Probing | None = None  # until the first arrival
         self.nulls = False
         self._most, self._at = most, 0
 
@@ -36,20 +36,21 @@ class Stage:
         tuples, first = arrival.tuples, self._at
         self._at = (first + self._most) % self.rows.shape[1]
         here = slice(first, first + len(tuples))
-        stamps = (tuples.ts, tuples.probing["since"], tuples.id, arrival.home)
+        stamps = (tuples.ts, tuples.since, tuples.id, arrival.home)
         for row, values in zip(self.rows, stamps, strict=True):
             row[here] = values
-        if not self.probing:  # each dictionary whole at once: nodes may be looking
-            self.stored, self.probing = self._columns_like(tuples.stored), self._columns_like(tuples.probing)
+        if self.probing is None:  # each whole at once: nodes may be looking
+            self.stored = tuples.stored.with_arrays(self._columns_like(tuples.stored.arrays()))
+            self.probing = tuples.probing.with_arrays(self._columns_like(tuples.probing.arrays()))
         for staged, given in ((self.stored, tuples.stored), (self.probing, tuples.probing)):
-            for name, values in given.items():
-                staged[name][here] = values
+            for column, values in zip(staged.arrays(), given.arrays(), strict=True):
+                column[here] = values
         self.nulls |= tuples.nulls
         return first
 
-    def _columns_like(self, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _columns_like(self, given: Sequence[np.ndarray]) -> list[np.ndarray]:
         count = self.rows.shape[1]
-        return {name: np.zeros((count, *values.shape[1:]), values.dtype) for name, values in given.items()}
+        return [np.zeros((count, *values.shape[1:]), values.dtype) for values in given]
 
 
 class Store:
@@ -57,7 +58,7 @@ class Store:
 
     def __init__(self, number: int, words: np.ndarray, program: WindowProgram, stage: Stage):
         self.rows = NOTHING_STORED
-        self.columns: dict[str, np.ndarray] = {}
+        self.columns = Stored()
         self._number, self._words, self._program, self.stage = number, words, program, stage
 
     @property
@@ -73,12 +74,13 @@ class Store:
         begin, end = self._ends()
         return max(0, end - begin)  # the node may move both between two looks
 
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.rows[{"ts": kernel.PLACE, "id": kernel.ID}[name], self._live()]
+    @property
+    def held_ids(self) -> np.ndarray:
+        return self.rows[kernel.ID, self._live()]
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in [self.rows, *self.columns.values()])
+        return sum(array.nbytes for array in [self.rows, *self.columns.arrays()])
 
     def _ends(self) -> tuple[int, int]:
         return int(self._words[kernel.BEGIN + self._number]), int(self._words[kernel.VISIBLE + self._number])
@@ -88,9 +90,8 @@ class Store:
 
     def scanner(self, probes: Stage, chosen: slice) -> Callable[..., int]:
         """The scan of what can be found by some staged rows."""
-        live = self._live()
-        window = {name: column[live] for name, column in self.columns.items()}
-        probing = {name: column[chosen] for name, column in probes.probing.items()}
+        assert probes.probing is not None
+        window, probing = self.columns.pick(self._live()), probes.probing.pick(chosen)
         nulls = self.stage.nulls or probes.nulls
         scan = self._program.scanner(window, probing, nulls)
         if not nulls:
@@ -98,9 +99,9 @@ class Store:
 
         def scan_with_nulls(start: Any, stop: Any, cursor: Any, pairs: PairBuffer) -> int:
             pairs.count = scan(start, stop, cursor, pairs)
-            known = probing["probe_ok"][pairs.probe[: pairs.count]]
-            if "key_ok" in window:
-                known &= window["key_ok"][pairs.pos[: pairs.count]]
+            known = probing.known[pairs.probe[: pairs.count]]
+            if window.known is not None:
+                known &= window.known[pairs.pos[: pairs.count]]
             pairs.keep(0, known)
             return pairs.count
 
@@ -113,33 +114,28 @@ class Store:
         held, capacity = slice(begin, end), max(SMALLEST, 4 * (end - begin + more)) + 1
         rows = np.zeros((4, capacity), np.int64)
         rows[:, : end - begin] = self.rows[:, held]
-        columns = {
-            name: np.zeros((capacity, *column.shape[1:]), column.dtype)
-            for name, column in self.stage.stored.items()
-        }
-        for name, column in self.columns.items():
-            columns[name][: end - begin] = column[held]
-        self.rows, self.columns = rows, columns
+        staged = self.stage.stored
+        columns = [np.zeros((capacity, *column.shape[1:]), column.dtype) for column in staged.arrays()]
+        for column, old in zip(columns, self.columns.arrays(), strict=False):  # none before the first row
+            column[: end - begin] = old[held]
+        self.rows, self.columns = rows, staged.with_arrays(columns)
         words[[which + number for which in (kernel.BEGIN, kernel.VISIBLE, kernel.END)]] -= begin
 
     def places(self) -> list[tuple[int, int, int]]:
         """Where the columns are: the size of a value, and its address on the stage and here."""
         return [
-            (column.strides[0], self.stage.stored[name].ctypes.data, column.ctypes.data)
-            for name, column in self.columns.items()
+            (column.strides[0], staged.ctypes.data, column.ctypes.data)
+            for staged, column in zip(self.stage.stored.arrays(), self.columns.arrays(), strict=False)
         ]
 
     def operands(self, probes: Stage) -> list[tuple[int, int, int]]:
         """The kernel that compares, and where its arguments are: keys here, lows and highs on the stage of the probes.
         Nothing while there is nothing to point at."""
         program = self._program
-        if not (self.has_bands and self.columns and probes.probing):
+        keys, asked = self.columns.columns, probes.probing
+        if not (self.has_bands and keys and asked):
             return [(0, 0, 0)]
-        keys = [self.columns[f"key{number}"] for number in range(len(program.keys.keys))]
-        bands = range(len(program.bounds.bands))
-        bounds = [
-            probes.probing.get(f"{end}{band}", keys[0][:0]) for end in ("low", "high") for band in bands
-        ]
+        bounds = [keys[0][:0] if end is None else end for end in (*asked.lows, *asked.highs)]
         return [
             (0, kernel.scan_address(program.shapes), 0),
             *((key.strides[0], key.ctypes.data, 0) for key in keys),
@@ -163,9 +159,7 @@ class ScanningNode(RecordNode):
     def __init__(self, number: int, shared: Shared, stages: Sequence[Stage], waiting: int):
         super().__init__(number, shared, stages, waiting, kernel.WORDS)
         self._stages = stages
-        programs = [
-            window.program for window in map(shared.make_window, SIDES) if isinstance(window, ScanWindow)
-        ]
+        programs = [shared.plan.programs[side] for side in SIDES]
         self._stores = [
             Store(which, self._words, programs[side], stages[side])
             for which, side in ((kernel.LEFT, 0), (kernel.RIGHT, 1), (kernel.FORWARDED, 1))
@@ -222,5 +216,5 @@ class ScanningNode(RecordNode):
 
     def clear(self) -> None:
         for store in self._stores:
-            store.rows, store.columns = NOTHING_STORED, {}
+            store.rows, store.columns = NOTHING_STORED, Stored()
         super().clear()

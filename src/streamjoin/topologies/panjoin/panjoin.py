@@ -26,13 +26,15 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin.codegen.evaluate import Filter
-from streamjoin.index.protocol import Reach, Tuples
+from streamjoin.index.probing import Prober
+from streamjoin.index.times import reach_from
+from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.concurrent import atomics
-from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.matching import Collector, Matcher, filters_of
-from streamjoin.topologies.panjoin.records import Answer, Backlog, MirroredWindow
-from streamjoin.topologies.protocol import OTHER, Fetch, Frontier, MakeWindow, Matches, Spread, Task
+from streamjoin.plan.subwindows import make_rule
+from streamjoin.semantics.spec import OTHER, SIDES
+from streamjoin.topologies.matching import Collector, Matcher
+from streamjoin.topologies.panjoin.records import Answer, Backlog, MirroredWindow, rehearse_records
+from streamjoin.topologies.protocol import Frontier, MakeWindow, Matches, Spread, Task
 from streamjoin.topologies.runtime.node import Bell, Channel, Executor, Outbox, rehearse_channels
 from streamjoin.topologies.runtime.threads import Threads
 from streamjoin.topologies.stamps import make_stamps
@@ -62,7 +64,7 @@ class Command:
     number: int
     expired: Mapping[str, int]  # places of each side below this are not needed any more
     side: str = "left"
-    tuples: Tuples | None = field(default=None, repr=False)
+    tuples: ProbingTuples | None = field(default=None, repr=False)
     stores: tuple[Store, ...] = ()
     records: bool = False  # are wanted for an answer
 
@@ -76,8 +78,7 @@ class Worker:
     """A node that owns some subwindows of both sides, those of a side in one window: its index chains tuples by
     arrival itself, and finds in few structures what would lie in many."""
 
-    def __init__(self, number: int, make_window: MakeWindow, residuals: Mapping[str, Filter | None], fetch: Fetch,
-                 manager: Bell, capacity: int):  # fmt: skip
+    def __init__(self, number: int, make_window: MakeWindow, prober: Prober, manager: Bell, capacity: int):
         self.name, self.number = f"worker {number}", number
         self.bell = Bell()
         self.outbox: Outbox[Any] = Outbox(WAITING, self.bell, manager)  # of `Found` and `Answer`
@@ -85,12 +86,10 @@ class Worker:
         # Written by this worker; the manager reads sizes.
         self.windows = {side: make_window(side) for side in SIDES}
         self.mirrored = {side: MirroredWindow(window) for side, window in self.windows.items()}
-        self._decided = {
-            side: residual is None for side, residual in residuals.items()
-        }  # by the window alone
+        self._prober = prober
         self._done = np.zeros(atomics.LINE, np.int64)  # number of the last command; the worker writes
         self._manager = manager
-        self._matcher = Matcher(residuals, fetch, self.outbox)
+        self._matcher = Matcher(prober, self.outbox)
         self._work: Iterator[None] | None = None
 
     def __str__(self) -> str:
@@ -124,17 +123,16 @@ class Worker:
     def _execute(self, command: Command) -> Iterator[None]:
         """Expire, probe, insert; yields wherever something was handed over."""
         for side in SIDES:
-            place = np.array([command.expired[side]])
-            self.windows[side].expire(Reach(place, place))
+            self.windows[side].expire(reach_from(command.expired[side]))
         if command.tuples is not None:
             yield from self._probe(command, command.side, command.tuples)
             self._store(command.side, command.tuples, command.stores)
         atomics.write(self._done, 0, command.number)  # releases: the manager sees all of the above
         self._manager.ring()
 
-    def _probe(self, command: Command, side: str, tuples: Tuples) -> Iterator[None]:
+    def _probe(self, command: Command, side: str, tuples: ProbingTuples) -> Iterator[None]:
         mirrored, answer = self.mirrored[OTHER[side]], None
-        if command.records and self._decided[OTHER[side]]:
+        if command.records and not self._prober.has_residual(OTHER[side]):
             answer = mirrored.answer(command.number, side, tuples)
         else:
             mirrored.forget()
@@ -144,10 +142,10 @@ class Worker:
             self.outbox.put(len(answer), answer)
             yield
 
-    def _store(self, side: str, tuples: Tuples, stores: Sequence[Store]) -> None:
+    def _store(self, side: str, tuples: ProbingTuples, stores: Sequence[Store]) -> None:
         for store in stores:
             if store.worker == self.number:
-                self.windows[side].insert(tuples.pick(store.rows), RANK)
+                self.windows[side].insert(tuples.kept(store.rows), RANK)
 
     def clear(self) -> None:
         """Let go of all tuples; nobody steps any more."""
@@ -185,8 +183,6 @@ class Sent:
 class PanJoin:
     """The topology, seen from the manager."""
 
-    shares_rows = hashes_one_equality = False
-
     def __init__(
         self,
         task: Task,
@@ -201,11 +197,13 @@ class PanJoin:
         self._batch, self._smallest, self._many = batch, smallest, many
         self._bell, self._collector, self._backlog = Bell(), Collector(task.order), Backlog(task.order)
         self.found = self._bell
-        filters = filters_of(task.residuals)
+        prober = task.make_prober()
         rehearse_channels()
+        for side, window in task.plan.windows.items():
+            if window.kind != "scan":
+                rehearse_records(task.plan.programs[side], make_rule(window, task.plan.programs[side]))
         self.nodes = [
-            Worker(number, task.make_window, filters, task.fetch, self._bell, credit)
-            for number in range(task.workers)
+            Worker(number, task.make_window, prober, self._bell, credit) for number in range(task.workers)
         ]
         self._executor, self._started = executor or Threads(), False
         self._numbers = {"command": 0, "subwindow": 0}  # of the last one; of subwindows over both sides
@@ -240,7 +238,9 @@ class PanJoin:
         ids += self._backlog.least_ids(side)
         return min(ids, default=None)
 
-    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+    def push(
+        self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
+    ) -> None:
         self._counts[side] += len(tuples)
         self._stamps.push(side, tuples, ranks, frontier)
 
@@ -339,7 +339,7 @@ class PanJoin:
             probes, first_place = len(command.tuples), int(command.tuples.ts[0])
         self._sent.append(Sent(command.number, probes, first_place, time, gone))
 
-    def _deal(self, side: str, tuples: Tuples) -> Iterator[Store]:
+    def _deal(self, side: str, tuples: ProbingTuples) -> Iterator[Store]:
         """Cut a batch where subwindows are full; the workers take turns with new ones."""
         done = 0
         while done < len(tuples):

@@ -14,19 +14,23 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
-from streamjoin.codegen.programs import Intervals, limits
-from streamjoin.index.access import Access
-from streamjoin.index.adaptive import AdaptiveWindow
-from streamjoin.index.chain import ChainWindow, Link
-from streamjoin.index.protocol import Reach, Tuples, WindowIndex
+from streamjoin.codegen.programs import Intervals, WindowProgram, limits
+from streamjoin.index.access import Access, make_access
+from streamjoin.index.chain import Link, is_sorted
 from streamjoin.index.structures.bisort import BISortSubwindow
+from streamjoin.index.times import Reach
+from streamjoin.index.tuples import ProbingTuples
+from streamjoin.index.window import WindowIndex
 from streamjoin.kernels.sorted.records import expand
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
+from streamjoin.plan.subwindows import FixedRule
+from streamjoin.semantics.spec import OTHER
 from streamjoin.topologies.matching import STRETCH, Found
-from streamjoin.topologies.protocol import OTHER
-from streamjoin.topologies.stamps import INT64_MAX, INT64_MIN, in_reach
+from streamjoin.topologies.stamps import in_reach
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Run:
         inside = self.lasts - self.firsts
         return np.bincount(self.asking, len(self.slots) - inside if self.outside else inside, probes)
 
-    def fill(self, probes: Tuples, first: int, last: int, out: np.ndarray) -> int:
+    def fill(self, probes: ProbingTuples, first: int, last: int, out: np.ndarray) -> int:
         """Write the pairs of the probes `first` to `last` - 1 into the rows of `out`: ids of the probe and of what it
         meets, then, if there are four, their places. How many pairs."""
         rows = slice(*self.asking.searchsorted([first, last]))
@@ -74,7 +78,7 @@ class Answer:
 
     number: int
     side: str
-    probes: Tuples
+    probes: ProbingTuples
     runs: tuple[Run, ...]
     ends: np.ndarray
     least_id: Mapping[str, int]
@@ -123,8 +127,8 @@ class Mirror:
         self, link: Link, changes: bool, questions: Intervals, outside: bool, reach: Reach | None
     ) -> Iterator[Run]:
         """The records of the subwindow's main array and of its buffer."""
-        assert isinstance(link.subwindow, BISortSubwindow) and questions.asking is not None
-        main, buffer = link.subwindow.run_records(*questions, outside)
+        assert questions.asking is not None
+        main, buffer = cast(BISortSubwindow, link.subwindow).run_records(*questions, outside)
         if changes:
             # The main array only grows: as long as it has its size it is the same.
             if len(self._main) != len(main.slots):
@@ -155,42 +159,43 @@ class MirroredWindow:
         """With the mirrors."""
         return self._window.nbytes + sum(mirror.nbytes for mirror in tuple(self._mirrors.values()))
 
-    def answer(self, number: int, side: str, probes: Tuples) -> Answer | None:
+    def answer(self, number: int, side: str, probes: ProbingTuples) -> Answer | None:
         """What probes of `side` meet; None if records can not tell. O(log n) a probe and subwindow, whatever matches,
         and O(1) for each tuple that came since the last time or was merged."""
-        window = self._window.window if isinstance(self._window, AdaptiveWindow) else self._window
-        if not isinstance(window, ChainWindow) or not all(map(is_decisive, window.links)) or not len(window):
+        links = self._window.links
+        if not links or not all(map(is_decisive, links)):
             self.forget()
             return None
-        known = probes.probing["probe_ok"]
-        window.workload.observe(probes if known.all() else probes.pick(known))
-        self._mirrors = {link: self._mirrors.get(link) or Mirror(link.capacity) for link in window.links}
-        runs = tuple(self._runs(window, probes))
+        probing = probes.probing
+        self._window.observe(probing if probing.all_known() else probing.pick(probing.known))
+        self._mirrors = {link: self._mirrors.get(link) or Mirror(link.capacity) for link in links}
+        runs = tuple(self._runs(links, probes))
         sizes = sum((run.sizes(len(probes)) for run in runs), np.zeros(len(probes)))
         ends = np.cumsum(sizes).astype(np.int64)
-        window.comparisons += int(ends[-1])
+        self._window.comparisons += int(ends[-1])
         least = min((mirror.least_id for mirror in self._mirrors.values()), default=INT64_MAX)
         return Answer(number, side, probes, runs, ends, {side: int(probes.id.min()), OTHER[side]: least})
 
-    def _runs(self, window: ChainWindow, probes: Tuples) -> Iterator[Run]:
+    def _runs(self, links: Sequence[Link], probes: ProbingTuples) -> Iterator[Run]:
         """The records of every subwindow in reach."""
-        reach, questions = in_reach(window, probes), dict[Access, tuple[Intervals, bool]]()
-        end = len(window)
-        for link in reversed(window.links):  # of the oldest, the first tuples may be gone
+        reach, questions = in_reach(self._window, probes), dict[Access, tuple[Intervals, bool]]()
+        end = len(self._window)
+        for link in reversed(links):  # of the oldest, the first tuples may be gone
             if not reach.misses(link.oldest, link.newest):
                 if link.access not in questions:
                     questions[link.access] = asked(link.access, probes)
                 covered = reach.covers(link.oldest, link.newest)
-                mirror, changes = self._followed(window, link, end), link is window.links[-1]
+                mirror, changes = self._followed(link, end), link is links[-1]
                 yield from mirror.runs(link, changes, *questions[link.access], None if covered else reach)
             end -= link.count
 
-    def _followed(self, window: ChainWindow, link: Link, end: int) -> Mirror:
+    def _followed(self, link: Link, end: int) -> Mirror:
         """The mirror of a subwindow whose last tuple is at the position before `end`, up to date."""
         mirror = self._mirrors[link]
         if mirror.count < link.count:
             start = max(0, end - link.count + mirror.count)
-            mirror.append(window.ids(np.arange(start, end)), window["ts"][start:end], link.count)
+            ids = self._window.ids(np.arange(start, end))
+            mirror.append(ids, self._window.ts[start:end], link.count)
         return mirror
 
     def forget(self) -> None:
@@ -200,14 +205,13 @@ class MirroredWindow:
 
 def is_decisive(link: Link) -> bool:
     """Whether the key of a subwindow decides the predicate, and its main array is sorted."""
-    return isinstance(link.subwindow, BISortSubwindow) and not link.access.unchecked[0]
+    return is_sorted(link) and not link.access.unchecked[0]
 
 
-def asked(access: Access, probes: Tuples) -> tuple[Intervals, bool]:
+def asked(access: Access, probes: ProbingTuples) -> tuple[Intervals, bool]:
     """The intervals that probes ask for, by probe, and whether what lies outside them is meant."""
-    ok = probes.probing["probe_ok"]
-    kept = np.flatnonzero(ok)
-    probing = probes.probing if len(kept) == len(ok) else probes.pick(kept).probing
+    kept = np.flatnonzero(probes.probing.known)
+    probing = probes.probing if len(kept) == len(probes) else probes.probing.pick(kept)
     questions, outside = without_gap(access.questions(probing), len(kept), access.dtype)
     lows, highs, asking = questions
     if asking is None:
@@ -308,9 +312,12 @@ class Backlog:
         self._waiting.clear()
 
 
-def rehearse_records(dtype: np.dtype) -> None:
-    """Compile what records of such keys take."""
-    subwindow, none = BISortSubwindow(1, dtype), np.empty(0, np.int64)
-    subwindow.insert(np.zeros(1, dtype), np.zeros(1, np.int32))
-    for records in subwindow.run_records(np.zeros(1, dtype), np.zeros(1, dtype), np.zeros(1, np.int64)):
-        expand(records.firsts[:0], records.lasts[:0], none, False, records.slots, none, none, none, none)
+def rehearse_records(program: WindowProgram, rule: FixedRule) -> None:
+    """Compile what records of the sorted subwindows that a rule may choose take."""
+    accesses = [make_access(program, key) for structure, key in rule.alternatives() if structure == "bisort"]
+    none = np.empty(0, np.int64)
+    for dtype in {access.dtype for access in accesses}:
+        subwindow = BISortSubwindow(1, dtype)
+        subwindow.insert(np.zeros(1, dtype), np.zeros(1, np.int32))
+        for records in subwindow.run_records(np.zeros(1, dtype), np.zeros(1, dtype), np.zeros(1, np.int64)):
+            expand(records.firsts[:0], records.lasts[:0], none, False, records.slots, none, none, none, none)

@@ -41,7 +41,7 @@ class Team:
 
     def share(self, parts: Sequence[Part], pairs: PairBuffer) -> Iterator[int]:
         """Append the pairs of all parts, of which there are at most `workers`; the contract of what is yielded is that
-        of `index.protocol.WindowIndex.probe`. What a part raises is raised here, after the others have stopped."""
+        of `index.window.WindowIndex.probe`. What a part raises is raised here, after the others have stopped."""
         if len(parts) > 1 and not self._helpers:
             self._start()
         busy = self._helpers[: len(parts) - 1]

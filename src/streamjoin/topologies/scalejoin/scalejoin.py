@@ -31,11 +31,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamjoin.index.protocol import Tuples
+from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.concurrent import gate
 from streamjoin.kernels.concurrent.gate import LEAST, Gate
 from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.matching import Collector, Found, filters_of
+from streamjoin.topologies.matching import Collector, Found
 from streamjoin.topologies.protocol import Frontier, Matches, Spread, Task
 from streamjoin.topologies.runtime.node import Bell, Executor, rehearse_channels
 from streamjoin.topologies.runtime.threads import Threads
@@ -61,8 +61,6 @@ class Arrival:
 class ScaleJoin:
     """The driver: adds tuples to the gate, says what can still come, and collects what the workers find."""
 
-    shares_rows = hashes_one_equality = False
-
     def __init__(
         self,
         task: Task,
@@ -81,7 +79,7 @@ class ScaleJoin:
         self._out = Gate(workers, 1, capacity + 1) if task.order == "timestamp" else None
         self._rows = {side: SharedRows() for side in SIDES}
         self._board = Board()
-        shared = Shared(workers, task.spec, self.settles, task.make_window, filters_of(task.residuals), task.fetch,
+        shared = Shared(workers, task.spec, self.settles, task.make_window, task.make_prober(),
                         self._gate, self._rows, self._board, self._out, self._bell)  # fmt: skip
         self.workers = [Worker(number, shared) for number in range(workers)]
         self._executor, self._started = executor or Threads(), False
@@ -117,7 +115,9 @@ class ScaleJoin:
     def oldest_id(self, side: str) -> int | None:
         return self._arrivals[side][0].least_id if self._arrivals[side] else None
 
-    def push(self, side: str, tuples: Tuples, ranks: Mapping[str, np.ndarray], frontier: Frontier) -> None:
+    def push(
+        self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
+    ) -> None:
         self._start()
         self._given = ranks
         self._relabel()
@@ -158,7 +158,7 @@ class ScaleJoin:
                 self._gate.relabel(number << SIDE_BITS, changes)
             self._ranks[side] = new
 
-    def _add(self, side: str, tuples: Tuples) -> None:
+    def _add(self, side: str, tuples: ProbingTuples) -> None:
         count, number = len(tuples), SIDES.index(side)
         first = self._rows[side].append(tuples)
         positions = np.arange(first, first + count)

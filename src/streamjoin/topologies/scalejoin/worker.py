@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from streamjoin.codegen.evaluate import Filter
-from streamjoin.index.protocol import Reach, Tuples
+from streamjoin.index.probing import Prober
+from streamjoin.index.times import reach_from, saturated_sum
+from streamjoin.index.tuples import NO_TUPLES, SOURCE, TS, Layout, Mark, ProbingTuples
 from streamjoin.kernels.concurrent.gate import LEAST, MOST, Gate
-from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.spec import OTHER, SIDES, JoinSpec
 from streamjoin.topologies.matching import Found, Matcher
-from streamjoin.topologies.protocol import OTHER, Fetch, MakeWindow
+from streamjoin.topologies.protocol import MakeWindow
 from streamjoin.topologies.runtime.node import Bell, Outbox
-from streamjoin.topologies.stamps import saturated_sum
 
 WAITING_PAIRS = 1 << 18  # of one worker, before it waits for the driver
 PIECE = 4_096  # tuples that a worker joins at a time
@@ -97,42 +97,41 @@ class SharedRows:
 
     def __init__(self) -> None:
         self.nulls = False
-        self._block: tuple[int, dict[str, np.ndarray]] = (0, {})  # position of the first row, columns
-        self._roles: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self._layout: Layout | None = None
+        self._block: tuple[int, list[np.ndarray]] = (0, [])  # position of the first row, columns
         self._begin = self._end = 0
 
-    def append(self, tuples: Tuples) -> int:
+    def append(self, tuples: ProbingTuples) -> int:
         """Add tuples; the position of the first. O(tuples) amortised."""
-        columns = {"ts": tuples.ts, "id": tuples.id} | tuples.stored | tuples.probing
-        self._roles, self.nulls = (tuple(tuples.stored), tuple(tuples.probing)), self.nulls or tuples.nulls
-        first, count = self._end, len(tuples)
+        self._layout = self._layout or Layout.of(tuples)
+        self.nulls = self.nulls or tuples.nulls
+        columns, first, count = self._layout.flat(tuples), self._end, len(tuples)
+        columns[SOURCE] = np.zeros(count, np.int32)  # the gate has merged the sources
         base, arrays = self._block
-        if not arrays or first + count - base > len(arrays["ts"]):
+        if not arrays or first + count - base > len(arrays[TS]):
             base, arrays = self._moved(columns, count)
-        for name, values in columns.items():
-            arrays[name][first - base : first - base + count] = values
+        for array, values in zip(arrays, columns, strict=True):
+            array[first - base : first - base + count] = values
         self._block, self._end = (base, arrays), first + count
         return first
 
-    def _moved(self, columns: Mapping[str, np.ndarray], count: int) -> tuple[int, dict[str, np.ndarray]]:
+    def _moved(self, columns: Sequence[np.ndarray], count: int) -> tuple[int, list[np.ndarray]]:
         base, old = self._block
-        live, arrays = slice(self._begin - base, self._end - base), {}
-        for name, values in columns.items():
-            size = max(1024, 2 * (self._end - self._begin + count))
-            arrays[name] = np.empty((size, *values.shape[1:]), values.dtype)
-            if old:
-                arrays[name][: self._end - self._begin] = old[name][live]
+        live, held = slice(self._begin - base, self._end - base), self._end - self._begin
+        size = max(1024, 2 * (held + count))
+        arrays = [np.empty((size, *values.shape[1:]), values.dtype) for values in columns]
+        for array, before in zip(arrays, old, strict=False):  # there is none at first
+            array[:held] = before[live]
         return self._begin, arrays
 
-    def pick(self, positions: np.ndarray) -> Tuples:
+    def pick(self, positions: np.ndarray) -> ProbingTuples:
         """Tuples by position; a view where they follow each other."""
+        assert self._layout is not None
         base, arrays = self._block
         rows: slice | np.ndarray = positions - base
         if (np.diff(positions) == 1).all():
             rows = slice(int(positions[0]) - base, int(positions[-1]) - base + 1)
-        stored, probing = ({name: arrays[name][rows] for name in names} for names in self._roles)
-        ts = arrays["ts"][rows]
-        return Tuples(ts, arrays["id"][rows], np.zeros(len(ts), np.int32), stored, probing, self.nulls)
+        return self._layout.probing_tuples([array[rows] for array in arrays], self.nulls)
 
     def release(self, before: int) -> None:
         """Nobody will ask for positions before this one."""
@@ -147,8 +146,7 @@ class Shared:
     spec: JoinSpec
     settled: bool
     make_window: MakeWindow
-    residuals: Mapping[str, Filter | None]
-    fetch: Fetch
+    prober: Prober
     gate: Gate
     rows: Mapping[str, SharedRows]
     board: Board
@@ -167,7 +165,7 @@ class Worker:
         self.outbox: Outbox[Found] = Outbox(most, self.bell, shared.driver)
         self.windows = {side: shared.make_window(side) for side in SIDES}
         self.progress = Progress()
-        self._match = Matcher(shared.residuals, shared.fetch, self.outbox).match
+        self._match = Matcher(shared.prober, self.outbox).match
         self._sizes = {side: shared.spec.side_window(side) for side in SIDES}
         self._positions, self._sides = np.empty(PIECE, np.int64), np.empty(PIECE, np.int64)
         self._piece = PIECE if shared.out is None else FIRST_SORTED_PIECE
@@ -208,13 +206,13 @@ class Worker:
         else:
             yield from self._join_arrivals(positions, sides)
 
-    def _store(self, side: str, tuples: Tuples, positions: np.ndarray) -> None:
+    def _store(self, side: str, tuples: ProbingTuples, positions: np.ndarray) -> None:
         """Put those of the next tuples of a side that are this worker's turn into its window. Turns go by position, on
         which all workers agree, however their pieces are cut."""
         self._seen[side] += len(tuples)
         own = np.flatnonzero(positions % self._shared.count == self.number)
         if len(own):
-            self.windows[side].insert(tuples.pick(own), RANK)
+            self.windows[side].insert(tuples.kept(own), RANK)
 
     # At once
 
@@ -231,7 +229,7 @@ class Worker:
                 tuples, rows = tuples.pick(order), rows[order]
             since = saturated_sum(tuples.ts, -self._sizes[OTHER[side]].size)
             until = saturated_sum(tuples.ts, self._sizes[side].size)
-            probes = replace(tuples, probing=tuples.probing | {"since": since, "until": until})
+            probes = replace(tuples, since=since, until=until)
             yield from self._match(self.windows[OTHER[side]], side, probes)
             self._store(side, tuples, rows)
         self._done += len(sides)
@@ -268,11 +266,11 @@ class Worker:
             tuples[side], preceding[side] = self._placed(side, positions, rows), before
         for number, side in enumerate(SIDES):
             self._store(side, tuples[side], positions[sides == number])
-        last = max(int(part.stored["time"][-1]) for part in tuples.values() if len(part))
+        last = max(int(part.marks["time"][-1]) for part in tuples.values() if len(part))
         for side in SIDES:
             since = self._since(OTHER[side], tuples[side], preceding[side])
-            reach = {"since": np.minimum(since, tuples[side].ts), "until": tuples[side].ts}
-            probes = replace(tuples[side], probing=tuples[side].probing | reach)
+            places = tuples[side].ts
+            probes = replace(tuples[side], since=np.minimum(since, places), until=places)
             yield from self._match(self.windows[OTHER[side]], side, probes)
         self._done += len(sides)
         if self._shared.out is not None:
@@ -280,35 +278,35 @@ class Worker:
         floors = {side: self._expire_settled(side, last) for side in SIDES}
         self._publish(last, floors)
 
-    def _placed(self, side: str, positions: np.ndarray, rows: np.ndarray) -> Tuples:
+    def _placed(self, side: str, positions: np.ndarray, rows: np.ndarray) -> ProbingTuples:
         """Some tuples of this piece, with their place in the total order for an event time, which moves to a column of
         its own, and with their row number where the window counts rows."""
         if not len(rows):
             return NO_TUPLES
         tuples = self._shared.rows[side].pick(positions[rows])
-        extra = {"time": tuples.ts}
+        marks: dict[Mark, np.ndarray] = {"time": tuples.ts}
         if self._sizes[side].rows:
             first = self._seen[side]
-            extra["row"] = np.arange(first, first + len(rows))
+            marks["row"] = np.arange(first, first + len(rows))
             self._history[side].append((first, int(tuples.ts[0])))
-        return replace(tuples, ts=self._done + rows, stored=tuples.stored | extra)
+        return replace(tuples, ts=self._done + rows, marks=marks)
 
-    def _since(self, stored: str, probes: Tuples, preceding: np.ndarray) -> np.ndarray:
+    def _since(self, stored: str, probes: ProbingTuples, preceding: np.ndarray) -> np.ndarray:
         """The least place in the window of `stored` that each probe reaches."""
         size = self._sizes[stored]
         if not len(probes):
             return preceding
         if size.rows:
             return self._place_of(stored, "row", preceding - size.size)
-        return self._place_of(stored, "time", saturated_sum(probes.stored["time"], -size.size))
+        return self._place_of(stored, "time", saturated_sum(probes.marks["time"], -size.size))
 
-    def _place_of(self, stored: str, column: str, least: np.ndarray) -> np.ndarray:
+    def _place_of(self, stored: str, mark: Mark, least: np.ndarray) -> np.ndarray:
         """The place of the first tuple in a window with at least this row number or event time."""
         window = self.windows[stored]
         if not len(window):
             return np.full(len(least), MOST)
-        at = window[column].searchsorted(least)
-        places = window["ts"][np.minimum(at, len(window) - 1)]
+        at = window.mark(mark).searchsorted(least)
+        places = window.ts[np.minimum(at, len(window) - 1)]
         return np.where(at < len(window), places, MOST)
 
     def _expire_settled(self, side: str, last: int) -> int:
@@ -372,10 +370,3 @@ class Worker:
 
 
 NONE = np.zeros(0, np.int64)
-NO_TUPLES = Tuples(NONE, NONE, NONE.astype(np.int32), {}, {}, False)
-
-
-def reach_from(place: int) -> Reach:
-    """The reach of a tuple that meets nothing before `place`."""
-    bound = np.array([place])
-    return Reach(bound, bound)

@@ -1,0 +1,88 @@
+"""The one way to probe: a window finds pairs, then what it leaves open is checked on their rows.
+
+`three_step`, the nodes of the threaded topologies and the Spark worker all probe through this module. A window yields
+pairs in stretches, so that a caller can stop between two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from streamjoin.codegen.columns import ColumnData
+from streamjoin.codegen.evaluate import Filter
+from streamjoin.index.times import Reach
+from streamjoin.index.tuples import ProbingTuples
+from streamjoin.index.window import ALONE, Team, WindowIndex
+from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.semantics.expressions import Column, Expr
+from streamjoin.semantics.spec import OTHER, SIDES
+
+# Columns of the rows of a side with these ids.
+Fetch = Callable[[str, tuple[Column, ...], np.ndarray], dict[Column, ColumnData]]
+Residuals = Mapping[str, Expr | None]  # by the side of a window, the condition that it leaves open
+
+
+def filters_of(residuals: Residuals) -> dict[str, Filter | None]:
+    """The compiled form of the residual conditions."""
+    return {side: None if condition is None else Filter(condition) for side, condition in residuals.items()}
+
+
+class Prober:
+    """Probes windows, and checks the residual condition of each on the rows of the pairs that it finds."""
+
+    def __init__(self, filters: Mapping[str, Filter | None], fetch: Fetch):
+        self._filters, self._fetch = filters, fetch
+
+    def has_residual(self, stored: str) -> bool:
+        """Whether the window of this side leaves something open."""
+        return self._filters[stored] is not None
+
+    def probe(
+        self,
+        window: WindowIndex,
+        side: str,
+        probes: ProbingTuples,
+        reach: Reach,
+        pairs: PairBuffer,
+        team: Team = ALONE,
+    ) -> Iterator[int]:
+        """As `WindowIndex.probe`, for probes of `side`; only pairs that satisfy the whole predicate stay."""
+        stretches = window.probe(probes, reach, pairs, team)
+        return self.checked(stretches, window.ids, side, probes.id, pairs)
+
+    def checked(
+        self,
+        stretches: Iterator[int],
+        ids_at: Callable[[np.ndarray], np.ndarray],
+        side: str,
+        probe_ids: np.ndarray,
+        pairs: PairBuffer,
+    ) -> Iterator[int]:
+        """The same stretches of pairs, without those for which the residual condition is not true. `ids_at` gives the
+        row ids of positions in the window that was probed."""
+        residual = self._filters[OTHER[side]]
+        if residual is None:
+            return stretches
+        return self._checked(stretches, residual, ids_at, side, probe_ids, pairs)
+
+    def _checked(
+        self,
+        stretches: Iterator[int],
+        residual: Filter,
+        ids_at: Callable[[np.ndarray], np.ndarray],
+        side: str,
+        probe_ids: np.ndarray,
+        pairs: PairBuffer,
+    ) -> Iterator[int]:
+        read = {each: tuple(c for c in residual.columns if c.side == each) for each in SIDES}
+        for before in stretches:
+            if pairs.count > before:
+                fresh = slice(before, pairs.count)
+                ids = {side: probe_ids[pairs.probe[fresh]], OTHER[side]: ids_at(pairs.pos[fresh])}
+                data: dict[Column, ColumnData] = {}
+                for each in SIDES:
+                    data |= self._fetch(each, read[each], ids[each])
+                pairs.keep(before, residual(data, pairs.count - before))
+            yield before

@@ -1,0 +1,106 @@
+"""Event times: which stored tuples a probe reaches, and where these lie in a window sorted by time.
+
+All arithmetic saturates at the ends of 64 bits, so that a window at the beginning or end of time never wraps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from streamjoin.kernels.sorted.runs import rising_places
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN, shifted
+from streamjoin.semantics.spec import OTHER, JoinSpec
+
+MANY_TIMES = 256  # search for the first and the last time before the others, from this many on
+SPARSE = 16  # step through a window linearly while it has fewer tuples than this per time sought
+
+
+def saturated_sum(ts: np.ndarray, size: int) -> np.ndarray:
+    """ts + size, saturating at the ends of 64 bits."""
+    out = np.empty(len(ts), np.int64)
+    shifted(ts, size, out)
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which stored tuples each probe may meet, by their place in the total order.
+
+    Those with ts <= `high` (< if `strict`) and ts >= `low`; without `low`, the last `rows` of them. Neither
+    bound falls from probe to probe.
+    """
+
+    low: np.ndarray | None
+    high: np.ndarray
+    rows: int = 0
+    strict: bool = False
+
+    def pick(self, probes: slice | np.ndarray) -> Reach:
+        low = None if self.low is None else self.low[probes]
+        return Reach(low, self.high[probes], self.rows, self.strict)
+
+    def misses(self, oldest: int, newest: int) -> bool:
+        """Whether no probe reaches a tuple between these times. Time windows only, as `covers`."""
+        return self.low is not None and bool(newest < self.low[0] or oldest > self.high[-1])
+
+    def covers(self, oldest: int, newest: int) -> bool:
+        """Whether every probe reaches all tuples between these times."""
+        if self.low is None or oldest < self.low[-1]:
+            return False
+        return bool(newest < self.high[0] if self.strict else newest <= self.high[0])
+
+    def times(self) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the greatest time that each probe reaches. Time windows only."""
+        assert self.low is not None
+        if not self.strict:
+            return self.low, self.high
+        none = self.high == INT64_MIN  # comes before it
+        return np.where(none, INT64_MAX, self.low), np.where(none, self.high, self.high - 1)
+
+    def positions(self, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The range [start, stop) of positions in a window sorted by `ts`, for each probe."""
+        if len(ts) and ts[-1] < self.high[0]:  # as is usual
+            stop = np.empty(len(self.high), np.int64)
+            stop.fill(len(ts))
+        else:
+            stop = places(ts, self.high, "left" if self.strict else "right")
+        if self.low is None:
+            return np.maximum(stop - self.rows, 0), stop
+        if len(ts) and ts[0] >= self.low[-1]:
+            return np.zeros(len(self.low), np.int64), stop
+        return places(ts, self.low, "left"), stop
+
+
+def reach_from(place: int) -> Reach:
+    """The reach of a single probe that meets nothing before `place`; for `WindowIndex.expire`."""
+    bound = np.array([place])
+    return Reach(bound, bound)
+
+
+def reach_of(spec: JoinSpec, stored: str, ts: np.ndarray, settled: bool) -> Reach:
+    """What probes at `ts` may meet in the window of `stored`. Settled probes meet what precedes them in the total
+    order; others meet earlier and later tuples, as far as both windows go."""
+    window = spec.side_window(stored)
+    if window.rows:
+        return Reach(None, ts, rows=window.size, strict=stored == "right")
+    low = saturated_sum(ts, -window.size)
+    if settled:
+        return Reach(low, ts, strict=stored == "right")
+    return Reach(low, saturated_sum(ts, spec.side_window(OTHER[stored]).size))
+
+
+def places(ts: np.ndarray, times: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
+    """`ts.searchsorted(times, side)` of times that do not fall: many are searched for between the places of the first
+    and the last, or one after the other where that is a short stretch."""
+    if len(times) < MANY_TIMES:
+        return ts.searchsorted(times, side)
+    first, last = (int(place) for place in ts.searchsorted(times[[0, -1]], side))
+    if last - first > SPARSE * len(times):
+        found: np.ndarray = ts[first:last].searchsorted(times, side) + first
+        return found
+    out = np.empty(len(times), np.int64)
+    rising_places(ts, times, side == "right", first, out)
+    return out
