@@ -22,7 +22,8 @@ from streamjoin.spark.join.worker import Worker
 from streamjoin.spark.state import cache, layers
 from streamjoin.spark.state.content import Content, Contents, Prober
 from streamjoin.spark.state.layers import MOST_LAYERS, Layers, mergeable
-from streamjoin.spark.state.manifest import MemoryStore, Run, State
+from streamjoin.spark.state.manifest import MemoryStore, State
+from streamjoin.spark.state.runs import Run
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int64()})
 WINDOW = 100

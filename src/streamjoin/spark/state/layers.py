@@ -11,16 +11,13 @@ Layers belong to one process and can be made again from the runs, which they kno
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamjoin.index.tuples import Tuples
 from streamjoin.spark.state.content import Contents, Stored
 from streamjoin.spark.state.run_index import IndexedTuples
-
-if TYPE_CHECKING:
-    from streamjoin.spark.state.manifest import Run
+from streamjoin.spark.state.runs import Run
 
 # A layer is merged with those after it once it has less than so many times their rows, if so many become one.
 RATIO, FEWEST = 4, 3

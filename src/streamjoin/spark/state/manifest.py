@@ -17,7 +17,6 @@ import json
 import secrets
 import uuid
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -32,6 +31,7 @@ from streamjoin.spark.join.task import BEGIN, JoinTask, differences
 from streamjoin.spark.state import cache
 from streamjoin.spark.state.content import Content, Contents, Stored, expect, in_order
 from streamjoin.spark.state.layers import Layers
+from streamjoin.spark.state.runs import Run
 
 VERSION = 1  # of the manifest and of what runs look like
 FAN = 2  # runs of one level are merged this many at a time, until they are merged in memory alone (`layers`)
@@ -53,20 +53,6 @@ class Store(Protocol):
     def read(self, kind: str, number: int) -> bytes: ...
     def write(self, kind: str, number: int, data: bytes) -> None: ...
     def remove(self, kind: str, number: int) -> None: ...
-
-
-@dataclass
-class Run:
-    """Immutable rows of one side in the total order. `token` is unique; `nbytes` is known once the run is written."""
-
-    number: int
-    token: str
-    level: int
-    rows: int
-    oldest: int
-    newest: int
-    nbytes: int = 0
-    crc: int = 0  # the CRC-32 that earlier versions wrote and want to find; nothing reads it any more
 
 
 class State:
