@@ -14,7 +14,7 @@ from streamjoin.codegen.columns import ColumnData
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.index.times import Reach
 from streamjoin.index.tuples import ProbingTuples
-from streamjoin.index.window import ALONE, Team, WindowIndex
+from streamjoin.index.window import Team, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.expressions import Column, Expr
 from streamjoin.semantics.spec import OTHER, SIDES
@@ -46,10 +46,12 @@ class Prober:
         probes: ProbingTuples,
         reach: Reach,
         pairs: PairBuffer,
-        team: Team = ALONE,
+        team: Team | None = None,
     ) -> Iterator[int]:
-        """As `WindowIndex.probe`, for probes of `side`; only pairs that satisfy the whole predicate stay."""
-        stretches = window.probe(probes, reach, pairs, team)
+        """As `WindowIndex.probe`, for probes of `side`; only pairs that satisfy the whole predicate stay. Without a
+        team, the window decides who does the work."""
+        shared = () if team is None else (team,)
+        stretches = window.probe(probes, reach, pairs, *shared)
         return self.checked(stretches, window.ids, side, probes.id, pairs)
 
     def checked(

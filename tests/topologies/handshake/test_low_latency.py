@@ -402,10 +402,7 @@ def test_tuples_of_one_key_have_one_home_and_only_its_index_is_asked():
             pass
         homes: dict[int, int] = {}
         for node in join._topology.nodes:
-            keys = [
-                set(rows["x"].take(node.windows[s].ids(np.arange(len(node.windows[s])))).to_pylist())
-                for s in SIDES
-            ]
+            keys = [set(rows["x"].take(node.windows[side].held_ids).to_pylist()) for side in SIDES]
             assert keys[0] == keys[1]
             homes |= dict.fromkeys(keys[0], node.number)
         assert sorted(homes) == list(range(6)) and len(set(homes.values())) > 1
