@@ -117,9 +117,10 @@ def test_what_tables_dropped_is_observed(spark):
 
 
 def test_a_choice_that_is_none_is_told(spark):
+    wrong: Any = "skip"
     left, right = frames(spark, rows_of("x", range(1)), rows_of("a", range(1)))
     with pytest.raises(sj.SpecError, match="malformed is 'skip'; allowed: fail, drop"):
-        window_join(left, right, EQUAL, window="5 s", left_time="ts", right_time="ts", malformed="skip")
+        window_join(left, right, EQUAL, window="5 s", left_time="ts", right_time="ts", malformed=wrong)
 
 
 # Packing
