@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.plan.planner import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGIES
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 

@@ -18,7 +18,7 @@ import pytest
 
 import streamjoin as sj
 from streamjoin.engine import pollers
-from streamjoin.plan.planner import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGIES
 from streamjoin.topologies.runtime import waiting
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.plan.planner import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGIES
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("n", pa.int64())])
 Taken = dict[tuple[str, str], list[tuple[int, int]]]
@@ -82,7 +82,8 @@ def union(taken: Taken, side: str) -> pa.Table:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
 def test_sources_that_come_one_after_the_other_join_as_their_union(topology, seed):
-    for window, order in ((sj.RowWindow(4), "any"), (sj.TimeWindow(3), "timestamp")):
+    cases: Any = ((sj.RowWindow(4), "any"), (sj.TimeWindow(3), "timestamp"))
+    for window, order in cases:
         spec = spec_of(window)
         with sj.open_join(spec, topology, order=order, workers=2) as join:
             taken = act(join, random.Random(seed))

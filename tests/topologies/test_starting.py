@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.plan.planner import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGIES
 from streamjoin.topologies.runtime.threads import WorkerThread
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
