@@ -127,6 +127,10 @@ def measure(
         query.stop()
     later, seconds = latencies(folder, begin + warm, begin + warm + measured)
     shutil.rmtree(folder)
+    if not len(seconds):
+        raise RuntimeError(
+            f"no result in time at {rate:,} rows/s: free the machine, or raise GRACE ({grace} s)"
+        )
     batches = [each for each in progress if moment(each.timestamp) >= begin + warm] or progress[-1:]
     counts = [metrics for each in progress for metrics in join_metrics(each.observedMetrics).values()]
     third = np.array_split(seconds[np.argsort(later)], 3)
