@@ -17,10 +17,11 @@ import streamjoin as sj
 pytest.importorskip("pyspark")
 
 from streamjoin.spark.join.metrics import Counts
+from streamjoin.spark.join.prober import Prober
 from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.join.worker import Worker
 from streamjoin.spark.state import cache, layers
-from streamjoin.spark.state.content import Content, Contents, Prober
+from streamjoin.spark.state.content import Content, Contents
 from streamjoin.spark.state.layers import MOST_LAYERS, Layers, mergeable
 from streamjoin.spark.state.manifest import MemoryStore, State
 from streamjoin.spark.state.runs import Run

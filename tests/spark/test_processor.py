@@ -115,7 +115,7 @@ def test_time_goes_on_after_a_result_has_gone_out(monkeypatch, own_cache):
     """Of a full join the unmatched rows of both sides are looked for, here for a millisecond each."""
     now = [0]
     monkeypatch.setattr("streamjoin.spark.join.metrics.time.perf_counter_ns", lambda: now[0])
-    monkeypatch.setattr("streamjoin.spark.join.worker.RESULT_ROWS", 1)
+    monkeypatch.setattr("streamjoin.spark.state.pieces.RESULT_ROWS", 1)
     decided = Worker._decided
 
     def slowly(worker: Worker, side: str, watermark: int) -> Any:
@@ -134,7 +134,7 @@ def test_time_goes_on_after_a_result_has_gone_out(monkeypatch, own_cache):
 
 def test_counts_leave_with_the_last_of_several_frames(start, monkeypatch):
     """Of a full join, the unmatched rows of one side and of the other."""
-    monkeypatch.setattr("streamjoin.spark.join.worker.RESULT_ROWS", 1)
+    monkeypatch.setattr("streamjoin.spark.state.pieces.RESULT_ROWS", 1)
     query = start(make_task(how="full", workers=1))
     query.batch(left=[(1, 1, "l")], right=[(1, 2, "r")], watermark=0)
     assert query.finish() == [(1, 1, "l", None, None, None), (None, None, None, 1, 2, "r")]

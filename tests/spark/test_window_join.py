@@ -290,8 +290,14 @@ def of_any_type(frame: DataFrame) -> list[str]:
     return sorted(map(repr, [*pairs, alone + nothing, nothing + alone]))
 
 
-def test_any_type_travels_untouched(spark):
-    frame = spark.createDataFrame([OF_EVERY_TYPE, OF_NOTHING, ALONE], TYPES)
+LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"  # whether Spark gives Arrow offsets of 64 bits
+
+
+@pytest.mark.parametrize("wide", ["false", "true"])
+def test_any_type_travels_untouched(spark, wide):
+    session = spark.newSession()
+    session.conf.set(LARGE_TYPES, wide)
+    frame = session.createDataFrame([OF_EVERY_TYPE, OF_NOTHING, ALONE], TYPES)
     joined = window_join(
         frame, frame, "left.k = right.k AND left.k > 1", window="1 second", left_time="ts", right_time="ts",
         how="full",
@@ -301,11 +307,13 @@ def test_any_type_travels_untouched(spark):
 
 
 @pytest.mark.slow
-def test_any_type_travels_through_the_state_of_a_stream(spark, tmp_path):
+@pytest.mark.parametrize("wide", ["false", "true"])
+def test_any_type_travels_through_the_state_of_a_stream(spark, tmp_path, wide):
     """Left rows come a micro-batch before right ones, so that they are read back from the state, and the session has a
     zone that instants are labelled with."""
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    session.conf.set(LARGE_TYPES, wide)
     streams = Streams(session, tmp_path, TYPES)
     result = window_join(
         streams.frame("left"), streams.frame("right"), "left.k = right.k AND left.k > 1", window="1 second",
@@ -313,7 +321,7 @@ def test_any_type_travels_through_the_state_of_a_stream(spark, tmp_path):
     )  # fmt: skip
     some = [OF_EVERY_TYPE, OF_NOTHING, ALONE]
     last = [(at(10_000), *ALONE[1:])]
-    found, _ = run(streams, result, [(some, []), ([], some), (last, last)], "types")
+    found, _ = run(streams, result, [(some, []), ([], some), (last, last)], f"types_{wide}")
     others = [row for row in found if at(10_000) not in row]
     assert sorted(map(repr, others)) == of_any_type(spark.createDataFrame(some, TYPES))
     kinds = [f.dataType for f in spark.createDataFrame([], TYPES).schema]

@@ -28,6 +28,7 @@ LARGE, LARGE_BYTES = 65_536, 1 << 22  # rows, or bytes, from which a batch is le
 
 # Measured, in seconds: gathering variable-size columns batch by batch, and all at once, which copies them whole.
 _PER_BATCH, _PER_ROW, _PER_HELD_ROW = 15e-6, 0.3e-6, 8e-9
+AT_ONCE_BYTES = 1 << 26  # that are copied whole at most: memory, and a column of strings ends at 2 GiB
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:
@@ -69,14 +70,22 @@ def restored(column: pa.Array, kind: pa.DataType) -> pa.Array:
 class Held:
     """A batch, and where those of its columns are that were asked for: most are copied elsewhere before they are."""
 
-    __slots__ = ("_addresses", "batch")
+    __slots__ = ("_addresses", "_nbytes", "batch")
 
     def __init__(self, batch: pa.RecordBatch, addresses: dict[str, int]):
         self.batch, self._addresses = batch, addresses
+        self._nbytes = -1  # not known yet
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> Held:
         return cls(batch, {})
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the batch, which takes Arrow some microseconds a column: asked once."""
+        if self._nbytes < 0:
+            self._nbytes = int(self.batch.nbytes)
+        return self._nbytes
 
     def address(self, name: str) -> int:
         """The address of a column's values; 0 if they can not be gathered by address."""
@@ -182,8 +191,7 @@ class Rows:
         others = [field.name for field in fields if field.name not in columns]
         if others:
             used = np.unique(of)
-            batches = [held[number].batch.select(others) for number in used]
-            taken = _taken_by_arrow(batches, used.searchsorted(of), places)
+            taken = _taken_by_arrow([held[number] for number in used], others, used.searchsorted(of), places)
             columns |= dict(zip(others, taken.columns, strict=True))
         return columns
 
@@ -200,12 +208,14 @@ class Rows:
         return [self.held[number] for number in used], of, ids - starts
 
 
-def _taken_by_arrow(batches: list[pa.RecordBatch], of: np.ndarray, places: np.ndarray) -> pa.RecordBatch:
-    """Row places[i] of batches[of[i]] for each i; every batch has some."""
+def _taken_by_arrow(held: list[Held], names: list[str], of: np.ndarray, places: np.ndarray) -> pa.RecordBatch:
+    """Some columns of row places[i] of held[of[i]] for each i; every batch has some."""
+    batches = [each.batch.select(names) for each in held]
     if len(batches) == 1:
         return batches[0].take(pa.array(places))
     rows = sum(batch.num_rows for batch in batches)
     at_once = _PER_HELD_ROW * rows < _PER_BATCH * len(batches) + _PER_ROW * len(of)
+    at_once = at_once and sum(each.nbytes for each in held) <= AT_ONCE_BYTES
     return (_taken_at_once if at_once else _taken_by_batch)(batches, of, places)
 
 
@@ -277,8 +287,10 @@ class PayloadStore:
         self._view = None
 
     def _append(self, batch: pa.RecordBatch) -> None:
-        small = self._is_small(batch)
-        held = Held.of(batch if small else self._rest(batch))
+        held = Held.of(batch)
+        small = self._is_small(held)
+        if not small:
+            held = Held.of(self._rest(batch))
         self._starts.append(self._next)
         self._generations.append(0 if small else GENERATIONS)
         self._held.append(held)  # last: an interrupt before leaves it as it was, to be released
@@ -317,12 +329,12 @@ class PayloadStore:
         shared.columns.ended = True
         self._shared = self._others = None
 
-    def _is_small(self, batch: pa.RecordBatch) -> bool:
+    def _is_small(self, held: Held) -> bool:
         """Whether few rows and bytes are in a batch. Where rows are of one size that is known without looking."""
         if self._row_bytes is None:
-            self._row_bytes = row_bytes(batch.schema)
-        rows: int = batch.num_rows
-        return rows < LARGE and (rows * self._row_bytes < LARGE_BYTES or int(batch.nbytes) < LARGE_BYTES)
+            self._row_bytes = row_bytes(held.batch.schema)
+        rows: int = held.batch.num_rows
+        return rows < LARGE and (rows * self._row_bytes < LARGE_BYTES or held.nbytes < LARGE_BYTES)
 
     def release(self, before: int) -> None:
         """Let go of batches whose rows are all numbered below `before`."""

@@ -6,7 +6,7 @@ pairs in stretches, so that a caller can stop between two of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from streamjoin.semantics.spec import OTHER, SIDES
 
 # Columns of the rows of a side with these ids.
 Fetch = Callable[[str, tuple[Column, ...], np.ndarray], dict[Column, ColumnData]]
+# Where to cut pairs, given their ids by side and the columns that are read of each, so that few are fetched at a time.
+Cut = Callable[[Mapping[str, np.ndarray], Mapping[str, tuple[Column, ...]]], Iterable[slice]]
 Residuals = Mapping[str, Expr | None]  # by the side of a window, the condition that it leaves open
 
 
@@ -32,8 +34,9 @@ def filters_of(residuals: Residuals) -> dict[str, Filter | None]:
 class Prober:
     """Probes windows, and checks the residual condition of each on the rows of the pairs that it finds."""
 
-    def __init__(self, filters: Mapping[str, Filter | None], fetch: Fetch):
-        self._filters, self._fetch = filters, fetch
+    def __init__(self, filters: Mapping[str, Filter | None], fetch: Fetch, cut: Cut | None = None):
+        """Without `cut`, the pairs of a stretch are checked together."""
+        self._filters, self._fetch, self._cut = filters, fetch, cut
 
     def has_residual(self, stored: str) -> bool:
         """Whether the window of this side leaves something open."""
@@ -83,8 +86,25 @@ class Prober:
             if pairs.count > before:
                 fresh = slice(before, pairs.count)
                 ids = {side: probe_ids[pairs.probe[fresh]], OTHER[side]: ids_at(pairs.pos[fresh])}
-                data: dict[Column, ColumnData] = {}
-                for each in SIDES:
-                    data |= self._fetch(each, read[each], ids[each])
-                pairs.keep(before, residual(data, pairs.count - before))
+                pairs.keep(before, self._holds(residual, read, ids))
             yield before
+
+    def _holds(
+        self, residual: Filter, read: Mapping[str, tuple[Column, ...]], ids: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        """For each pair of rows, whether the condition is true."""
+        if self._cut is None:
+            return self._evaluated(residual, read, ids)
+        found = [
+            self._evaluated(residual, read, {side: ids[side][piece] for side in SIDES})
+            for piece in self._cut(ids, read)
+        ]
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _evaluated(
+        self, residual: Filter, read: Mapping[str, tuple[Column, ...]], ids: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        data: dict[Column, ColumnData] = {}
+        for side in SIDES:
+            data |= self._fetch(side, read[side], ids[side])
+        return residual(data, len(ids["left"]))

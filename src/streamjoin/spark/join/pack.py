@@ -65,7 +65,7 @@ def packer(task: JoinTask, side: str) -> PackBatches:
         number, ids = SIDES.index(side), worker_ids(task.routing.workers)
         for batch in gathered(batches, PARCEL_ROWS, PARCEL_BYTES):
             joinable, malformed = without_malformed(task, side, batch)
-            parcels = divided(task, side, in_utc(joinable))
+            parcels = divided(task, side, in_utc(narrowed(joinable)))
             chosen = [k for k, parcel in enumerate(parcels) if parcel.num_rows or k == 0]
             columns = [
                 pa.array([ids[k] for k in chosen], pa.int32()),
@@ -122,18 +122,38 @@ class Labelled:
 
 def utc_type(kind: pa.DataType) -> pa.DataType:
     """The type with UTC in place of any time zone, inside nested types as well."""
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
+
+    def in_utc(part: pa.DataType) -> pa.DataType:
+        zoned = pa.types.is_timestamp(part) and part.tz is not None
+        return pa.timestamp(part.unit, "UTC") if zoned else part
+
+    return retyped(kind, in_utc)
+
+
+def narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Strings and binaries with offsets of 32 bits, as state holds them. Spark gives 64 bits if
+    spark.sql.execution.arrow.useLargeVarTypes is set, which may be another after a restart."""
+    narrow = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+    kinds = [retyped(kind, lambda part: narrow.get(part, part)) for kind in batch.schema.types]
+    if kinds == batch.schema.types:
+        return batch
+    columns = [column.cast(kind) for column, kind in zip(batch.columns, kinds, strict=True)]
+    fields = [field.with_type(kind) for field, kind in zip(batch.schema, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with its innermost types changed."""
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(utc_type(field.type)) for field in kind])
+        return pa.struct([field.with_type(retyped(field.type, change)) for field in kind])
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(utc_type(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(retyped(kind.value_type, change)))
     if pa.types.is_map(kind):
         return pa.map_(
-            kind.key_field.with_type(utc_type(kind.key_type)),
-            kind.item_field.with_type(utc_type(kind.item_type)),
+            kind.key_field.with_type(retyped(kind.key_type, change)),
+            kind.item_field.with_type(retyped(kind.item_type, change)),
         )
-    return kind
+    return change(kind)
 
 
 def divided(task: JoinTask, side: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
@@ -188,14 +208,28 @@ def reached_keys(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[np.n
 def gathered(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int) -> Iterator[pa.RecordBatch]:
     """The same rows in fewer batches, of about so many rows or bytes; batches without rows are left out."""
     waiting: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
     for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-        if sum(b.num_rows for b in waiting) >= rows or sum(b.nbytes for b in waiting) >= nbytes:
-            yield pa.concat_batches(waiting)
-            waiting = []
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        held_rows, held_bytes = held_rows + batch.num_rows, held_bytes + batch.nbytes
+        if held_rows >= rows or held_bytes >= nbytes:
+            yield concatenated(waiting)
+            waiting, held_rows, held_bytes = [], 0, 0
     if waiting:
-        yield pa.concat_batches(waiting)
+        yield concatenated(waiting)
+
+
+def concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of all; a copy only if there are several."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def binary_value(data: bytes, kind: pa.DataType) -> pa.Array:
+    """One value of a binary type, without a copy of the data."""
+    offsets = np.array([0, len(data)], np.int64 if kind == pa.large_binary() else np.int32)
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.join.metrics import Counts
-from streamjoin.spark.join.pack import decode, encode, output_frame, result_values
+from streamjoin.spark.join.pack import binary_value, decode, encode, output_frame, result_values
 from streamjoin.spark.join.process import AHEAD, GARBAGE
 from streamjoin.spark.join.routing import worker_ids
 from streamjoin.spark.join.task import END, JoinTask
@@ -177,12 +177,13 @@ class JoinProcessor(StatefulProcessor):
 def join_group(task: JoinTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """All rows of one worker, of whole tables: the same join in one step."""
     parcels: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
-    number = 0
+    number, kind = 0, pa.binary()
     for batch in batches:
+        kind = batch.schema.field("rows").type  # Spark takes what it gives: offsets of 32 bits, or of 64
         for worker, side, data in zip(*(batch.column(n) for n in ("worker", "side", "rows")), strict=True):
             parcels[SIDES[side.as_py()]].append(decode(data.as_buffer()))
             number = worker_ids(task.routing.workers).index(worker.as_py())
     counts = Counts()
     worker = Worker(task, number, State(task, MemoryStore(), counts), counts)
     for result in worker.step(parcels, END):
-        yield pa.record_batch({"rows": pa.array([encode(result)], pa.binary())})
+        yield pa.record_batch({"rows": binary_value(encode(result), kind)})

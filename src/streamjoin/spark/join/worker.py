@@ -23,20 +23,20 @@ from streamjoin.index.tuples import ProbingTuples
 from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.pack import gathered, reached_keys
+from streamjoin.spark.join.prober import Prober
 from streamjoin.spark.join.routing import range_of, share
-from streamjoin.spark.join.task import BEGIN, END, TIE, JoinTask
+from streamjoin.spark.join.task import BEGIN, END, JoinTask
+from streamjoin.spark.state import pieces
 from streamjoin.spark.state.content import (
     Content,
     Contents,
-    Prober,
     Stored,
     in_order,
+    in_pieces,
     places_between,
     tie_of,
 )
 from streamjoin.spark.state.manifest import State
-
-RESULT_ROWS, RESULT_BYTES = 1 << 16, 1 << 24  # of one batch of results, about
 
 Batches = Mapping[str, Sequence[pa.RecordBatch]]
 
@@ -62,7 +62,7 @@ class Worker:
         }
         self.matched = {side: self._matched(side) for side in task.kept}
         self._before = {side: flags.copy() for side, flags in self.matched.items()}
-        yield from gathered(self._joined(watermark), RESULT_ROWS, RESULT_BYTES)
+        yield from gathered(self._joined(watermark), pieces.RESULT_ROWS, pieces.RESULT_BYTES)
         self.counts.turn("state")
         self._keep(watermark)
 
@@ -110,14 +110,13 @@ class Worker:
             self.counts.turn("kernel")
             for pairs in self._pairs(prober, probing, watermark):
                 self.counts.turn("conversion")
-                if (result := self._result(pairs)) is not None:
-                    yield result
+                yield from self._rows(self._found(pairs))
                 self.counts.turn("kernel")
         self.counts.candidates += prober.candidates
         if self.task.how != "semi":
             for side in self.task.kept:
                 self.counts.turn("conversion")
-                yield from self._unmatched(side, watermark)
+                yield from self._rows({side: self._unmatched(side, watermark)})
 
     def _pairs(self, prober: Prober, probing: str, watermark: int) -> Iterator[dict[str, np.ndarray]]:
         stored, mine = self.contents[OTHER[probing]], self.contents[probing]
@@ -164,41 +163,44 @@ class Worker:
         content, order = self._total_order(side)
         return [Stored(content.indexed, order)]
 
-    def _result(self, pairs: dict[str, np.ndarray]) -> pa.RecordBatch | None:
-        """The rows that some new pairs give, if any."""
+    def _found(self, pairs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The ids by side of the result rows that some new pairs give."""
         self.counts.matches += len(pairs["left"])
-        if not len(pairs["left"]):
-            return None
         if self.task.how == "semi":
             found = np.unique(pairs["left"])
             found = found[~self.matched["left"][found]]
             self.matched["left"][found] = True
-            return self._rows("left", found) if len(found) else None
+            return {"left": found}
         for side in self.task.kept:
             self.matched[side][pairs[side]] = True
-        if self.task.how == "anti":
-            return None
-        columns = [column for side in SIDES for column in self._rows(side, pairs[side]).columns]
-        return pa.RecordBatch.from_arrays(columns, names=self.task.schema.names)
+        return {} if self.task.how == "anti" else pairs
 
-    def _rows(self, side: str, ids: np.ndarray) -> pa.RecordBatch:
-        contents = self.contents[side]
-        held = contents.contents[0].batch.schema
-        fields = [field for field in held if field.name != TIE]
-        return contents.rows.take(ids, pa.schema(fields))
+    def _unmatched(self, side: str, watermark: int) -> np.ndarray:
+        """The ids of the rows of a side that are decided now and have no partner."""
+        decided = self._decided(side, watermark)
+        alone: np.ndarray = decided[~self.matched[side][decided]]
+        self.counts.unmatched += len(alone)
+        return alone
 
-    def _unmatched(self, side: str, watermark: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a side that are decided now and have no partner, with NULL for the other side."""
-        ids = self._decided(side, watermark)
-        ids = ids[~self.matched[side][ids]]
-        self.counts.unmatched += len(ids)
-        if not len(ids):
+    def _rows(self, ids: Mapping[str, np.ndarray]) -> Iterator[pa.RecordBatch]:
+        """The result rows of these rows by side, of bounded rows and bytes each; a side that is not given is NULL."""
+        if not any(map(len, ids.values())):
             return
-        found = self._rows(side, ids).columns
-        if self.task.how != "anti":
-            nothing = [pa.nulls(len(ids), field.type) for field in self.task.spec.side_schema(OTHER[side])]
-            found = [*found, *nothing] if side == "left" else [*nothing, *found]
-        yield pa.RecordBatch.from_arrays(found, names=self.task.schema.names)
+        given = ("left",) if self.task.how in ("semi", "anti") else SIDES
+        schemas = {side: self.task.spec.side_schema(side) for side in given}
+        names = {side: tuple(schema.names) for side, schema in schemas.items()}
+        nothing = sum(
+            pa.nulls(1, field.type).nbytes for side in given if side not in ids for field in schemas[side]
+        )
+        for piece in in_pieces(self.contents, ids, names, nothing):
+            self.counts.turn("conversion")
+            columns: list[pa.Array] = []
+            for side in given:
+                if side in ids:
+                    columns += self.contents[side].columns(ids[side][piece], names[side])
+                else:
+                    columns += [pa.nulls(piece.stop - piece.start, field.type) for field in schemas[side]]
+            yield pa.RecordBatch.from_arrays(columns, names=self.task.schema.names)
 
     def _decided(self, side: str, watermark: int) -> np.ndarray:
         """The ids of rows whose fate this watermark decides."""

@@ -6,7 +6,7 @@ All of it can be made again from the rows, so it may be dropped at any time; wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -14,19 +14,15 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.codegen.columns import ColumnData, to_column_data
-from streamjoin.engine.rows import Held, Rows
-from streamjoin.index.probing import Prober as IndexProber
-from streamjoin.index.times import Reach, reach_of
+from streamjoin.engine.rows import Held, Rows, fields_of
 from streamjoin.index.tuples import ProbingTuples, Tuples, concatenated
-from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.semantics.expressions import Column
-from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.spark.join.task import BEGIN, TIE, JoinTask
-from streamjoin.spark.state.run_index import IndexedTuples, Questions
+from streamjoin.spark.state import pieces
+from streamjoin.spark.state.run_index import IndexedTuples
 
-PROBES = 1 << 17  # that probe at a time
-MANY_PAIRS = 1 << 20  # of one round, after which the next takes fewer probes
+Names = tuple[str, ...]  # of columns
+SIZE = pa.schema({"bytes": pa.int32()})  # of rows, in one column
+LARGEST = 2**31 - 1  # bytes of a row that are counted
 
 
 class Content:
@@ -36,7 +32,8 @@ class Content:
         self.task, self.side, self.batch = task, side, batch
         self.ts = task.times(batch, side)
         self.held = Held.of(batch)
-        self._batch_bytes = int(batch.nbytes)  # which takes long to find out
+        self._widest: dict[Names, int] = {}
+        self._sizes: dict[Names, Held] = {}
 
     def __len__(self) -> int:
         return len(self.ts)
@@ -44,7 +41,8 @@ class Content:
     @property
     def nbytes(self) -> int:
         """Memory held, an estimate: rows, and what was prepared of them to be probed."""
-        return self._batch_bytes + (self.indexed.nbytes if "indexed" in vars(self) else 0)
+        indexed = self.indexed.nbytes if "indexed" in vars(self) else 0
+        return self.held.nbytes + indexed + sum(held.nbytes for held in self._sizes.values())
 
     @cached_property
     def stored(self) -> Tuples:
@@ -61,6 +59,22 @@ class Content:
         probing = self.task.prepare_probing(self.batch.slice(low, high - low), self.side)
         rows = self.stored.pick(slice(low, high))
         return ProbingTuples(rows.ts, rows.id, rows.source, rows.stored, rows.nulls, probing)
+
+    def widest(self, names: Names) -> int:
+        """The bytes of the largest row in these columns, about. O(rows) once."""
+        if names not in self._widest:
+            self._widest[names] = int(self._sizes_of(names).max())
+        return self._widest[names]
+
+    def sizes(self, names: Names) -> Held:
+        """The bytes of each row in these columns, as the one column of SIZE. O(rows) once."""
+        if names not in self._sizes:
+            sizes = np.minimum(self._sizes_of(names), LARGEST).astype(np.int32)
+            self._sizes[names] = Held.of(pa.record_batch([sizes], schema=SIZE))
+        return self._sizes[names]
+
+    def _sizes_of(self, names: Names) -> np.ndarray:
+        return pieces.sizes_of([self.batch.column(name) for name in names])
 
     @cached_property
     def indexed(self) -> IndexedTuples:
@@ -97,10 +111,39 @@ class Contents:
         ends = np.cumsum([0, *(len(content) for content in contents)])
         self.starts = ends[:-1]
         self.count = int(ends[-1])
+        self._widest: dict[Names, int] = {}
 
     @cached_property
     def rows(self) -> Rows:
         return Rows(self.starts.tolist(), [content.held for content in self.contents])
+
+    def columns(self, ids: np.ndarray, names: Names) -> list[pa.Array]:
+        """These columns of the rows with these ids."""
+        schema = self.contents[0].batch.schema
+        return self.rows.columns(ids, fields_of(pa.schema([schema.field(name) for name in names])))
+
+    def widest(self, names: Names) -> int:
+        """The bytes of the largest row in these columns; O(contents) once, O(1) if none of them varies."""
+        if names not in self._widest:
+            fixed, varying = self._layout(names)
+            most = max(content.widest(varying) for content in self.contents) if varying else 0
+            self._widest[names] = fixed + most
+        return self._widest[names]
+
+    def sizes(self, ids: np.ndarray, names: Names) -> pieces.Sizes:
+        """The bytes of some rows in these columns; one number if none of them varies."""
+        fixed, varying = self._layout(names)
+        if not varying:
+            return fixed
+        rows = Rows(self.starts.tolist(), [content.sizes(varying) for content in self.contents])
+        return np.asarray(rows.take(ids, SIZE).column(0)) + fixed
+
+    def _layout(self, names: Names) -> tuple[int, Names]:
+        """The bytes of a row in those of the columns that have one width, and the others."""
+        schema = self.contents[0].batch.schema
+        widths = {name: pieces.width(schema.field(name).type) for name in names}
+        varying = tuple(name for name, width in widths.items() if width is None)
+        return sum(width for width in widths.values() if width is not None), varying
 
     def between(self, after: int, until: int) -> ProbingTuples | None:
         """The rows with after < ts <= until, in the total order; None if there are none."""
@@ -129,6 +172,23 @@ def tie_of(content: Content) -> np.ndarray:
     return np.asarray(content.batch.column(TIE)) if TIE in names else np.zeros(len(content), np.int64)
 
 
+def in_pieces(
+    contents: Mapping[str, Contents],
+    ids: Mapping[str, np.ndarray],
+    names: Mapping[str, Names],
+    more: int = 0,
+) -> Iterator[slice]:
+    """Cut rows that are made of these columns of rows of one side or both, and of `more` bytes each, into pieces of
+    bounded rows and bytes."""
+    count = max(map(len, ids.values()))
+    sizes: pieces.Sizes = more + sum(contents[side].widest(names[side]) for side in ids)
+    if count * sizes > pieces.RESULT_BYTES:
+        sizes = more
+        for side in ids:
+            sizes = sizes + contents[side].sizes(ids[side], names[side])
+    return pieces.cut(count, sizes, pieces.RESULT_ROWS, pieces.RESULT_BYTES)
+
+
 class Stored(NamedTuple):
     """Tuples to be probed, with the ids of their rows or the first one. Nothing up to the time `past`, if there is one,
     may be met: it is no more in the state."""
@@ -147,63 +207,3 @@ def expect(stored: Sequence[Stored], probes: ProbingTuples) -> None:
     choice = None
     for each in sorted(stored, key=lambda each: len(each.indexed), reverse=True):
         choice = each.indexed.expect(probes, choice) or choice
-
-
-class Prober:
-    """Finds the pairs of probes of one side with rows of the other. Counts the pairs it compared."""
-
-    def __init__(self, task: JoinTask, contents: dict[str, Contents]):
-        self.task, self.contents = task, contents
-        self.candidates = 0
-        self._buffer = PairBuffer(65_536)
-        self._checks = IndexProber(task.compiled.filters, self._fetch)
-
-    def pairs(
-        self, probing: str, probes: ProbingTuples, stored: Sequence[Stored]
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Ids by side of the pairs that match, some probes at a time."""
-        if not probes.probing.all_known():
-            probes = probes.pick(np.flatnonzero(probes.probing.known))  # a NULL matches nothing
-        if not len(probes):
-            return
-        everything = self._reach(OTHER[probing], probes.ts)
-        met = [each for each in stored if len(each.indexed) and not everything.misses(*each.indexed.span)]
-        expect(met, probes)
-        at, size = 0, PROBES
-        while at < len(probes) and met:
-            some = probes.pick(slice(at, at + size))
-            reach = self._reach(OTHER[probing], some.ts)
-            questions: Questions = {}
-            found = [self._probe(probing, some, reach, questions, each) for each in met]
-            pairs = {side: np.concatenate([part[side] for part in found]) for side in SIDES}
-            yield pairs
-            at += size
-            size = max(1, size // 4) if len(pairs["left"]) > MANY_PAIRS else min(PROBES, 2 * size)
-
-    def _reach(self, stored: str, ts: np.ndarray) -> Reach:
-        return reach_of(self.task.spec, stored, ts, self.task.settles)
-
-    def _probe(
-        self, probing: str, probes: ProbingTuples, reach: Reach, questions: Questions, stored: Stored
-    ) -> dict[str, np.ndarray]:
-        buffer, index = self._buffer, stored.indexed.index
-        buffer.count = 0
-        past = stored.past
-        if past is not None and reach.low is not None and reach.low[0] <= past:
-            reach = replace(reach, low=np.maximum(reach.low, past + 1))
-        if not reach.misses(*stored.indexed.span):
-            compared = index.comparisons
-            stretches = index.probe(probes, reach, buffer, questions)
-            for _ in self._checks.checked(stretches, stored.named, probing, probes.id, buffer):
-                pass
-            self.candidates += index.comparisons - compared
-        probe, place = buffer.take()  # positions are places in the run: its rows are in the total order
-        return {probing: probes.id[probe], OTHER[probing]: stored.named(place)}
-
-    def _fetch(self, side: str, columns: tuple[Column, ...], ids: np.ndarray) -> dict[Column, ColumnData]:
-        if not columns:
-            return {}
-        contents = self.contents[side]
-        schema = contents.contents[0].batch.schema
-        taken = contents.rows.take(ids, pa.schema([schema.field(column.name) for column in columns]))
-        return {column: to_column_data(taken.column(column.name), column.type) for column in columns}
