@@ -79,6 +79,7 @@ kind = "kafka"
 servers = "{server}"
 topics = "trades"
 max_rows = 150
+malformed = "drop"
 
 [right]
 schema = "ts TIMESTAMP, k STRING, bid BIGINT, ask BIGINT"
@@ -243,7 +244,7 @@ def as_tuple(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def test_topics_are_joined_into_a_topic(broker: Broker, tmp_path: Path) -> None:
     trades, quotes = generate(seed=7)
-    broker.produce("trades", trades)
+    broker.produce("trades", [*trades, {"k": "s1", "price": 5}])  # the last has no time
     broker.produce("quotes", quotes)
     assert len(broker.partitions("trades")) == PARTITIONS
     assert min(broker.partitions("trades") + broker.partitions("quotes")) > 0, "every partition has records"
@@ -253,7 +254,8 @@ def test_topics_are_joined_into_a_topic(broker: Broker, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "streamjoin.cli", "run", str(job)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr + (tmp_path / "job.spark.log").read_text()[-4000:]
-    assert f"{2 * ROWS:,} rows" in done.stdout
+    assert f"{2 * ROWS + 1:,} rows" in done.stdout
+    assert ", 1 malformed" in done.stdout
 
     window = (sj.TimeWindow("30 seconds"), sj.TimeWindow("10 seconds"))
     on = "left.k = right.k AND left.price BETWEEN right.bid AND right.ask"

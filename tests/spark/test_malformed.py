@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -77,7 +80,7 @@ def frames(
     ("on", "window", "partitioning"),
     [
         (EQUAL, sj.TimeWindow("5 seconds"), "hash"),
-        (NEAR, sj.TimeWindow("5 seconds"), "range"),
+        pytest.param(NEAR, sj.TimeWindow("5 seconds"), "range", marks=pytest.mark.slow),
         pytest.param(NEAR, sj.TimeWindow("5 seconds"), "matrix", marks=pytest.mark.slow),
         pytest.param(NEAR, sj.RowWindow(3), "auto", marks=pytest.mark.slow),
     ],
@@ -244,6 +247,18 @@ def run(spark: SparkSession, path: Path) -> bool:
     return resumed
 
 
+def malformed_of(spark: SparkSession, query: Callable[[], object]) -> int:
+    """How many malformed rows a query reports."""
+    listener = ProgressListener()
+    spark.streams.addListener(listener)
+    try:
+        query()
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    finally:
+        spark.streams.removeListener(listener)
+    return listener.progress.malformed
+
+
 def written(spark: SparkSession, folder: Path) -> Counter[tuple[Any, ...]]:
     return counted(spark.read.parquet(str(folder / "out")).toArrow().to_pylist())
 
@@ -270,15 +285,9 @@ def begun(spark: SparkSession, folder: Path) -> tuple[list[dict[str, Any]], list
 
 def test_a_row_without_a_time_is_reported_with_its_file_and_then_dropped_and_counted(spark, tmp_path):
     left, right = begun(spark, tmp_path)
-    path, listener = write_job(tmp_path, ', malformed = "drop"'), ProgressListener()
-    spark.streams.addListener(listener)
-    try:
-        assert run(spark, path), "it resumes"
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    finally:
-        spark.streams.removeListener(listener)
+    path = write_job(tmp_path, ', malformed = "drop"')
+    assert malformed_of(spark, lambda: run(spark, path)) == 1
     assert written(spark, tmp_path) == truth(left, right, NEAR, WINDOW)
-    assert listener.progress.malformed == 1
 
 
 def forget_columns(record: Path) -> str:
@@ -295,7 +304,7 @@ def test_select_may_be_repaired_on_the_checkpoint_that_it_stopped(spark, tmp_pat
     left, right = begun(spark, tmp_path)
     noted = forget_columns(tmp_path / "checkpoint" / RECORD)
     repaired = "coalesce(ts, TIMESTAMP '2026-01-01 00:00:25Z') AS ts"
-    assert run(spark, write_job(tmp_path, f', select = ["{repaired}", "x"]'))
+    assert run(spark, write_job(tmp_path, f', select = ["{repaired}", "x"]')), "it resumes"
     left.append({"ts": BEGIN + timedelta(seconds=25), "x": 2})
     assert written(spark, tmp_path) == truth(left, right, NEAR, WINDOW)
     (tmp_path / "checkpoint" / RECORD).write_text(noted)
@@ -316,17 +325,53 @@ def test_records_that_cannot_be_parsed_or_lack_a_required_value_are_dropped_and_
     more = ', select = ["ts", "x", "to_json(struct(*)) AS everything"]'
     path = write_job(tmp_path, f'{more}, malformed = "drop"', schema)
     path.write_text(path.read_text().replace('"out"', '"out"\nformat = "json"'))
-    listener = ProgressListener()
-    spark.streams.addListener(listener)
-    try:
-        run(spark, path)
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
-    finally:
-        spark.streams.removeListener(listener)
-    assert listener.progress.malformed == 4
+    assert malformed_of(spark, lambda: run(spark, path)) == 4
     results = [json.loads(row.value) for row in spark.read.text(str(tmp_path / "out")).collect()]
     assert results and all(json.loads(row["everything"]).keys() == {"ts", "x", "must"} for row in results)
     assert len(results) == truth(good, rows_of("a", range(10)), NEAR, WINDOW).total()
+
+
+@pytest.mark.slow
+def test_a_file_of_csv_is_read_without_what_can_not_be_parsed(spark, tmp_path):
+    (tmp_path / "left").mkdir()
+    lines = ["time;number", *(f"{row['ts'].isoformat()};{row['x']}" for row in rows_of("x", range(10)))]
+    bad = ["2026-01-01T00:00:01Z;five", ";5", "2026-01-01T00:00:01Z"]
+    (tmp_path / "left" / "0.csv").write_text("\n".join([*lines, *bad]))
+    add_file(tmp_path, "right", 0, as_json(rows_of("a", range(10))))
+    path = write_job(tmp_path, ', malformed = "drop", header = true, options = { sep = ";" }')
+    path.write_text(path.read_text().replace('"left", format = "json"', '"left", format = "csv"'))
+    assert malformed_of(spark, lambda: run(spark, path)) == len(bad)
+    assert written(spark, tmp_path) == truth(rows_of("x", range(10)), rows_of("a", range(10)), NEAR, WINDOW)
+
+
+@pytest.mark.slow
+def test_the_command_reports_a_row_without_a_time_and_resumes_without_it(spark, tmp_path):
+    """Exit code 1 at every start, until the job file says otherwise."""
+    left = rows_of("x", range(20))
+    add_file(tmp_path, "left", 0, as_json(left))
+    add_file(tmp_path, "right", 0, as_json(rows_of("a", range(20))))
+    add_file(tmp_path, "left", 1, ['{"x": 2}'])
+
+    def command(more: str) -> subprocess.CompletedProcess[str]:
+        words = [
+            sys.executable,
+            "-m",
+            "streamjoin.cli",
+            "run",
+            str(write_job(tmp_path, more)),
+            "--master",
+            "local[2]",
+        ]
+        return subprocess.run(words, capture_output=True, text=True, timeout=900)
+
+    for _ in range(2):
+        failed = command("")
+        assert failed.returncode == 1, failed.stderr
+        assert f"left.source: file://{tmp_path}/left/1.json has a row without a time" in failed.stderr
+    done = command(', malformed = "drop"')
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith(", 1 malformed")
+    assert written(spark, tmp_path) == truth(left, rows_of("a", range(20)), NEAR, WINDOW)
 
 
 class Topic(KafkaSource):

@@ -890,10 +890,13 @@ def test_progress_adds_up_and_knows_how_far_it_is_behind():
         "0.30 s  kernels 0.20 s, state 0.09 s, conversion 0.01 s",
     ):
         assert words in text, text
-    assert "late" not in text
+    assert "late" not in text and "malformed" not in text
     assert progress_line(Progress()) == "no micro-batch was run: nothing new has come"
-    printed.print(progress_table(Progress(late=3, batches=1), seconds=1.0))
-    assert "3  rows came after the lateness" in printed.export_text()
+    printed.print(progress_table(Progress(late=3, malformed=2, batches=1), seconds=1.0))
+    text = printed.export_text()
+    assert "3  rows came after the lateness" in text
+    assert "2  rows could not be joined and were dropped" in text
+    assert progress_line(Progress(late=3, malformed=2, batches=1)).endswith(", 3 late, 2 malformed")
 
 
 def test_a_worker_that_did_not_run_still_holds_what_it_held():
