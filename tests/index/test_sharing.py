@@ -279,6 +279,5 @@ def test_closing_ends_the_threads_of_a_join_that_is_not_finished():
 
 def test_explain_says_who_works():
     spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(10), "ts", "ts")
-    assert "one thread, the caller's" in sj.explain(spec, "three_step", workers=1)
-    text = sj.explain(spec, "three_step", workers=3)
-    assert "2 more" in text and "one thread" not in text
+    assert "the calling thread does the work;" in sj.explain(spec, "three_step", workers=1)
+    assert "with 2 helper threads for large batches" in sj.explain(spec, "three_step", workers=3)
