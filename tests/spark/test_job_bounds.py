@@ -51,7 +51,7 @@ def refused(folder: Path, text: str) -> dict[str, str]:
 
 def test_a_name_of_many_parts_is_refused_at_once(tmp_path):
     """tomllib takes two minutes for it."""
-    for name in (".".join("a" * 50_000), " . ".join(["'b'"] * 30_000), ".".join("a" * 34)):
+    for name in (".".join("a" * 34), ".".join("a" * 50_000), " . ".join(["'b'"] * 30_000)):
         for text in (f"\n{name} = 1", f"\n[{name}]", f"\n[[{name}]]", f"\nx = {{ {name} = 1 }}"):
             assert "deep in each other (at line 2)" in refused(tmp_path, text)[""]
     name = ".".join(["spark", *"abcdefghijklmnopqrstuvwxyz"])
