@@ -136,6 +136,7 @@ def test_a_copy_that_nobody_holds_any_more_leaves_the_threads_of_the_join_alone(
 def test_a_fork_does_not_wait_for_locks_that_threads_held_when_it_was_made(use):
     """The thread that works, and holds both locks, does not exist in the fork."""
     with sj.open_join(SPEC) as join:
+        source = join.source("left", "")
         join.push("left", rows([1]))
         held, leave = threading.Event(), threading.Event()
 
@@ -147,7 +148,7 @@ def test_a_fork_does_not_wait_for_locks_that_threads_held_when_it_was_made(use):
         thread = threading.Thread(target=hold)
         thread.start()
         held.wait(SECONDS)
-        act = join.close if use == "close" else lambda: USES[use](join, join.source("left", ""))
+        act = join.close if use == "close" else lambda: USES[use](join, source)
         said = in_a_fork(lambda: f"{act()}")
         leave.set()
         thread.join()

@@ -156,6 +156,13 @@ def test_no_rows_of_every_type():
     spec = spec_of(held())
     none = row(spec, 0).slice(0, 0)
     assert sj.join_tables(none, none, spec).schema == spec.schema
+    with sj.open_join(spec, order="punctuated") as join:  # a promise may travel without rows
+        for side in ("left", "right"):
+            join.source(side, "").advance(5)
+        (promise,) = join.poll()
+    assert promise.num_rows == 0
+    assert promise.schema == spec.schema
+    assert sj.punctuation(promise) == 5
 
 
 def test_only_what_arrow_can_not_copy_is_refused():
