@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from itertools import count, product
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import psutil
@@ -31,8 +31,9 @@ import pyarrow as pa
 import streamjoin as sj
 from benchmarks.shared.figures import Figure
 from benchmarks.shared.timing import core_count
+from streamjoin.plan.options import TopologyName
 
-TOPOLOGIES = ("three_step", "celljoin", "handshake", "low_latency_handshake", "scalejoin", "panjoin")
+TOPOLOGIES: tuple[TopologyName, ...] = get_args(TopologyName)
 SEED = 20030304
 SECONDS, EVERY = 600.0, 5.0
 TICKS_PER_SECOND = 20  # of real and of stream time
@@ -82,7 +83,7 @@ def ticks(random: np.random.Generator) -> Iterator[dict[str, list[pa.RecordBatch
         yield batches
 
 
-def open_join(topology: str, window: int = WINDOW, **options: Any) -> sj.Join:
+def open_join(topology: TopologyName, window: int = WINDOW, **options: Any) -> sj.Join:
     spec = sj.JoinSpec(
         SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(window), "ts", "ts", lateness=LATENESS
     )
@@ -92,7 +93,7 @@ def open_join(topology: str, window: int = WINDOW, **options: Any) -> sj.Join:
 class Stream:
     """The join that stays open."""
 
-    def __init__(self, topology: str):
+    def __init__(self, topology: TopologyName):
         self.join = open_join(topology)
         self.matches = 0
         self._sources = {
@@ -121,7 +122,7 @@ class Interrupted(Exception):
     """What the work of a short join fails with."""
 
 
-def use_short_joins(topology: str) -> Iterator[None]:
+def use_short_joins(topology: TopologyName) -> Iterator[None]:
     """Open a join, use it, and leave it, again and again, in all combinations of order, index and end."""
     random = np.random.default_rng(SEED)
     while True:
@@ -149,7 +150,7 @@ def fail(_: float) -> Any:
     raise Interrupted
 
 
-def soak(topology: str, seconds: float, every: float, core: int) -> list[dict[str, Any]]:
+def soak(topology: TopologyName, seconds: float, every: float, core: int) -> list[dict[str, Any]]:
     """Run one topology; its samples."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})

@@ -59,12 +59,14 @@ def open_join(
     rate: float | None = None,
     latency: float | None = None,
 ) -> Join:
-    """Open a join. No more than `max_results` result rows wait for `poll`; then `push` waits for room, or raises
-    `Backpressure` (see there). `latency`: the seconds
-    that a result may come after its push (None: the sooner, the better). From 0.1 on, pushes wait some milliseconds for
-    each other and are joined together, which is faster, unless `rate`, the tuples a second and side that are expected,
-    says that hardly any come meanwhile. A later push or poll hands them over: poll within that latency, or with a
-    timeout.
+    """Open a join.
+
+    `max_results`: no more result rows than this wait for `poll`. While as many wait, `push` takes nothing: it waits for
+    another thread to poll, or raises `Backpressure` if none does (see `Join.push`).
+    `latency`: the seconds that a result may come after its push (None: the sooner, the better). From 0.1 on, pushes
+    wait some milliseconds for each other and are joined together, which is faster, unless `rate`, the tuples a second
+    and side that are expected, says that hardly any come meanwhile. A later push or poll hands them over: poll within
+    that latency, or with a timeout.
 
     >>> import pyarrow as pa, streamjoin as sj
     >>> schema = pa.schema({"ts": pa.int64(), "x": pa.int32()})
