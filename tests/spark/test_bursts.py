@@ -77,8 +77,8 @@ def frames_of(
     tester = TwsTester(JoinProcessor(task), timeMode="EventTime", eventTimeExtractor=lambda _row: 2**62)
     tester.handle.setGroupingKey(0)
     given = pd.DataFrame({"side": [0, 1], "rows": [encode(left), encode(right)]})
-    for frame in tester.processor.handleInputRows((0,), iter([given]), tester._getTimerValues()):
-        yield pa.array(frame[0]), pa.array(frame[1]).to_pylist()[-1]
+    frames = tester.processor.handleInputRows((0,), iter([given]), tester._getTimerValues())
+    return ((pa.array(frame[0]), pa.array(frame[1]).to_pylist()[-1]) for frame in frames)
 
 
 def step(
@@ -234,6 +234,27 @@ def test_rows_are_taken_from_more_batches_than_one_column_can_hold():
     assert rows.take(ids, batch.schema).column(0).to_pylist() == ["a"] * 12
 
 
+@pytest.mark.parametrize("window", [WINDOW, sj.RowWindow(50)])
+def test_a_worker_gets_more_strings_than_one_column_can_hold(own_cache, window):
+    """Eight batches of 300 MB, which is one in memory, come in one micro-batch; what matches is short."""
+    columns = [[1, 1], pa.array([0, 1], pa.int32()), pa.array([0, 1], pa.int32()), ["x" * 300_000_000, "a"]]
+    left, right = (tied(batch) for batch in (pa.record_batch(columns, schema=SCHEMA), batch_of(1, "r", x=1)))
+    (rows,) = step(make_task(window=window), [left] * 8, [right], END)
+    assert rows["name"].to_pylist() == ["a"] * 8
+
+
+@pytest.mark.parametrize(("most", "runs"), [(1 << 28, [2]), (1000, [1, 1])])
+def test_runs_are_merged_unless_that_makes_them_too_large(own_cache, monkeypatch, most, runs):
+    """Two micro-batches of a row with a long name."""
+    monkeypatch.setattr("streamjoin.spark.state.manifest.RUN_BYTES", most)
+    task, counts, store = make_task(window=sj.TimeWindow(1000)), Counts(), MemoryStore()
+    for _ in range(2):
+        state = State(task, store, counts)
+        assert list(Worker(task, 0, state, counts).step({"left": [batch_of(1, "l" * 600)]}, BEGIN)) == []
+        state.save()
+    assert [run.rows for run in State(task, store, counts).runs["left"]] == runs
+
+
 def test_rows_are_taken_batch_by_batch_alike(monkeypatch):
     batches = [pa.record_batch({"name": [f"{number} {at}" for at in range(50)]}) for number in range(9)]
     rows = Rows([50 * number for number in range(9)], [Held.of(batch) for batch in batches])
@@ -324,6 +345,36 @@ def test_oracle_in_tiny_pieces(start, oracle, own_cache, monkeypatch, how, order
         assert sorted(query.rows, key=repr) == oracle(task, left, right), (on, window)
 
 
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("how", HOW)
+def test_oracle_when_new_rows_are_several_runs(start, oracle, own_cache, monkeypatch, how, order):
+    """As with large rows: those of a micro-batch become several runs, of which few are merged."""
+    monkeypatch.setattr("streamjoin.spark.join.worker.RUN_BYTES", 300)
+    monkeypatch.setattr("streamjoin.spark.state.manifest.RUN_BYTES", 600)
+    stepped, runs = Worker.step, []
+
+    def in_parts(worker: Worker, batches: Any, watermark: int) -> Iterator[pa.RecordBatch]:
+        parts = {
+            side: [batch.slice(at, 5) for batch in given for at in range(0, batch.num_rows, 5)]
+            for side, given in batches.items()
+        }
+        yield from stepped(worker, parts, watermark)
+        runs.append(max(len(held) for held in worker.state.runs.values()))
+
+    monkeypatch.setattr(Worker, "step", in_parts)
+    random = Random(f"{how} {order}")
+    for window in WINDOWS:
+        on = random.choice([EQUAL, NEAR, TEXT])
+        task = JoinTask(sj.JoinSpec(ROWS, ROWS, on, window, "ts", "ts"), how, order, "auto")
+        left, right = (sorted(some_rows(random, letter)) for letter in "lr")
+        query = start(task)
+        query.batch(left[:20], right[:20], 0)
+        query.batch(left[20:], right[20:], min(left[20][0], right[20][0]) - 1)
+        query.finish()
+        assert sorted(query.rows, key=repr) == oracle(task, left, right), (on, window)
+    assert max(runs) > 2
+
+
 def some_rows(random: Random, letter: str) -> list[tuple[int, int, str]]:
     """Rows with few keys; now and then one with a long name."""
     lengths = [random.choice([0, 3, 3, 3, 400]) for _ in range(40)]
@@ -383,7 +434,7 @@ def measure(case: str) -> int:
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = resident("VmRSS")
     for _ in results:
-        peak = resident("VmHWM")  # not after the last one: state was written by then
+        peak = resident("VmHWM")
     return peak - before
 
 

@@ -8,7 +8,8 @@ those of a table's worker as values again, for `unpack`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 
@@ -207,18 +208,26 @@ def reached_keys(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[np.n
 
 def gathered(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int) -> Iterator[pa.RecordBatch]:
     """The same rows in fewer batches, of about so many rows or bytes; batches without rows are left out."""
-    waiting: list[pa.RecordBatch] = []
-    held_rows = held_bytes = 0
+    return (concatenated(group) for group in groups(batches, nbytes, rows))
+
+
+def groups(
+    batches: Iterable[pa.RecordBatch], nbytes: int, rows: float = math.inf
+) -> Iterator[list[pa.RecordBatch]]:
+    """Consecutive batches that together have so many rows or bytes, or are the last; those without rows are left
+    out."""
+    group: list[pa.RecordBatch] = []
+    group_rows = group_bytes = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        waiting.append(batch)
-        held_rows, held_bytes = held_rows + batch.num_rows, held_bytes + batch.nbytes
-        if held_rows >= rows or held_bytes >= nbytes:
-            yield concatenated(waiting)
-            waiting, held_rows, held_bytes = [], 0, 0
-    if waiting:
-        yield concatenated(waiting)
+        group.append(batch)
+        group_rows, group_bytes = group_rows + batch.num_rows, group_bytes + batch.nbytes
+        if group_rows >= rows or group_bytes >= nbytes:
+            yield group
+            group, group_rows, group_bytes = [], 0, 0
+    if group:
+        yield group
 
 
 def concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -164,9 +164,18 @@ class JoinTask:
         program, count = self.plan().programs[side], batch.num_rows
         data = column_data(batch, program.stored_columns)
         stored = program.prepare_stored(data, count)
-        columns = [*program.stored_columns, *self.plan().programs[OTHER[side]].probe_columns]
-        nulls = any(batch.column(column.name).null_count for column in columns) or not stored.all_known()
+        nulls = any(batch.column(name).null_count for name in self._compared(side)) or not stored.all_known()
         return Tuples(ts, np.arange(count), np.zeros(count, np.int32), stored, nulls)
+
+    def read(self, side: str) -> list[str]:
+        """The columns of a side that decide what matches: its time, and those of the predicate."""
+        return list(dict.fromkeys([self.spec.side_time(side), *self._compared(side)]))
+
+    def _compared(self, side: str) -> list[str]:
+        """The columns that kernels read of a side."""
+        programs = self.plan().programs
+        columns = [*programs[side].stored_columns, *programs[OTHER[side]].probe_columns]
+        return [column.name for column in columns]
 
     def prepare_probing(self, batch: pa.RecordBatch, side: str) -> Probing:
         """The same rows as the other side's window is probed with them."""

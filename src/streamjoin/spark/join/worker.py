@@ -22,10 +22,10 @@ import pyarrow as pa
 from streamjoin.index.tuples import ProbingTuples
 from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.spark.join.metrics import Counts
-from streamjoin.spark.join.pack import gathered, reached_keys
-from streamjoin.spark.join.prober import Prober
+from streamjoin.spark.join.pack import gathered, groups, reached_keys
+from streamjoin.spark.join.prober import Ids, Prober
 from streamjoin.spark.join.routing import range_of, share
-from streamjoin.spark.join.task import BEGIN, END, JoinTask
+from streamjoin.spark.join.task import BEGIN, END, TIE, JoinTask
 from streamjoin.spark.state import pieces
 from streamjoin.spark.state.content import (
     Content,
@@ -36,7 +36,7 @@ from streamjoin.spark.state.content import (
     places_between,
     tie_of,
 )
-from streamjoin.spark.state.manifest import State
+from streamjoin.spark.state.manifest import RUN_BYTES, State
 
 Batches = Mapping[str, Sequence[pa.RecordBatch]]
 
@@ -73,13 +73,13 @@ class Worker:
             self.state.prepare(side, probes)
 
     def _fresh(self, side: str, batches: Sequence[pa.RecordBatch], watermark: int) -> list[Content]:
-        """The new rows of a side, without those that come too late, as one content; none if there are none."""
+        """The new rows of a side, without those that come too late: one content, or several if they are large."""
         rows = [batch for batch in batches if batch.num_rows]
         self.counts.rows_in += sum(batch.num_rows for batch in rows)
         if side in self.task.watermarked and BEGIN < watermark < END:
             rows = [self._on_time(side, batch, watermark) for batch in rows]
             rows = [batch for batch in rows if batch.num_rows]
-        return [in_order(self.task, side, rows)[0]] if rows else []
+        return [in_order(self.task, side, some)[0] for some in groups(rows, RUN_BYTES)]
 
     def _on_time(self, side: str, batch: pa.RecordBatch, watermark: int) -> pa.RecordBatch:
         on_time = self.task.times(batch, side) > watermark
@@ -118,7 +118,7 @@ class Worker:
                 self.counts.turn("conversion")
                 yield from self._rows({side: self._unmatched(side, watermark)})
 
-    def _pairs(self, prober: Prober, probing: str, watermark: int) -> Iterator[dict[str, np.ndarray]]:
+    def _pairs(self, prober: Prober, probing: str, watermark: int) -> Iterator[Ids]:
         stored, mine = self.contents[OTHER[probing]], self.contents[probing]
         if not stored.contents or not mine.contents:
             return iter(())
@@ -128,24 +128,30 @@ class Worker:
                 return iter(())
             probes = self._own(probing, settled)
             return prober.pairs(probing, probes, self._settled_rows(OTHER[probing], probes))
-        if not self.fresh[probing]:
-            return iter(())
-        new = self.fresh[probing][0].tuples
-        probes = replace(new, id=new.id + mine.starts[-1])
-        met = self._stored(OTHER[probing], probes)
-        if probing == "right" and self.fresh["left"]:
-            met.pop()  # the new left rows have probed the new right ones
-        return prober.pairs(probing, probes, met)
+        return self._pairs_at_once(prober, probing)
+
+    def _pairs_at_once(self, prober: Prober, probing: str) -> Iterator[Ids]:
+        """The pairs of new rows with all that they may meet."""
+        new = self.fresh[probing]
+        for content, start in zip(new, self._starts_of_new(probing), strict=True):
+            rows = content.tuples
+            probes = replace(rows, id=rows.id + start)
+            met = self._stored(OTHER[probing], probes)
+            if probing == "right":  # the new left rows have probed the new right ones
+                met = met[: len(met) - len(self.fresh["left"])]
+            yield from prober.pairs(probing, probes, met)
+
+    def _starts_of_new(self, side: str) -> list[int]:
+        """The first ids of new contents."""
+        starts: list[int] = self.contents[side].starts.tolist()
+        return starts[len(self.state.runs[side]) :]
 
     def _stored(self, side: str, probes: ProbingTuples) -> list[Stored]:
         """All rows of a side that these are to probe, the new ones last."""
         if len(probes):
             self._probed[side] = probes
-        contents = self.contents[side]
-        new = list(zip(contents.contents, contents.starts.tolist(), strict=True))[
-            len(self.state.runs[side]) :
-        ]
-        held = self.state.layered(side, contents)
+        held = self.state.layered(side, self.contents[side])
+        new = zip(self.fresh[side], self._starts_of_new(side), strict=True)
         return [*held, *(Stored(content.indexed, start) for content, start in new)]
 
     def _own(self, side: str, probes: ProbingTuples) -> ProbingTuples:
@@ -163,7 +169,7 @@ class Worker:
         content, order = self._total_order(side)
         return [Stored(content.indexed, order)]
 
-    def _found(self, pairs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _found(self, pairs: Ids) -> Ids:
         """The ids by side of the result rows that some new pairs give."""
         self.counts.matches += len(pairs["left"])
         if self.task.how == "semi":
@@ -229,9 +235,9 @@ class Worker:
         return order[low:high]
 
     def _total_order(self, side: str) -> tuple[Content, np.ndarray]:
-        """All rows of a side in the total order, and their ids. O(rows)."""
-        contents = self.contents[side]
-        content, order = in_order(self.task, side, [content.batch for content in contents.contents])
+        """All rows of a side in the total order, without columns that only results need, and their ids. O(rows)."""
+        contents, names = self.contents[side], [*self.task.read(side), TIE]
+        content, order = in_order(self.task, side, [each.batch.select(names) for each in contents.contents])
         return content, np.arange(contents.count) if order is None else order
 
     @staticmethod
@@ -255,7 +261,7 @@ class Worker:
         """Keep the new rows, forget what nothing can meet any more, and merge what is left."""
         state = self.state
         for side in SIDES:
-            runs, contents = list(state.runs[side]), self.contents[side]
+            runs, contents, new = list(state.runs[side]), self.contents[side], self._starts_of_new(side)
             matched = self.matched.get(side)
             expired = self._expiry(side, watermark)
             for run, start in zip(runs, contents.starts, strict=False):
@@ -265,9 +271,10 @@ class Worker:
                     rows = slice(start, start + run.rows)
                     if (matched[rows] != self._before[side][rows]).any():
                         state.mark(run, matched[rows])
-            for content in self.fresh[side]:
+            for content, start in zip(self.fresh[side], new, strict=True):
                 if not expired(int(content.ts[-1])):
-                    state.add(side, content, None if matched is None else matched[-len(content) :])
+                    rows = slice(start, start + len(content))
+                    state.add(side, content, None if matched is None else matched[rows])
             state.merge(side)
         state.acted = watermark
 

@@ -96,11 +96,18 @@ def in_order(
     ts = task.times(batch, side)
     if TIE in batch.schema.names:
         order = np.lexsort((np.asarray(batch.column(TIE)), ts))
-    elif len(ts) > 1 and (ts[1:] < ts[:-1]).any():
+    elif falls(ts):
         order = np.argsort(ts, kind="stable")
     else:
         return Content(task, side, batch), None
+    if not falls(order):
+        return Content(task, side, batch), None
     return Content(task, side, batch.take(pa.array(order))), order
+
+
+def falls(numbers: np.ndarray) -> bool:
+    """Whether one of them is less than the one before."""
+    return bool((numbers[1:] < numbers[:-1]).any())
 
 
 class Contents:

@@ -36,6 +36,7 @@ from streamjoin.spark.state.runs import Run
 VERSION = 1  # of the manifest and of what runs look like
 FAN = 2  # runs of one level are merged this many at a time, until they are merged in memory alone (`layers`)
 SEALED_ROWS = 1 << 18  # a run of this size is a subwindow, and not merged any more
+RUN_BYTES = 1 << 28  # nor is one that would be larger: Arrow's strings and Java's values end at 2 GiB
 # Nor is one that lasts this part of its window: writing a row again costs more than merging it in memory.
 SHARE = 32
 SEALED = 99  # the level of a subwindow
@@ -247,10 +248,16 @@ class State:
 
     def _worth_merging(self, side: str, runs: Sequence[Run]) -> bool:
         window, rows = self.task.spec.side_window(side), sum(run.rows for run in runs)
+        if sum(map(self._bytes, runs)) > RUN_BYTES:
+            return False
         if window.rows:
             return rows <= min(SEALED_ROWS, max(window.size // SHARE, 1024))
         lasts = max(run.newest for run in runs) - min(run.oldest for run in runs)
         return rows <= SEALED_ROWS and lasts <= window.size // SHARE
+
+    def _bytes(self, run: Run) -> int:
+        new = self._unwritten.get(run.number)
+        return run.nbytes if new is None else new[0].held.nbytes
 
     def _merge(self, side: str, runs: Sequence[Run], level: int) -> None:
         content, order = in_order(self.task, side, [self.content(side, run).batch for run in runs])
