@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.topologies.soak import BOUNDS, is_flat, verdict
+from benchmarks.topologies.soak import LINES, PEAKS, is_flat, verdict
+
+BOUNDS = LINES | PEAKS
 
 STEADY = {
     "resident_mb": 300.0,
@@ -18,12 +20,13 @@ STEADY = {
 
 
 def samples(column: str = "threads", per_second: float = 0.0, start: float = 0.0) -> list[dict[str, float]]:
-    """Ten minutes, with a column that grows from `start` seconds on, and memory that goes up and down."""
+    """Ten minutes, with a column that grows from `start` seconds on; memory and windows go up and down."""
     rows = []
     for number in range(120):
         seconds = 5.0 * number
         row: dict[str, float] = {"seconds": seconds, **STEADY}
         row["resident_mb"] += 5 * np.sin(number)
+        row["window_rows"] += 1_300 * (number % 23)
         row[column] += per_second * max(0.0, seconds - start)
         rows.append(row)
     return rows
