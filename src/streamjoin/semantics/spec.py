@@ -8,6 +8,7 @@ one comes (see `TimeWindow`, `RowWindow`).
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,7 +79,7 @@ class JoinSpec:
         schema, time = getattr(self, side), getattr(self, f"{side}_time")
         if not isinstance(schema, pa.Schema):
             raise SpecError(f"{side} is a {type(schema).__name__}: give a pyarrow.Schema")
-        repeated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+        repeated = sorted(name for name, times in Counter(schema.names).items() if times > 1)
         if repeated:
             raise SpecError(
                 f"the {side} schema has several columns named {repeated[0]!r}: names must be unique"
