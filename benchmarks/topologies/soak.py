@@ -32,6 +32,7 @@ import pyarrow as pa
 
 import streamjoin as sj
 from benchmarks.shared.figures import Figure
+from benchmarks.shared.flatness import rise
 from benchmarks.shared.timing import core_count
 from streamjoin.plan.options import TopologyName
 
@@ -190,13 +191,6 @@ def sample(process: psutil.Process, stream: Stream) -> dict[str, float]:
         "late": stats.left_late + stats.right_late,
         "matches": stream.matches,
     }
-
-
-def rise(rows: Sequence[dict[str, Any]], column: str) -> float:
-    """How much the fitted line of a column rises over these samples, as a fraction of the mean."""
-    seconds, values = (np.array([row[name] for row in rows], float) for name in ("seconds", column))
-    slope = np.polyfit(seconds - seconds.mean(), values, 1)[0]
-    return float(slope * (seconds[-1] - seconds[0]) / max(values.mean(), 1.0))
 
 
 def verdict(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
