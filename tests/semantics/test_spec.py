@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.semantics import windows
+from streamjoin.semantics import durations, windows
 from streamjoin.semantics.callables import CallablePredicate
-from streamjoin.semantics.windows import SideWindow, ticks
+from streamjoin.semantics.durations import lateness_ticks, ticks
+from streamjoin.semantics.windows import SideWindow
 
 INTS = pa.schema([("ts", pa.int64()), ("x", pa.int32())])
 DAY = 86_400
@@ -77,10 +78,44 @@ def test_text_that_is_no_duration(text):
     refused(lambda: sj.TimeWindow(text), sj.WindowError, "TimeWindow left", repr(text), "15 minutes")
 
 
-def test_examples_of_the_docstrings():
-    failed, attempted = doctest.testmod(windows)
+@pytest.mark.parametrize("module", [durations, windows], ids=["durations", "windows"])
+def test_examples_of_the_docstrings(module):
+    failed, attempted = doctest.testmod(module)
     assert attempted > 0
     assert failed == 0
+
+
+@pytest.mark.parametrize(
+    ("lateness", "unit", "expected"),
+    [
+        (0, "us", 0),
+        (0, None, 0),
+        (7, None, 7),
+        ("1500 ns", "us", 1),
+        (datetime.timedelta(seconds=2), "ms", 2000),
+    ],
+)
+def test_lateness_in_ticks(lateness, unit, expected):
+    assert lateness_ticks(lateness, unit) == expected
+
+
+@pytest.mark.parametrize(
+    "duration", ["9" * 5000 + " s", "1 s " * 100, "x" * 10**6], ids=["digits", "parts", "text"]
+)
+def test_a_text_that_is_too_long_for_a_duration_is_refused_in_a_short_message(duration):
+    for given in (lambda: sj.TimeWindow(duration), lambda: lateness_ticks(duration, "us")):
+        refused(given, sj.WindowError, f"{len(duration)} characters", "at most 200")
+        with pytest.raises(sj.WindowError) as caught:
+            given()
+        assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("number", [10**5000, -(10**5000)], ids=["large", "negative"])
+def test_integers_that_python_does_not_print_are_refused(number):
+    said = "an integer of about 5001 digits"
+    refused(lambda: spec_of(window=sj.TimeWindow(number)), sj.WindowError, "TimeWindow left", said)
+    refused(lambda: sj.RowWindow(number), sj.WindowError, "RowWindow left", said)
+    refused(lambda: spec_of(lateness=number), sj.WindowError, "lateness", said)
 
 
 # ---- windows

@@ -157,11 +157,11 @@ def test_windows_in_a_file(tmp_path, written, meant):
     ("written", "key", "says"),
     [
         ('"15 minuts"', "join.window", "is '15 minuts', which is not a duration"),
-        ('"-1 s"', "join.window", "can not be negative"),
+        ('"-1 s"', "join.window", "cannot be negative"),
         ("15", "join.window", "plain number 15, but the time columns are timestamps"),
         ("true", "join.window", "is true: give a duration"),
         ("{ row = 9 }", "join.window", "{ rows = 1000 }"),
-        ("{ rows = -1 }", "join.window", "can not be negative"),
+        ("{ rows = -1 }", "join.window", "cannot be negative"),
         ("{ rows = '7' }", "join.window", "is '7': give a whole number of rows"),
         ("{ left = '1 s', right = 'soon' }", "join.window.right", "not a duration"),
     ],

@@ -552,7 +552,7 @@ def frames(spark: SparkSession, tmp_path: Path) -> tuple[DataFrame, DataFrame]:
         ({"lateness": "-1 s"}, "can not be negative"),
         ({"left_time": "at"}, "left_time is 'at', which is no column of left"),
         ({"left_time": "name"}, "left_time 'name' has type"),
-        ({"window": "-5 s"}, "a window can not be negative"),
+        ({"window": "-5 s"}, "cannot be negative"),
         ({"window": 5}, "is the plain number 5, but the time columns are timestamps"),
         ({"index": "btree"}, "index is 'btree'; allowed: auto, scan"),
         ({"on": "left.z = right.x"}, "z"),

@@ -5,6 +5,20 @@ import re
 # Control characters, characters that turn the direction of text, and halves of surrogate pairs.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+MAX_QUOTED = 200  # characters of a given value that a message repeats
+
+
+def short_repr(value: object, most: int = MAX_QUOTED) -> str:
+    """`repr(value)`, cut in the middle to about `most` characters; works for integers that Python does not print."""
+    if isinstance(value, int) and value.bit_length() > 4 * most:
+        digits = int(value.bit_length() * 0.30103) + 1
+        return f"an integer of about {digits} digits"
+    if isinstance(value, (str, bytes)) and len(value) > most:
+        half = most // 2
+        return f"{value[:half]!r}...{value[-half:]!r}"
+    text = repr(value)
+    return text if len(text) <= 4 * most else f"{text[: 2 * most]}...{text[-2 * most :]}"
+
 
 class StreamJoinError(Exception):
     """Base of every error raised on purpose by streamjoin.

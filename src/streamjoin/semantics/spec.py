@@ -15,19 +15,12 @@ from functools import cached_property
 import pyarrow as pa
 
 from streamjoin.semantics.callables import CallablePredicate, PredicateFunction, inspect_callable
+from streamjoin.semantics.durations import Duration, lateness_ticks
 from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.semantics.expressions import Expr
 from streamjoin.semantics.sql import parse_predicate
 from streamjoin.semantics.types import TIME_SCALE
-from streamjoin.semantics.windows import (
-    Duration,
-    RowWindow,
-    SideWindow,
-    TimeWindow,
-    Window,
-    side_window,
-    ticks,
-)
+from streamjoin.semantics.windows import RowWindow, SideWindow, TimeWindow, Window, side_window
 
 SIDES = ("left", "right")
 OTHER = {"left": "right", "right": "left"}
@@ -136,14 +129,7 @@ class JoinSpec:
 
     @cached_property
     def lateness_ticks(self) -> int | None:
-        if self.lateness is None:
-            return None
-        if isinstance(self.lateness, bool) or not isinstance(self.lateness, Duration):
-            raise WindowError(f"lateness is {self.lateness!r}: give a string, a timedelta, an int, or None")
-        count = 0 if self.lateness == 0 else ticks(self.lateness, self.time_unit, "lateness")
-        if count < 0:
-            raise WindowError(f"lateness is {self.lateness!r}: it can not be negative, zero is the smallest")
-        return count
+        return None if self.lateness is None else lateness_ticks(self.lateness, self.time_unit)
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -39,9 +39,10 @@ from pyspark.sql.types import (
 )
 
 from streamjoin.plan.options import Auto, IndexName
+from streamjoin.semantics.durations import Duration, nanoseconds
 from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.semantics.windows import Duration, RowWindow, TimeWindow, Window, nanoseconds
+from streamjoin.semantics.windows import RowWindow, TimeWindow, Window
 from streamjoin.spark.join import routing
 from streamjoin.spark.join.metrics import MALFORMED, NAMES, OBSERVATION, WORKER, WORKERS, malformed_name
 from streamjoin.spark.join.pack import COUNTED_DDL, PARCEL_DDL, ROWS, TOLD, packer, unpack

@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamjoin.plan.options import INDEXES, Auto, IndexName
+from streamjoin.semantics.durations import nanoseconds
 from streamjoin.semantics.errors import IndexNotApplicableError, PredicateError, SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.semantics.windows import RowWindow, TimeWindow, Window, nanoseconds
+from streamjoin.semantics.windows import RowWindow, TimeWindow, Window
 from streamjoin.spark.job.paths import is_remote, read_path
 from streamjoin.spark.job.session import check_master
 from streamjoin.spark.job.shown import secrets_in, shown, without_secrets

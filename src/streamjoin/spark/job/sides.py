@@ -9,8 +9,8 @@ from pathlib import Path
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession, types
 
+from streamjoin.semantics.durations import nanoseconds
 from streamjoin.semantics.errors import SpecError
-from streamjoin.semantics.windows import nanoseconds
 from streamjoin.spark.job.records import nullable
 from streamjoin.spark.job.shown import shown
 from streamjoin.spark.job.sources import Input, PatternError

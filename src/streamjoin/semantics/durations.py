@@ -1,0 +1,111 @@
+"""Durations: windows, lateness and intervals of a clock, parsed in one place for specs, Spark and job files.
+
+A duration is text such as "1 hour 30 min", a `timedelta`, or an int where the time columns are integers. It is
+computed exactly, and becomes whole *ticks*: the unit of the time columns, or 1 for integer columns.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from fractions import Fraction
+
+import numpy as np
+
+from streamjoin.semantics.errors import WindowError, short_repr
+from streamjoin.semantics.types import TIME_SCALE
+
+Duration = str | datetime.timedelta | int
+
+INT64_MAX = 2**63 - 1
+MAX_DURATION_CHARACTERS = 200
+
+_NANOSECONDS = {
+    "ns": 1, "nanosecond": 1, "nanoseconds": 1,
+    "us": 10**3, "microsecond": 10**3, "microseconds": 10**3,
+    "ms": 10**6, "millisecond": 10**6, "milliseconds": 10**6,
+    "s": 10**9, "sec": 10**9, "secs": 10**9, "second": 10**9, "seconds": 10**9,
+    "m": 60 * 10**9, "min": 60 * 10**9, "mins": 60 * 10**9, "minute": 60 * 10**9, "minutes": 60 * 10**9,
+    "h": 3600 * 10**9, "hour": 3600 * 10**9, "hours": 3600 * 10**9,
+    "d": 86_400 * 10**9, "day": 86_400 * 10**9, "days": 86_400 * 10**9,
+    "w": 604_800 * 10**9, "week": 604_800 * 10**9, "weeks": 604_800 * 10**9,
+}  # fmt: skip
+_PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*,?")
+_EXAMPLE = 'write it like "15 minutes", "1 hour 30 min" or "250 ms"'
+
+
+def nanoseconds(duration: str | datetime.timedelta, what: str) -> Fraction:
+    """The duration in nanoseconds, exactly. `what` names it in error messages.
+
+    >>> nanoseconds("1.5 ms", "lateness")
+    Fraction(1500000, 1)
+    """
+    if isinstance(duration, datetime.timedelta):
+        micros = (duration.days * 86_400 + duration.seconds) * 10**6 + duration.microseconds
+        return Fraction(micros * 1000 + getattr(duration, "nanoseconds", 0))
+    if len(duration) > MAX_DURATION_CHARACTERS:
+        raise WindowError(
+            f"{what} is {short_repr(duration)}, a text of {len(duration)} characters: a duration has at most "
+            f"{MAX_DURATION_CHARACTERS}; {_EXAMPLE}"
+        )
+    text, negative = duration.strip(), duration.strip().startswith("-")
+    total, at = Fraction(0), 1 if negative else 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None or part[2].lower() not in _NANOSECONDS:
+            raise WindowError(f"{what} is {short_repr(duration)}, which is not a duration: {_EXAMPLE}")
+        total += Fraction(part[1]) * _NANOSECONDS[part[2].lower()]
+        at = part.end()
+    if at <= (1 if negative else 0):
+        raise WindowError(f"{what} is {short_repr(duration)}, which is not a duration: {_EXAMPLE}")
+    return -total if negative else total
+
+
+def ticks(duration: Duration, unit: str | None, what: str) -> int:
+    """The duration in whole ticks of a time column: its `unit`, or None for integer columns.
+
+    Time differences are whole ticks, so rounding down changes no comparison.
+
+    >>> ticks("1.9999 s", "ms", "window")
+    1999
+    """
+    if isinstance(duration, (int, np.integer)):
+        if unit is not None:
+            raise WindowError(
+                f"{what} is the plain number {short_repr(duration)}, but the time columns are timestamps[{unit}]: "
+                f"{_EXAMPLE}"
+            )
+        count = int(duration)
+    else:
+        if unit is None:
+            raise WindowError(
+                f"{what} is {short_repr(duration)}, but the time columns are plain integers: give an int"
+            )
+        count = nanoseconds(duration, what) * 10 ** TIME_SCALE[unit] // 10**9
+    if count > INT64_MAX:
+        raise WindowError(
+            f"{what} is {short_repr(duration)}, which overflows 64-bit time[{unit or 'integer'}]"
+        )
+    return count
+
+
+def check_duration(duration: object, what: str, allowed: str = "an int for integer time columns") -> None:
+    """Raise a `WindowError` unless this is a duration and not negative. `allowed` ends the list of allowed values."""
+    if isinstance(duration, bool) or not isinstance(duration, (int, np.integer, str, datetime.timedelta)):
+        raise WindowError(f"{what} is {short_repr(duration)}: give a string, a timedelta, or {allowed}")
+    length = duration if isinstance(duration, (int, np.integer)) else nanoseconds(duration, what)
+    if length < 0:
+        raise WindowError(f"{what} is {short_repr(duration)}: it cannot be negative, zero is the smallest")
+
+
+def lateness_ticks(lateness: object, unit: str | None) -> int:
+    """How far an event time may fall, in whole ticks of the time columns; 0 needs no unit.
+
+    >>> lateness_ticks("250 ms", "us"), lateness_ticks(0, "us"), lateness_ticks(7, None)
+    (250000, 0, 7)
+    """
+    check_duration(lateness, "lateness", "an int for integer time columns, or None")
+    assert isinstance(lateness, (int, np.integer, str, datetime.timedelta))
+    if isinstance(lateness, (int, np.integer)) and lateness == 0:
+        return 0
+    return ticks(lateness, unit, "lateness")  # type: ignore[arg-type]  # an np.integer is an int here
