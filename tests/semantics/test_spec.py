@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import doctest
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -75,7 +76,7 @@ def test_durations_in_ticks(duration, unit, expected):
     "text", ["", "  ", "15", "minutes", "15 parsecs", "1 hour and 2 min", "5 min x", "1e3 s", "-"]
 )
 def test_text_that_is_no_duration(text):
-    refused(lambda: sj.TimeWindow(text), sj.WindowError, "TimeWindow left", repr(text), "15 minutes")
+    refused(lambda: sj.TimeWindow(text), sj.WindowError, "window.left", repr(text), "15 minutes")
 
 
 @pytest.mark.parametrize("module", [durations, windows], ids=["durations", "windows"])
@@ -113,8 +114,8 @@ def test_a_text_that_is_too_long_for_a_duration_is_refused_in_a_short_message(du
 @pytest.mark.parametrize("number", [10**5000, -(10**5000)], ids=["large", "negative"])
 def test_integers_that_python_does_not_print_are_refused(number):
     said = "an integer of about 5001 digits"
-    refused(lambda: spec_of(window=sj.TimeWindow(number)), sj.WindowError, "TimeWindow left", said)
-    refused(lambda: sj.RowWindow(number), sj.WindowError, "RowWindow left", said)
+    refused(lambda: spec_of(window=sj.TimeWindow(number)), sj.WindowError, "window.left", said)
+    refused(lambda: sj.RowWindow(number), sj.WindowError, "window.left", said)
     refused(lambda: spec_of(lateness=number), sj.WindowError, "lateness", said)
 
 
@@ -147,12 +148,12 @@ def test_negative_windows(side):
     for length in (-1, "-1 s", datetime.timedelta(seconds=-1)):
         refused(
             lambda length=length: sj.TimeWindow(**({"left": 0} | {side: length})),  # type: ignore[misc]
-            sj.WindowError, f"TimeWindow {side}", repr(length), "negative",
+            sj.WindowError, f"window.{side}", repr(length), "negative",
         )  # fmt: skip
     refused(
         lambda: sj.RowWindow(**({"left": 0} | {side: -1})),
         sj.WindowError,
-        f"RowWindow {side} is -1",
+        f"window.{side} is -1",
         "negative",
     )
 
@@ -160,11 +161,11 @@ def test_negative_windows(side):
 def test_windows_that_overflow():
     refused(
         lambda: spec_of(left=times("ns"), right=times("ns"), window=sj.TimeWindow("200000 days")),
-        sj.WindowError, "TimeWindow left", "'200000 days'", "overflows", "ns",
+        sj.WindowError, "window.left", "'200000 days'", "overflows", "ns",
     )  # fmt: skip
     refused(
         lambda: spec_of(left=times("s"), right=times("ns"), window=sj.TimeWindow(0, datetime.timedelta(200_000))),
-        sj.WindowError, "TimeWindow right", "overflows",
+        sj.WindowError, "window.right", "overflows",
     )  # fmt: skip
     refused(lambda: spec_of(window=sj.TimeWindow(2**63)), sj.WindowError, str(2**63), "overflows")
     refused(lambda: sj.RowWindow(2**63), sj.WindowError, str(2**63), "overflows")
@@ -187,8 +188,8 @@ def test_windows_that_do_not_fit_the_time_columns():
 
 @pytest.mark.parametrize("given", [None, 1.5, True, b"1 s", [1]])
 def test_lengths_of_the_wrong_type(given):
-    refused(lambda: sj.TimeWindow(given), sj.WindowError, "TimeWindow left", repr(given))
-    refused(lambda: sj.RowWindow(given), sj.WindowError, "RowWindow left", repr(given), "whole number")
+    refused(lambda: sj.TimeWindow(given), sj.WindowError, "window.left", repr(given))
+    refused(lambda: sj.RowWindow(given), sj.WindowError, "window.left", repr(given), "whole number")
 
 
 @pytest.mark.parametrize(
@@ -323,3 +324,32 @@ def test_callables_that_use_a_row_as_a_whole():
 )
 def test_callables_that_do_not_take_two_rows(function):
     refused(lambda: spec_of(on=function), sj.PredicateError, "two rows", "f(left, right)")
+
+
+@pytest.mark.parametrize(
+    ("make", "field", "given"),
+    [
+        (lambda: sj.TimeWindow("1 s", "soon"), "window.right", "soon"),
+        (lambda: sj.RowWindow(-1), "window.left", -1),
+        (lambda: spec_of(lateness="-1 s"), "lateness", "-1 s"),
+        (lambda: spec_of(window=5), "window", 5),
+        (lambda: spec_of(how="outer"), "how", "outer"),
+        (lambda: spec_of(left_time="at"), "left_time", "at"),
+        (lambda: spec_of(on="left.nothing = 1"), "on", "left.nothing = 1"),
+        (lambda: sj.explain(spec_of(), index="btree"), "index", "btree"),  # type: ignore[arg-type]
+        (lambda: sj.explain(spec_of(), workers=0), "workers", 0),
+        (lambda: sj.explain(spec_of(on="left.x < right.x"), index="hash"), "index", "hash"),
+    ],
+)  # fmt: skip
+def test_an_error_about_an_argument_has_it_as_data(make, field, given):
+    with pytest.raises(sj.StreamJoinError) as caught:
+        make()
+    copy = pickle.loads(pickle.dumps(caught.value))
+    for error in (caught.value, copy):
+        assert (error.field, error.given, str(error)) == (field, given, str(caught.value))
+
+
+def test_an_error_about_nothing_by_name_has_no_field():
+    for error in (sj.Backpressure("full"), sj.InputError("no rows"), sj.PredicateError("no")):
+        assert (error.given, error.allowed) == (None, None)
+    assert sj.Backpressure("full").field is None

@@ -121,7 +121,7 @@ def choose_index(asked: str, path: AccessPath | None) -> tuple[IndexName, str]:
             return "scan", "as asked"
         case "hash" | "bisort" | "raptable" | "wibtree":
             if not served or (asked in EQUALITY_ONLY and not equality):
-                raise IndexNotApplicableError(_not_applicable(asked, path))
+                raise IndexNotApplicableError(_not_applicable(asked, path), field="index", given=asked)
             return asked, "as asked"
     if path is None:
         return "scan", "a callable offers no key"

@@ -47,11 +47,9 @@ class Options:
         check_choice("order", self.order, ORDERS)
         if self.workers is not None and not _is_count(self.workers, MOST_WORKERS):
             allowed = f"a whole number from 1 to {MOST_WORKERS}, or None"
-            raise SpecError(f"workers is {self.workers!r}; allowed: {allowed}")
+            raise not_allowed("workers", self.workers, allowed)
         if not _is_count(self.max_results, math.inf):
-            raise SpecError(
-                f"max_results is {self.max_results!r}; allowed: a whole number of rows, at least 1"
-            )
+            raise not_allowed("max_results", self.max_results, "a whole number of rows, at least 1")
         for name in ("rate", "latency"):
             object.__setattr__(self, name, _amount(name, getattr(self, name)))
 
@@ -59,7 +57,13 @@ class Options:
 def check_choice(name: str, given: object, allowed: Sequence[str]) -> None:
     """Raise unless `given` is one of the words that are allowed."""
     if given not in allowed:
-        raise SpecError(f"{name} is {given!r}; allowed: {', '.join(allowed)}")
+        raise not_allowed(name, given, allowed)
+
+
+def not_allowed(name: str, given: object, allowed: str | Sequence[str]) -> SpecError:
+    """The error about an option: what was given, and what is allowed, as words or as a sentence."""
+    words = allowed if isinstance(allowed, str) else ", ".join(allowed)
+    return SpecError(f"{name} is {given!r}; allowed: {words}", field=name, given=given, allowed=allowed)
 
 
 def _is_count(given: object, most: float) -> bool:
@@ -72,4 +76,4 @@ def _amount(name: str, given: object) -> float | None:
     with contextlib.suppress(OverflowError):  # of numbers that are too large for a float
         if not isinstance(given, bool) and isinstance(given, Real) and 0 < float(given) < math.inf:
             return float(given)
-    raise SpecError(f"{name} is {given!r}; allowed: a number above 0, or None if it is not known")
+    raise not_allowed(name, given, "a number above 0, or None if it is not known")

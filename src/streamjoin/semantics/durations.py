@@ -2,6 +2,7 @@
 
 A duration is text such as "1 hour 30 min", a `timedelta`, or an int where the time columns are integers. It is
 computed exactly, and becomes whole *ticks*: the unit of the time columns, or 1 for integer columns.
+`what` is the field that has the duration: messages begin with it, and errors have it as `field`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _EXAMPLE = 'write it like "15 minutes", "1 hour 30 min" or "250 ms"'
 
 
 def nanoseconds(duration: str | datetime.timedelta, what: str) -> Fraction:
-    """The duration in nanoseconds, exactly. `what` names it in error messages.
+    """The duration in nanoseconds, exactly.
 
     >>> nanoseconds("1.5 ms", "lateness")
     Fraction(1500000, 1)
@@ -46,19 +47,27 @@ def nanoseconds(duration: str | datetime.timedelta, what: str) -> Fraction:
     if len(duration) > MAX_DURATION_CHARACTERS:
         raise WindowError(
             f"{what} is {short_repr(duration)}, a text of {len(duration)} characters: a duration has at most "
-            f"{MAX_DURATION_CHARACTERS}; {_EXAMPLE}"
+            f"{MAX_DURATION_CHARACTERS}; {_EXAMPLE}",
+            field=what,
+            given=duration,
+            allowed=_EXAMPLE,
         )
     text, negative = duration.strip(), duration.strip().startswith("-")
     total, at = Fraction(0), 1 if negative else 0
     while at < len(text):
         part = _PART.match(text, at)
         if part is None or part[2].lower() not in _NANOSECONDS:
-            raise WindowError(f"{what} is {short_repr(duration)}, which is not a duration: {_EXAMPLE}")
+            raise _no_duration(duration, what)
         total += Fraction(part[1]) * _NANOSECONDS[part[2].lower()]
         at = part.end()
     if at <= (1 if negative else 0):
-        raise WindowError(f"{what} is {short_repr(duration)}, which is not a duration: {_EXAMPLE}")
+        raise _no_duration(duration, what)
     return -total if negative else total
+
+
+def _no_duration(duration: str, what: str) -> WindowError:
+    message = f"{what} is {short_repr(duration)}, which is not a duration: {_EXAMPLE}"
+    return WindowError(message, field=what, given=duration, allowed=_EXAMPLE)
 
 
 def ticks(duration: Duration, unit: str | None, what: str) -> int:
@@ -73,18 +82,26 @@ def ticks(duration: Duration, unit: str | None, what: str) -> int:
         if unit is not None:
             raise WindowError(
                 f"{what} is the plain number {short_repr(duration)}, but the time columns are timestamps[{unit}]: "
-                f"{_EXAMPLE}"
+                f"{_EXAMPLE}",
+                field=what,
+                given=duration,
+                allowed=_EXAMPLE,
             )
         count = int(duration)
     else:
         if unit is None:
             raise WindowError(
-                f"{what} is {short_repr(duration)}, but the time columns are plain integers: give an int"
+                f"{what} is {short_repr(duration)}, but the time columns are plain integers: give an int",
+                field=what,
+                given=duration,
+                allowed="an int",
             )
         count = nanoseconds(duration, what) * 10 ** TIME_SCALE[unit] // 10**9
     if count > INT64_MAX:
         raise WindowError(
-            f"{what} is {short_repr(duration)}, which overflows 64-bit time[{unit or 'integer'}]"
+            f"{what} is {short_repr(duration)}, which overflows 64-bit time[{unit or 'integer'}]",
+            field=what,
+            given=duration,
         )
     return count
 
@@ -92,10 +109,14 @@ def ticks(duration: Duration, unit: str | None, what: str) -> int:
 def check_duration(duration: object, what: str, allowed: str = "an int for integer time columns") -> None:
     """Raise a `WindowError` unless this is a duration and not negative. `allowed` ends the list of allowed values."""
     if isinstance(duration, bool) or not isinstance(duration, (int, np.integer, str, datetime.timedelta)):
-        raise WindowError(f"{what} is {short_repr(duration)}: give a string, a timedelta, or {allowed}")
+        allowed = f"a string, a timedelta, or {allowed}"
+        raise WindowError(
+            f"{what} is {short_repr(duration)}: give {allowed}", field=what, given=duration, allowed=allowed
+        )
     length = duration if isinstance(duration, (int, np.integer)) else nanoseconds(duration, what)
     if length < 0:
-        raise WindowError(f"{what} is {short_repr(duration)}: it cannot be negative, zero is the smallest")
+        message = f"{what} is {short_repr(duration)}: it cannot be negative, zero is the smallest"
+        raise WindowError(message, field=what, given=duration, allowed="zero or more")
 
 
 def lateness_ticks(lateness: object, unit: str | None) -> int:

@@ -1,6 +1,7 @@
 """The errors a user can meet. Every message names what was given and what is allowed."""
 
 import re
+from collections.abc import Sequence
 
 # Control characters, characters that turn the direction of text, and halves of surrogate pairs.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -24,8 +25,20 @@ class StreamJoinError(Exception):
     """Base of every error raised on purpose by streamjoin.
 
     Messages quote what they were given, and may be printed on a terminal: control characters are escaped, but for tabs
-    and line ends.
+    and line ends. An error about one argument, option or key also has it as data: `field` is its name (`window.left` is
+    the left part of a window), `given` the value, `allowed` the values that would do, each None where it says nothing.
     """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        field: str | None = None,
+        given: object = None,
+        allowed: str | Sequence[str] | None = None,
+    ):
+        self.field, self.given, self.allowed = field, given, allowed
+        super().__init__(message)
 
     def __str__(self) -> str:
         return CONTROL.sub(
@@ -51,7 +64,7 @@ class PredicateError(SpecError):
             line = text[line_start:].split("\n", 1)[0]
             carets = "^" * max(1, min((end or start + 1) - start, len(line) - (start - line_start)))
             message = f"{message}\n  {line}\n  {' ' * (start - line_start)}{carets}"
-        super().__init__(message)
+        super().__init__(message, field="on", given=text or None)
 
 
 class WindowError(SpecError):

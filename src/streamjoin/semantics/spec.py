@@ -50,14 +50,20 @@ class JoinSpec:
         for side in SIDES:
             self._check_schema(side)
         if not isinstance(self.suffix, str):
-            raise SpecError(f"suffix is {self.suffix!r}: give a string, such as '_right'")
+            raise SpecError(
+                f"suffix is {self.suffix!r}: give a string, such as '_right'",
+                field="suffix",
+                given=self.suffix,
+                allowed="a string",
+            )
         if self.how not in HOW:
-            raise SpecError(f"how is {self.how!r}; allowed: {', '.join(HOW)}")
+            message = f"how is {self.how!r}; allowed: {', '.join(HOW)}"
+            raise SpecError(message, field="how", given=self.how, allowed=HOW)
         windows = self.window if isinstance(self.window, tuple) else (self.window, self.window)
         if len(windows) != 2 or not all(isinstance(w, (TimeWindow, RowWindow)) for w in windows):
-            raise WindowError(
-                f"window is {self.window!r}: give a TimeWindow, a RowWindow, or a tuple (left's window, right's window)"
-            )
+            allowed = "a TimeWindow, a RowWindow, or a tuple (left's window, right's window)"
+            message = f"window is {self.window!r}: give {allowed}"
+            raise WindowError(message, field="window", given=self.window, allowed=allowed)
         # Computing the derived parts checks them.
         _ = (
             self.time_unit,
@@ -71,25 +77,30 @@ class JoinSpec:
     def _check_schema(self, side: str) -> None:
         schema, time = getattr(self, side), getattr(self, f"{side}_time")
         if not isinstance(schema, pa.Schema):
-            raise SpecError(f"{side} is a {type(schema).__name__}: give a pyarrow.Schema")
+            message = f"{side} is a {type(schema).__name__}: give a pyarrow.Schema"
+            raise SpecError(message, field=side, given=schema, allowed="a pyarrow.Schema")
         repeated = sorted(name for name, times in Counter(schema.names).items() if times > 1)
         if repeated:
             raise SpecError(
-                f"the {side} schema has several columns named {repeated[0]!r}: names must be unique"
+                f"the {side} schema has several columns named {repeated[0]!r}: names must be unique",
+                field=side,
+                given=schema,
             )
         encoded = [field for field in schema if pa.types.is_run_end_encoded(field.type)]
         if encoded:
             field = encoded[0]
             raise SpecError(
-                f"{side} column {field.name!r} has type {field.type}: decode run-end encoding first"
+                f"{side} column {field.name!r} has type {field.type}: decode run-end encoding first",
+                field=side,
+                given=schema,
             )
         if time not in schema.names:
-            raise SpecError(f"{side}_time is {time!r}, which is no column of {side}: it has {schema.names}")
+            message = f"{side}_time is {time!r}, which is no column of {side}: it has {schema.names}"
+            raise SpecError(message, field=f"{side}_time", given=time, allowed=schema.names)
         kind = schema.field(time).type
         if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind)):
-            raise SpecError(
-                f"{side}_time {time!r} has type {kind}: a time column is a timestamp or an integer"
-            )
+            message = f"{side}_time {time!r} has type {kind}: a time column is a timestamp or an integer"
+            raise SpecError(message, field=f"{side}_time", given=time, allowed="a timestamp or an integer")
 
     @cached_property
     def predicate(self) -> Expr | CallablePredicate:
@@ -99,7 +110,10 @@ class JoinSpec:
         if callable(self.on):
             return inspect_callable(self.on, self.left, self.right)
         raise SpecError(
-            f"on is a {type(self.on).__name__}: give SQL text or a callable f(left_row, right_row)"
+            f"on is a {type(self.on).__name__}: give SQL text or a callable f(left_row, right_row)",
+            field="on",
+            given=self.on,
+            allowed="SQL text or a callable f(left_row, right_row)",
         )
 
     @cached_property
@@ -108,13 +122,14 @@ class JoinSpec:
         left, right = self.left.field(self.left_time).type, self.right.field(self.right_time).type
         if pa.types.is_timestamp(left) != pa.types.is_timestamp(right):
             raise SpecError(
-                f"left_time is {left} and right_time is {right}: both must be timestamps or both integers"
+                f"the time column of left is {left} and that of right is {right}: both must be timestamps, "
+                "or both integers"
             )
         if not pa.types.is_timestamp(left):
             return None
         if (left.tz is None) != (right.tz is None):
             raise SpecError(
-                f"left_time is {left} and right_time is {right}: both must have a time zone or neither"
+                f"the time column of left is {left} and that of right is {right}: both must have a time zone or neither"
             )
         units: list[str] = [left.unit, right.unit]
         return max(units, key=TIME_SCALE.__getitem__)
@@ -141,7 +156,9 @@ class JoinSpec:
                 if field.name + self.suffix in taken:
                     raise SpecError(
                         f"right column {field.name!r} would become {field.name + self.suffix!r}, which is taken: "
-                        "choose another suffix"
+                        "choose another suffix",
+                        field="suffix",
+                        given=self.suffix,
                     )
                 taken.add(field.name + self.suffix)
                 field = field.with_name(field.name + self.suffix)

@@ -27,7 +27,7 @@ class TimeWindow:
         if self.right is None:
             object.__setattr__(self, "right", self.left)
         for side in ("left", "right"):
-            check_duration(getattr(self, side), f"TimeWindow {side}")
+            check_duration(getattr(self, side), f"window.{side}")
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,17 @@ class RowWindow:
         if self.right is None:
             object.__setattr__(self, "right", self.left)
         for side in ("left", "right"):
-            rows = getattr(self, side)
+            rows, field, allowed = getattr(self, side), f"window.{side}", "a whole number of rows"
+            told = None
             if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)):
-                raise WindowError(f"RowWindow {side} is {short_repr(rows)}: give a whole number of rows")
-            if rows < 0:
-                raise WindowError(
-                    f"RowWindow {side} is {short_repr(rows)}: it cannot be negative, zero is the smallest"
-                )
-            if rows > INT64_MAX:
-                raise WindowError(f"RowWindow {side} is {short_repr(rows)}, which overflows 64 bits")
+                told = f": give {allowed}"
+            elif rows < 0:
+                told = ": it cannot be negative, zero is the smallest"
+            elif rows > INT64_MAX:
+                told = ", which overflows 64 bits"
+            if told is not None:
+                message = f"{field} is {short_repr(rows)}{told}"
+                raise WindowError(message, field=field, given=rows, allowed=allowed)
             object.__setattr__(self, side, int(rows))
 
 
@@ -77,4 +79,4 @@ def side_window(window: Window | tuple[Window, Window], side: str, unit: str | N
     size = getattr(window, side)
     if isinstance(window, RowWindow):
         return SideWindow(True, size)
-    return SideWindow(False, 0 if size == 0 else ticks(size, unit, f"TimeWindow {side}"))
+    return SideWindow(False, 0 if size == 0 else ticks(size, unit, f"window.{side}"))

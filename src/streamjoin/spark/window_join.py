@@ -14,7 +14,6 @@ then carry that watermark.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -38,9 +37,9 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from streamjoin.plan.options import Auto, IndexName
-from streamjoin.semantics.durations import Duration, nanoseconds
-from streamjoin.semantics.errors import SpecError, WindowError
+from streamjoin.plan.options import Auto, IndexName, check_choice, not_allowed
+from streamjoin.semantics.durations import Duration, lateness_ticks
+from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import RowWindow, TimeWindow, Window
 from streamjoin.spark.join import routing
@@ -94,7 +93,7 @@ def window_join(
     out and counted (`drop`) in the metric `malformed`.
     """
     _check_frames(left, right)
-    _check_choice("malformed", malformed, ON_MALFORMED)
+    check_choice("malformed", malformed, ON_MALFORMED)
     spec = spec_of(left, right, on, window, left_time, right_time, suffix)
     task = make_task(spec, how, order, index, partitioning, _check_workers(left, workers))
     task = replace(task, malformed=malformed)
@@ -125,7 +124,12 @@ def _check_frames(left: DataFrame, right: DataFrame) -> None:
     """Both must be streams, or none."""
     for side, frame in (("left", left), ("right", right)):
         if not isinstance(frame, DataFrame):
-            raise SpecError(f"{side} is a {type(frame).__name__}: give a Spark DataFrame")
+            raise SpecError(
+                f"{side} is a {type(frame).__name__}: give a Spark DataFrame",
+                field=side,
+                given=frame,
+                allowed="a Spark DataFrame",
+            )
     if left.isStreaming != right.isStreaming:
         stream, table = ("left", "right") if left.isStreaming else ("right", "left")
         raise SpecError(
@@ -134,16 +138,11 @@ def _check_frames(left: DataFrame, right: DataFrame) -> None:
         )
 
 
-def _check_choice(what: str, given: object, allowed: tuple[str, ...]) -> None:
-    if given not in allowed:
-        raise SpecError(f"{what} is {given!r}; allowed: {', '.join(allowed)}")
-
-
 def _check_workers(frame: DataFrame, workers: int | None) -> int:
     if workers is None:
         return int(frame.sparkSession.sparkContext.defaultParallelism)
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise SpecError(f"workers is {workers!r}; allowed: a whole number from 1 on, or None")
+        raise not_allowed("workers", workers, "a whole number from 1 on, or None")
     return workers
 
 
@@ -185,9 +184,9 @@ def make_task(
 
     Makes the plan, which refuses an index that does not fit.
     """
-    _check_choice("how", how, HOW)
-    _check_choice("order", order, ORDERS)
-    _check_choice("partitioning", partitioning, PARTITIONING)
+    check_choice("how", how, HOW)
+    check_choice("order", order, ORDERS)
+    check_choice("partitioning", partitioning, PARTITIONING)
     task = JoinTask(spec, how, order, index)
     analysis = task.plan().analysis
     equality = analysis is not None and any(clause.is_equality for clause in analysis.left.clauses)
@@ -195,12 +194,14 @@ def make_task(
     if partitioning == "hash" and (rows or not equality):
         why = "row windows are counted over all rows" if rows else "the predicate has no equality"
         ranges = "" if rows else ", range (for an interval of one width)"
-        raise SpecError(f"partitioning is 'hash', but {why}; allowed: auto, matrix{ranges}")
+        message = f"partitioning is 'hash', but {why}; allowed: auto, matrix{ranges}"
+        raise SpecError(message, field="partitioning", given=partitioning)
     ranged = partitioning in ("auto", "range") and not (rows or (partitioning == "auto" and equality))
     widths = {side: found.width for side, found in task.compiled.ranges.items()} if ranged else {}
     chosen = routing.choose(partitioning, workers, equality, rows, task.kept, widths)
     if partitioning == "range" and chosen.kind != "range":
-        raise SpecError(f"partitioning is 'range', but {_why_no_ranges(task, rows)}; allowed: auto, matrix")
+        message = f"partitioning is 'range', but {_why_no_ranges(task, rows)}; allowed: auto, matrix"
+        raise SpecError(message, field="partitioning", given=partitioning, allowed=("auto", "matrix"))
     return replace(task, routing=chosen)
 
 
@@ -265,7 +266,7 @@ def _slack(
     frames: dict[str, DataFrame], spec: JoinSpec, lateness: Duration | None
 ) -> tuple[int, dict[str, Mark]]:
     """By how much the inputs' watermarks lag behind what can still come, and those watermarks."""
-    given = None if lateness is None else _milliseconds(lateness, spec)
+    given = None if lateness is None else _ceil_ms(lateness_ticks(lateness, spec.time_unit), spec)
     metadata = {side: frames[side].schema[spec.side_time(side)].metadata for side in SIDES}
     windows = [spec.side_window(side) for side in SIDES]
     span = 0 if any(w.rows for w in windows) else _ceil_ms(max(w.size for w in windows), spec)
@@ -293,23 +294,6 @@ def _slack(
         else Mark((given or 0) + slack + 1, True)
         for side in SIDES
     }
-
-
-def _milliseconds(lateness: Duration, spec: JoinSpec) -> int:
-    """A lateness in whole milliseconds, rounded up."""
-    if isinstance(lateness, bool) or not isinstance(lateness, (str, int, datetime.timedelta)):
-        raise WindowError(f"lateness is {lateness!r}: give a string, a timedelta, an int, or None")
-    if (spec.time_unit is None) != isinstance(lateness, int) and lateness != 0:
-        kind = (
-            "plain integers: give an int"
-            if spec.time_unit is None
-            else "timestamps: write it like 10 seconds"
-        )
-        raise WindowError(f"lateness is {lateness!r}, but the time columns are {kind}")
-    length = lateness if isinstance(lateness, int) else -(-nanoseconds(lateness, "lateness") // 10**6)
-    if length < 0:
-        raise WindowError(f"lateness is {lateness!r}: it can not be negative, zero is the smallest")
-    return int(length)
 
 
 def _ceil_ms(ticks: int, spec: JoinSpec) -> int:

@@ -7,8 +7,7 @@ A file has the tables `[join]`, `[left]` and `[right]` with their `[[left.source
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatch
 from fractions import Fraction
 from pathlib import Path, PurePath
@@ -18,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamjoin.plan.options import INDEXES, Auto, IndexName
 from streamjoin.semantics.durations import nanoseconds
-from streamjoin.semantics.errors import IndexNotApplicableError, PredicateError, SpecError, WindowError
+from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import RowWindow, TimeWindow, Window
 from streamjoin.spark.job.paths import is_remote, read_path
@@ -101,6 +100,9 @@ class JoinTable:
             table.choice("index", ("auto", *INDEXES), "auto"),
             table.text("suffix", "what a right column gets whose name is taken", "_right"),
         )
+
+
+JOIN_KEYS = tuple(each.name for each in fields(JoinTable))
 
 
 @dataclass(frozen=True)
@@ -328,18 +330,11 @@ class Job:
 
 def mistake(error: SpecError) -> tuple[str, str]:
     """The key of `[join]` that an error of the join is about, empty if there is no single one, and what is wrong."""
-    told = str(error)
-    if isinstance(error, PredicateError):
-        return "on", told.replace("\n", "\n    ")
-    if isinstance(error, WindowError):
-        return "lateness" if told.startswith("lateness") else "window", window_mistake(error)
-    if isinstance(error, IndexNotApplicableError):
-        return "index", told
-    if told.startswith("partitioning "):
-        return "partitioning", told
-    if told.endswith("choose another suffix"):
-        return "suffix", told
-    return "", re.sub(r"\b(left|right)_time\b", r"\1.time", told)
+    told = str(error).replace("\n", "\n    ")
+    if error.field is None:
+        return "", told
+    key = error.field.partition(".")[0]
+    return (key if key in JOIN_KEYS else ""), told.removeprefix(f"{error.field} ")
 
 
 def in_the_way(folder: str) -> str | None:
@@ -395,15 +390,10 @@ def one_window(table: TomlTable, name: str, value: object) -> Window:
             return SOME_WINDOW
         if isinstance(value, (str, int)) and not isinstance(value, bool):
             return TimeWindow(value)
-        raise WindowError(f"is {shown(value)}: give {_WINDOW}")
+        raise WindowError(f"is {shown(value)}: give {_WINDOW}", field="window")
 
     try:
         return make()
     except WindowError as error:
-        table.complain(name, window_mistake(error))
+        table.complain(name, mistake(error)[1])
         return SOME_WINDOW
-
-
-def window_mistake(error: WindowError) -> str:
-    """What is wrong, without the name that a window has in Python."""
-    return re.sub(r"^(?:Time|Row)Window (?:left )?", "", str(error))
