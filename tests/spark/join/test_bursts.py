@@ -3,7 +3,7 @@ bytes and take a worker little memory, however many partners one row has and how
 
 Run as a program with the name of a case, this measures the memory that the results of one burst take:
 
-    python tests/spark/test_bursts.py "long strings"
+    python tests/spark/join/test_bursts.py "long strings"
 """
 
 from __future__ import annotations
