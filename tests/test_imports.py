@@ -26,7 +26,7 @@ ARROWS: dict[str, set[str]] = {
     "engine": {"plan", "topologies", "index", "codegen", "kernels", "semantics"},
     "__init__": {"engine", "plan", "index", "jit", "kernels", "semantics"},
     "spark": {"__init__", "engine", "plan", "index", "codegen", "jit", "kernels", "semantics"},
-    "hardware": {"semantics"},
+    "hardware": {"semantics", "jit"},
     "cli": {"__init__", "spark", "hardware"},
     "__main__": {"cli"},
 }

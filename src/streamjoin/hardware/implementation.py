@@ -15,7 +15,7 @@ from typing import Any
 
 from streamjoin.hardware.harness import PinHarness
 from streamjoin.hardware.parameters import HardwareError
-from streamjoin.hardware.tools import Heard, cache_folder, cached, call, need, yosys
+from streamjoin.hardware.tools import Heard, built_folder, cached, call, need, yosys
 from streamjoin.hardware.verilog import TOP, to_rtlil
 
 DEVICE = ("--um5g-85k", "--package", "CABGA756", "--speed", "8")
@@ -116,7 +116,7 @@ def route(design: Any, seed: int = 1, heard: Heard | None = None, *, flow: str =
             [sys.executable, "-c", program, *DEVICE, *files, *options],
             "nextpnr",
             folder,
-            {"YOWASP_CACHE_DIR": str(cache_folder() / "yowasp")},
+            {"YOWASP_CACHE_DIR": str(built_folder() / "yowasp")},
             heard,
         )
         (folder / "netlist.json").unlink()

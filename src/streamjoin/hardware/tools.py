@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import hashlib
 import importlib.util
 import os
@@ -9,11 +11,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from streamjoin.hardware.parameters import HardwareError
+from streamjoin.jit.own_folder import OwnFolder
+from streamjoin.jit.source import StreamJoinWarning
 
 Heard = Callable[[str], None]
 """Is told each line a tool prints, as it comes."""
@@ -38,21 +43,48 @@ def compiler() -> str:
     return found
 
 
-def cache_folder() -> Path:
-    """Where built simulators and the tools' own caches are kept; STREAMJOIN_CACHE_DIR moves it."""
-    chosen = os.environ.get("STREAMJOIN_CACHE_DIR")
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = (Path(chosen).absolute() if chosen else user / "streamjoin") / "hardware"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def built_folder() -> Path:
+    """The folder of built circuits and of the tools' own caches: `hardware-<user id>` in STREAMJOIN_CACHE_DIR, else
+    in `streamjoin` in the user's cache folder.
+
+    Simulators are loaded into this process, so the folder must belong to this user alone (`jit/own_folder.py`). If it
+    does not, or cannot be made, a warning says so, and a fresh folder serves until this process ends.
+    """
+    chosen, base = os.environ.get("STREAMJOIN_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME", "")
+    user = Path(os.path.expanduser(base if os.path.isabs(base) else "~/.cache")) / "streamjoin"
+    return _own_folder((Path(chosen) if chosen else user).absolute() / f"hardware-{os.geteuid()}")
+
+
+def _own_folder(wanted: Path) -> Path:
+    try:
+        with OwnFolder(wanted).opened(make=True):
+            return wanted
+    except OSError as error:
+        return _fresh_folder(f"{error}")
+
+
+@functools.cache
+def _fresh_folder(problem: str) -> Path:
+    """A folder that is removed when this process ends, one for each problem; warns of it."""
+    fresh = tempfile.TemporaryDirectory(prefix="streamjoin-hardware-")
+    atexit.register(fresh.cleanup)
+    warnings.warn(
+        f"the folder for built circuits cannot be used: {problem}. They are built again in each process. To keep them, "
+        "set STREAMJOIN_CACHE_DIR to a folder that this user can write",
+        StreamJoinWarning,
+        stacklevel=5,
+    )
+    return Path(fresh.name)
 
 
 def cached(name: str, contents: Sequence[str], build: Callable[[Path], None]) -> Path:
-    """A folder made by `build` once for these contents; it is moved into place whole, so that none is half there."""
+    """The folder that `build` fills once for these contents. It is moved into place whole, so none is ever
+    incomplete."""
     digest = hashlib.sha256("\0".join(contents).encode()).hexdigest()[:24]
-    folder = cache_folder() / f"{name}-{digest}"
+    around = built_folder()
+    folder = around / f"{name}-{digest}"
     if not folder.exists():
-        with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
+        with tempfile.TemporaryDirectory(dir=around) as scratch:
             made = Path(scratch) / "made"
             made.mkdir()
             build(made)
