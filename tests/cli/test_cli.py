@@ -16,7 +16,7 @@ import streamjoin as sj
 from streamjoin.cli import app as commands
 from streamjoin.cli import version
 from streamjoin.cli.demo import LEFT, PREDICATE, RIGHT, Sample, generate
-from streamjoin.cli.schema import parse_schema, parse_type, parse_window, with_time
+from streamjoin.cli.schema import parse_schema, parse_window, with_time
 
 ROOT = Path(__file__).parents[2]
 EXPLAIN = ["explain", "abs(left.x - right.a) <= 10", "--left", "x int, y float", "--right", "a int, b float"]
@@ -62,17 +62,35 @@ def test_a_schema_is_written_in_sql_names():
 
 
 @pytest.mark.parametrize(
-    "text", ["x", "", "x int,", "x int y", "x decimal(50, 2)", "x decimal(3, 5)", "x money"]
+    "text",
+    [
+        "x",
+        "",
+        "x int,",
+        "x int y",
+        "x decimal(50, 2)",
+        "x decimal(3, 5)",
+        "x money",
+        "x int(3)",
+        "x array<int>",
+    ],
 )
 def test_a_schema_that_is_none_is_refused(text):
-    with pytest.raises(sj.SpecError, match=r"no column|no known type|1 to 38"):
+    with pytest.raises(sj.SpecError, match=r"not a list of columns|unknown type|1 to 38"):
         parse_schema(text)
 
 
 def test_every_type_name_has_its_arrow_type():
-    assert parse_type("timestamp_ns") == pa.timestamp("ns")
-    assert parse_type("timestamptz") == pa.timestamp("us", tz="UTC")
-    assert parse_type("numeric") == pa.decimal128(38, 0)
+    types = parse_schema("a timestamp_ns, b timestamptz, c numeric, d char, e uint8, f int8 NOT NULL").types
+    assert types == [
+        pa.timestamp("ns"),
+        pa.timestamp("us", "UTC"),
+        pa.decimal128(38, 0),
+        pa.string(),
+        pa.uint8(),
+        pa.int8(),
+    ]
+    assert not parse_schema("f int8 NOT NULL").field("f").nullable
 
 
 def test_the_time_column_is_named_or_ts_or_the_only_timestamp_or_added():

@@ -7,52 +7,46 @@ import re
 import pyarrow as pa
 
 import streamjoin as sj
+from streamjoin.semantics.column_lists import (
+    DeclaredType,
+    decimal_digits,
+    parse_columns,
+    type_name,
+    unknown_type,
+)
 
-SIMPLE_TYPES: dict[str, pa.DataType] = {
+ARROW_TYPES: dict[str, pa.DataType] = {
     "tinyint": pa.int8(), "smallint": pa.int16(), "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64(),
     "long": pa.int64(), "int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
     "uint8": pa.uint8(), "uint16": pa.uint16(), "uint32": pa.uint32(), "uint64": pa.uint64(),
     "float": pa.float32(), "real": pa.float32(), "float32": pa.float32(), "double": pa.float64(),
     "float64": pa.float64(), "bool": pa.bool_(), "boolean": pa.bool_(), "string": pa.string(),
-    "text": pa.string(), "varchar": pa.string(), "binary": pa.binary(), "blob": pa.binary(), "bytes": pa.binary(),
+    "text": pa.string(), "binary": pa.binary(), "blob": pa.binary(), "bytes": pa.binary(),
     "date": pa.date32(), "timestamp": pa.timestamp("us"), "timestamp_s": pa.timestamp("s"),
     "timestamp_ms": pa.timestamp("ms"), "timestamp_us": pa.timestamp("us"), "timestamp_ns": pa.timestamp("ns"),
     "timestamptz": pa.timestamp("us", tz="UTC"),
 }  # fmt: skip
-DECIMAL = re.compile(r"(?:decimal|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
-STRING = re.compile(r"(?:varchar|char)\s*\(\s*\d+\s*\)")
+SIZED_TYPES = ("varchar", "char")  # whose size is read and ignored
+ARROW_TYPE_NAMES = f"{', '.join(ARROW_TYPES)}, varchar(n), decimal(p, s)"
 
 
 def parse_schema(text: str) -> pa.Schema:
     """The schema that `name type, name type, ...` declares. Types are SQL's names or Arrow's."""
-    fields = []
-    # A comma inside parentheses belongs to a type: decimal(10, 2).
-    for column in re.split(r",(?![^()]*\))", text):
-        name, _, kind = column.strip().partition(" ")
-        if not name or not kind.strip():
-            raise sj.SpecError(
-                f"{column.strip()!r} is no column: write 'name type, name type', such as 'x int'"
-            )
-        fields.append(pa.field(name, parse_type(kind.strip().lower())))
-    return pa.schema(fields)
-
-
-def parse_type(text: str) -> pa.DataType:
-    """The Arrow type of a lower-case type name."""
-    if text in SIMPLE_TYPES:
-        return SIMPLE_TYPES[text]
-    if STRING.fullmatch(text):
-        return pa.string()
-    if match := DECIMAL.fullmatch(text):
-        precision, scale = int(match[1] or 38), int(match[2] or 0)
-        if not 1 <= precision <= 38 or scale > precision:
-            raise sj.SpecError(
-                f"{text!r}: a decimal has 1 to 38 digits, and no more of them behind the point"
-            )
-        return pa.decimal128(precision, scale)
-    raise sj.SpecError(
-        f"{text!r} is no known type; allowed: {', '.join(SIMPLE_TYPES)}, varchar(n), decimal(p, s)"
+    return pa.schema(
+        [pa.field(column.name, arrow_type(column.type), column.nullable) for column in parse_columns(text)]
     )
+
+
+def arrow_type(kind: DeclaredType) -> pa.DataType:
+    """The Arrow type of a declaration."""
+    name = type_name(kind)
+    if name == "decimal":
+        return pa.decimal128(*decimal_digits(kind, default=(38, 0)))
+    if name in SIZED_TYPES and len(kind.expressions) <= 1:
+        return pa.string()
+    if name not in ARROW_TYPES or kind.expressions:
+        raise unknown_type(name, ARROW_TYPE_NAMES)
+    return ARROW_TYPES[name]
 
 
 def with_time(schema: pa.Schema, time: str | None) -> tuple[pa.Schema, str]:
