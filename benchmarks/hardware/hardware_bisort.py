@@ -16,7 +16,7 @@ from benchmarks.shared.circuits import cell, counted, lines, table
 from benchmarks.shared.figures import Panels, Row
 from streamjoin.hardware.bisort.engine import BiSortEngine
 from streamjoin.hardware.bisort.shapes import BiSortParameters
-from streamjoin.hardware.bisort.simulate import BiSortSimulator, Item
+from streamjoin.hardware.bisort.simulate import BiSortSimulator, KeyAndId
 from streamjoin.hardware.implementation import synthesise
 
 SEED = 20190407
@@ -30,7 +30,7 @@ def parameters(units: int, capacity: int) -> BiSortParameters:
     return BiSortParameters(capacity, PARTITION, units=units, latency=LATENCY, bandwidth=BANDWIDTH)
 
 
-def batch(dice: random.Random, count: int, keys: int) -> list[Item]:
+def batch(dice: random.Random, count: int, keys: int) -> list[KeyAndId]:
     return sorted((dice.randrange(keys), i) for i in range(count))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.shared.circuits import best, lines, table
 from benchmarks.shared.figures import Panels, Row
 from streamjoin.hardware.designs import DESIGNS
-from streamjoin.hardware.implementation import route
+from streamjoin.hardware.implementation import place_and_route
 from streamjoin.hardware.tools import ToolError
 
 PAPER_MHZ = 150  # "nearly 150 MHz" for 2 to 64 cores on a Virtex-6 (Oge et al., section V-B)
@@ -30,7 +30,7 @@ def measure(name: str, flow: str, cores: int, seed: int) -> dict[str, Any]:
     design = DESIGNS[name]
     row: dict[str, Any] = {"design": name, "cores": cores, "flow": flow, "seed": seed, "mhz": None}
     try:
-        routed = route(design.build(design.parameters(cores=cores)), seed, flow=flow)
+        routed = place_and_route(design.build(design.parameters(cores=cores)), seed, flow=flow)
     except ToolError as error:
         return {**row, "failed": str(error).splitlines()[-1]}
     return {

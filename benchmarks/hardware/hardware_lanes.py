@@ -15,7 +15,7 @@ from benchmarks.shared.circuits import counted, lines, table
 from benchmarks.shared.figures import Panels, Row
 from streamjoin.hardware.designs import DESIGNS
 from streamjoin.hardware.implementation import synthesise
-from streamjoin.hardware.simulate import Run, Simulator, Stream
+from streamjoin.hardware.simulate import JoinSimulator, SimulatedRun, Stream
 
 SEED = 20110612
 CORES, TUPLES, MHZ = 16, 1024, 100
@@ -23,7 +23,7 @@ KEYS = (10, 5, 4, 2, 1)
 LANES = (1, 2, 4, 8)
 
 
-def bitmap_records(run: Run) -> int:
+def bitmap_records(run: SimulatedRun) -> int:
     """Pairs of a tuple and a core in which it finds partners. A pair is found in the home core of its earlier tuple."""
     place = {item: at for at, item in enumerate(run.accepted)}
     found = set()
@@ -33,7 +33,7 @@ def bitmap_records(run: Run) -> int:
     return len(found)
 
 
-def measure(simulator: Simulator, keys: int) -> dict[str, Any]:
+def measure(simulator: JoinSimulator, keys: int) -> dict[str, Any]:
     dice = random.Random(f"{SEED} {keys}")
     left, right = (Stream([dice.randrange(keys) for _ in range(TUPLES)], range(TUPLES)) for _ in range(2))
     run = simulator.run(left, right)
@@ -52,7 +52,7 @@ def run(quick: bool) -> dict[str, Any]:
     design, rows, luts = DESIGNS["low-latency"], [], {}
     for lanes in LANES[:1] if quick else LANES:
         p = design.parameters(cores=CORES, lanes=lanes)
-        simulator = Simulator(design.build(p))
+        simulator = JoinSimulator(design.build(p))
         rows += [measure(simulator, keys) for keys in KEYS]
         luts[f"luts_{lanes}_lanes"] = synthesise(design.build(p), "xc6v").luts
     return {"rows": rows, "summary": luts}

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.shared.circuits import lines, table
 from benchmarks.shared.figures import Panels, Row
 from streamjoin.hardware.designs import DESIGNS
-from streamjoin.hardware.simulate import Simulator, Stream
+from streamjoin.hardware.simulate import JoinSimulator, Stream
 
 SEED = 20110612
 CORES = (1, 2, 4, 8, 16)
@@ -36,7 +36,7 @@ def measure(name: str, cores: int) -> dict[str, Any]:
         )
         for _ in range(2)
     ]
-    run = Simulator(design.build(p)).run(sides[0], sides[1])
+    run = JoinSimulator(design.build(p)).run(sides[0], sides[1])
     came = dict(zip(run.accepted, run.accepted_cycles, strict=True))
     waits = [
         int(cycle) - int(max(came["left", left], came["right", right]))

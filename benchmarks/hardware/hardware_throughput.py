@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.shared.circuits import lines, table
 from benchmarks.shared.figures import Panels, Row
 from streamjoin.hardware.designs import DESIGNS
-from streamjoin.hardware.simulate import Simulator, Stream
+from streamjoin.hardware.simulate import JoinSimulator, Stream
 
 SEED = 20110612
 CORES, WINDOW = 64, 512
@@ -32,7 +32,7 @@ CIRCUITS: dict[str, tuple[str, dict[str, int]]] = {
 BEST = "low latency, 2 comparators, 4 lanes"
 
 
-def measure(simulator: Simulator, tuples: int, keys: int) -> dict[str, float]:
+def measure(simulator: JoinSimulator, tuples: int, keys: int) -> dict[str, float]:
     """Cycles and results of one run; rates in millions per second at 100 MHz."""
     dice = random.Random(f"{SEED} {tuples} {keys}")
     left, right = (Stream([dice.randrange(keys) for _ in range(tuples)], range(tuples)) for _ in range(2))
@@ -57,7 +57,7 @@ def run(quick: bool) -> dict[str, Any]:
             "right_segment": WINDOW // CORES,
             **settings,
         }
-        simulator = Simulator(design.build(design.parameters(**given)))
+        simulator = JoinSimulator(design.build(design.parameters(**given)))
         for tuples in TUPLES:
             for keys in KEYS:
                 rows.append(

@@ -15,7 +15,7 @@ from amaranth.lib import wiring
 from streamjoin.hardware.activity import count_activity, read_toggles
 from streamjoin.hardware.layouts import join_members
 from streamjoin.hardware.parameters import Parameters
-from streamjoin.hardware.simulate import Simulator, Stream
+from streamjoin.hardware.simulate import JoinSimulator, Stream
 
 
 class Pass(wiring.Component):  # type: ignore[misc]  # Amaranth has no types
@@ -44,7 +44,7 @@ def test_every_transition_is_counted_once(tmp_path):
     """0, 1, 2, 3 in two bits: the low one changes three times, the high one once. Each net has one name."""
     trace = tmp_path / "toggles.saif"
     left, nothing = Stream([0, 0, 0], [1, 2, 3]), Stream([], [])
-    run = Simulator(Pass(), trace=True).run(left, nothing, trace=trace)
+    run = JoinSimulator(Pass(), trace=True).run(left, nothing, trace=trace)
     toggles = read_toggles(trace.read_text())
     assert [result[1::2] for result in run.results] == [(1, 0), (2, 1), (3, 2)]
     for word in ("part.seen", "left__payload", "output__0__payload"):

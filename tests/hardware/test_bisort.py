@@ -191,12 +191,12 @@ def test_the_compiled_engine_agrees_with_sorted_lists(capacity, partition, units
             assert simulator.window() == window
             for probes in (batch(dice, 1, 0, keys), batch(dice, capacity // 2, 0, 2 * keys)):
                 assert simulator.probe(probes)[0] == expected(window, probes, predicate)
-        with pytest.raises(HardwareError, match=f"it holds {capacity}"):
+        with pytest.raises(HardwareError, match=f"the capacity is {capacity}"):
             simulator.insert(batch(dice, capacity, 0))
         for wrong, message in (
             ([(4, 0), (3, 1)], "3 comes after 4"),
-            ([(1 << 15, 0)], "keys have 16 bits"),
-            ([(0, 1 << 16)], "ids 16"),
+            ([(1 << 15, 0)], "keys are signed with 16 bits"),
+            ([(0, 1 << 16)], "ids unsigned with 16"),
         ):
             with pytest.raises(HardwareError, match=message):
                 simulator.insert(wrong)
@@ -249,8 +249,8 @@ def test_the_memory_takes_what_its_bandwidth_allows_and_serves_all_ports():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"capacity": 10, "partition": 4}, "a capacity of 10 is no multiple of partitions of 4"),
-        ({"predicate": KeyPredicate(0, 0, negated=True)}, "a negated predicate has two"),
+        ({"capacity": 10, "partition": 4}, "capacity is 10: give a multiple of the partition size, 4"),
+        ({"predicate": KeyPredicate(0, 0, negated=True)}, "predicate is negated"),
         ({"interval": 0}, "interval is 0"),
         ({"units": 3}, "units is 3: give a power of two"),
     ],

@@ -19,7 +19,7 @@ import streamjoin as sj
 from streamjoin.hardware.designs import DESIGNS, Design, design_named
 from streamjoin.hardware.interpret import Interpreter
 from streamjoin.hardware.parameters import HardwareError, KeyPredicate, Parameters
-from streamjoin.hardware.simulate import Run, Simulator, Stream
+from streamjoin.hardware.simulate import JoinSimulator, SimulatedRun, Stream
 
 NAMES = list(DESIGNS)
 EQUALITY = KeyPredicate.equality()
@@ -64,7 +64,7 @@ def rows(pairs: list[tuple[int, int]], left: Stream, right: Stream) -> Counter[t
     return Counter((left.keys[l], left.payloads[l], right.keys[r], right.payloads[r]) for l, r in pairs)
 
 
-def check(design: Design, p: Parameters, run: Run, left: Stream, right: Stream) -> None:
+def check(design: Design, p: Parameters, run: SimulatedRun, left: Stream, right: Stream) -> None:
     """Exactly the pairs of the oracle, each once; every tuple was either accepted or refused."""
     expected = rows(design.finds(run.accepted, known_keys(left), known_keys(right), p), left, right)
     assert Counter(run.results) == expected
@@ -156,7 +156,7 @@ def conformance(name: str, cores: int, predicate: KeyPredicate, tuples: int = 12
     """One compiled circuit, all arrival patterns, match rates up to 1, all readers."""
     design = DESIGNS[name]
     p = design.parameters(cores=cores, predicate=predicate, **given_)
-    simulator = Simulator(design.build(p))
+    simulator = JoinSimulator(design.build(p))
     for pattern in ARRIVALS:
         for keys in (1, 7):
             for reader in READERS:
@@ -229,7 +229,7 @@ def test_a_flushed_join_is_the_row_window_join_of_the_definition(name):
     assert expected
 
 
-def table_of(run: Run, side: str, stream: Stream, schema: pa.Schema) -> pa.Table:
+def table_of(run: SimulatedRun, side: str, stream: Stream, schema: pa.Schema) -> pa.Table:
     """The accepted tuples of a side; their time is their place in the order of acceptance, NULL keys are not valid."""
     taken = [(ts, number) for ts, (taken_side, number) in enumerate(run.accepted) if taken_side == side]
     keys = known_keys(stream)
@@ -254,7 +254,7 @@ def test_a_result_of_the_low_latency_join_leaves_within_a_bound():
         Stream([1] * 20, range(20), None, [200 * i for i in range(20)]),
         Stream([1], [0], None, [4100]),
     )
-    run = Simulator(design.build(p)).run(left, right)
+    run = JoinSimulator(design.build(p)).run(left, right)
     came = run.accepted_cycles[-1]
     assert len(run.results) == 20
     assert max(run.result_cycles) - came <= p.cores + 2 + 5 + 2 * 4 + len(run.results)
@@ -271,9 +271,9 @@ def test_refusals_are_counted_and_what_was_accepted_is_joined():
 
 
 def test_an_unknown_design_and_impossible_settings_are_refused():
-    with pytest.raises(HardwareError, match="design is 'x'; there are: handshake, low-latency"):
+    with pytest.raises(HardwareError, match="design is 'x'; allowed: handshake, low-latency"):
         design_named("x")
-    with pytest.raises(HardwareError, match="a core of the paper's design has 1"):
+    with pytest.raises(HardwareError, match="comparators is 2: give 1"):
         DESIGNS["handshake"].build(Parameters(comparators=2))
     with pytest.raises(HardwareError, match="core_fifo is 2: this design needs at least 3"):
         DESIGNS["low-latency"].build(Parameters(core_fifo=2))

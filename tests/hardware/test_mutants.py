@@ -75,7 +75,7 @@ def test_the_circuits_themselves_are_right(name):
 
 # What is wrong -> module, text, wrong text, and who uses the changed class.
 MUTANTS = {
-    "almost full one slot late": (join_core, "MARGIN = 1", "MARGIN = 0", handshake, "JoinCore"),
+    "almost full one slot late": (join_core, "CORE_MARGIN = 1", "CORE_MARGIN = 0", handshake, "JoinCore"),
     "a dropped valid bit": (join_core, "left.valid & right.valid &", "left.valid &", handshake, "JoinCore"),
     "writing while suspended": (join_core, "match & ~self.suspend", "match", handshake, "JoinCore"),
     "right before left": (join_core, 'm.next = "CHECK_LEFT"', 'm.next = "CHECK_RIGHT"', handshake, "JoinCore"),
@@ -88,7 +88,7 @@ MUTANTS = {
     ),
     "one flag instead of all": (admission, "self.full.any()", "self.full[0]", handshake, "AdmissionControl"),
     "almost full one slot late, low latency": (
-        low_latency_core, "MARGIN = 2", "MARGIN = 1", low_latency, "LowLatencyCore",
+        low_latency_core, "PIPELINE_MARGIN = 2", "PIPELINE_MARGIN = 1", low_latency, "LowLatencyCore",
     ),
     "a tuple that looks too early": (
         low_latency_core, "LEAST_PERIOD = 3", "LEAST_PERIOD = 1", low_latency, "LowLatencyCore",

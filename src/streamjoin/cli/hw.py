@@ -113,10 +113,10 @@ def simulate(
 ) -> None:  # fmt: skip
     """Run random streams through the circuit in Verilator, check every result, print the rates."""
     found, p = chosen(design, cores, segment, on, left, right, rows, lanes, discard)
-    from streamjoin.hardware.simulate import Simulator, Stream
+    from streamjoin.hardware.simulate import JoinSimulator, Stream
 
     with progress.status(f"building a simulator of {p.cores} cores; it is kept for the next time"):
-        simulator = Simulator(found.build(p))
+        simulator = JoinSimulator(found.build(p))
     dice = random.Random(seed)
     sides = [Stream([dice.randrange(keys) for _ in range(tuples)], range(tuples)) for _ in range(2)]
     run = simulator.run(sides[0], sides[1])
@@ -193,7 +193,7 @@ def route(
 ) -> None:  # fmt: skip
     """Place and route the circuit on a Lattice ECP5-85F; the clock it reaches and what bounds it."""
     found, p = chosen(design, cores, segment, on, left, right, rows, lanes, discard)
-    from streamjoin.hardware.implementation import route as place_and_route
+    from streamjoin.hardware.implementation import place_and_route
 
     routed = []
     for seed in range(1, seeds + 1):

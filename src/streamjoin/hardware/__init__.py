@@ -1,7 +1,7 @@
-"""Stream joins as circuits, in Amaranth: simulated exactly, written as Verilog, synthesised, placed and routed.
+"""Stream joins as circuits, in Amaranth: simulated exactly, exported as Verilog, synthesised, placed and routed.
 
-Needs the extra `hardware`. `DESIGNS` are the joins that can be built, all with the same ports; `oracle` says what
-each must find. Only `streamjoin.semantics` is shared with the rest of the package.
+Needs the extra `hardware`. `designs.DESIGNS` lists the joins that can be built, all with the same ports; `oracle`
+defines what each must find. Of the rest of the package, only `streamjoin.semantics` is used.
 """
 
 from streamjoin.hardware.parameters import HardwareError, KeyPredicate, Parameters

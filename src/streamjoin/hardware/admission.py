@@ -1,7 +1,7 @@
-"""Admission control: no result is lost, because full buffers hold the cores and the input (Oge et al., IV-D).
+"""Admission control: no result is lost, because full buffers stop the cores and the input (Oge et al., section IV-D).
 
-Rule 1 is here: while any full flag is set, all cores are suspended and tuples that come are refused. Rule 2, a
-merger that loads nothing while its own flag is set, is in the merger.
+This module implements rule 1: while any full flag is set, all cores are suspended and arriving tuples are refused.
+Rule 2 (a merger loads nothing while its own flag is set) is part of the merger.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from streamjoin.hardware.layouts import COUNTER_WIDTH
 class AdmissionControl(wiring.Component):
     """Decides in each cycle whether a round starts.
 
-    full                          the flags of all cores and mergers
+    full                          the full flags of all cores and mergers
     ready                         the cores are in state 1
-    left_valid, right_valid       tuples that wait at the edges
-    left_ready, right_ready       they are taken: into a round or, unless `lossless`, refused
-    start, suspend                to all cores; `suspend` follows the flags a cycle later
-    refused_left, refused_right   how many were refused so far
+    left_valid, right_valid       a tuple waits at this edge
+    left_ready, right_ready       the tuple is consumed: it enters a round or, unless `lossless`, is refused
+    start, suspend                to all cores; `suspend` follows the flags one cycle later
+    refused_left, refused_right   tuples refused so far
     """
 
     def __init__(self, flags: int, lossless: bool):

@@ -11,14 +11,14 @@ from streamjoin.hardware.handshake import HandshakeJoin
 from streamjoin.hardware.low_latency import LowLatencyJoin
 from streamjoin.hardware.parameters import HardwareError, Parameters
 
-Oracle = Callable[..., list[oracle.Pair]]
+Oracle = Callable[..., list[oracle.TupleNumbers]]
 
 
 @dataclass(frozen=True)
 class Design:
-    """A circuit, the pairs it must have found once it is silent, and the settings it is best used with.
+    """A circuit, the oracle of the pairs it must find, and its default settings.
 
-    `immediate`: a pair is found when its later tuple comes; otherwise some wait for later arrivals.
+    `immediate`: every pair is found when its later tuple arrives. Otherwise some pairs wait for further arrivals.
     """
 
     build: Callable[[Parameters], Any]
@@ -27,7 +27,7 @@ class Design:
     settings: dict[str, int]
 
     def parameters(self, **given: Any) -> Parameters:
-        """The design's own settings, changed by what is given; one comparator where more do not divide a segment."""
+        """The design's settings, overridden by `given`; one comparator if more do not divide a segment evenly."""
         settings = {
             **self.settings,
             "lanes": min(self.settings["lanes"], given.get("cores", Parameters.cores)),
@@ -56,5 +56,5 @@ DESIGNS = {
 
 def design_named(name: str) -> Design:
     if name not in DESIGNS:
-        raise HardwareError(f"design is {name!r}; there are: {', '.join(DESIGNS)}")
+        raise HardwareError(f"design is {name!r}; allowed: {', '.join(DESIGNS)}")
     return DESIGNS[name]

@@ -11,11 +11,11 @@ from amaranth.lib.wiring import In, Out
 
 
 class ResultFifo(wiring.Component):
-    """First in, first out; one write and one read a cycle; two cycles from a write to the reader.
+    """First in, first out; one write and one read per cycle; two cycles from a write to the reader.
 
-    write_valid, write_data   a result to store; never refused, so heed `almost_full`
-    almost_full               at most `margin` of the `depth` places are free
-    read                      the oldest result; it waits in an output register beside the `depth` places
+    write_valid, write_data   a result to store; a write is never refused, so the writer must obey `almost_full`
+    almost_full               at most `margin` of the `depth` entries are free
+    read                      the oldest result, in an output register that is not one of the `depth` entries
     """
 
     def __init__(self, shape: Any, depth: int, margin: int):
@@ -31,14 +31,16 @@ class ResultFifo(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        # A place is read only after the cycle that wrote it: without this, block RAM gets forwarding logic.
+        # An entry is never read in the cycle that writes it. `no_rw_check` says so; otherwise Yosys adds forwarding
+        # logic to block RAM.
         m.submodules.memory = memory = Memory(
             shape=self.shape, depth=self.depth, init=[], attrs={"no_rw_check": 1}
         )
         write, read = memory.write_port(), memory.read_port()
-        # `stored` is level != 0, kept apart from the adder: it is on the way back from every reader.
+        # `stored` equals level != 0. It is a register of its own because it lies on the path back from the reader,
+        # which must not include the adder.
         level, stored, load = Signal(range(self.depth + 1)), Signal(), Signal()
-        last = write.addr == self._next(read.addr)  # of what is stored
+        last = write.addr == self._next(read.addr)  # exactly one entry is stored
         m.d.comb += [
             load.eq(stored & (~self.read.valid | self.read.ready)),
             write.en.eq(self.write_valid),

@@ -1,7 +1,7 @@
-"""A circuit for a `JoinSpec`: widths, windows and predicate from the spec; what no circuit can do is refused.
+"""A circuit for a `JoinSpec`: derives widths, windows and predicate; refuses a join that no circuit can do.
 
 A circuit compares one integer key of each side: an equality, a band, an inequality or `<>` between two columns of
-exact types. Payloads are row numbers: the rows themselves stay with the caller, as everywhere in streamjoin.
+exact types. Payloads are row numbers; the rows themselves stay with the caller.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _CAN = (
 
 @dataclass(frozen=True)
 class SpecCircuit:
-    """The parameters that do a spec's join, and the columns whose values are the keys."""
+    """The parameters of the circuit for a spec, and the columns that hold the keys."""
 
     parameters: Parameters
     left_key: str
     right_key: str
 
     def stream(self, table: pa.Table, side: str) -> Stream:
-        """A table's rows as a circuit takes them: NULL keys are not valid, payloads are row numbers."""
+        """A table's rows as input of the circuit: rows with NULL keys are not valid, payloads are row numbers."""
         keys = column_values(table.column(self.left_key if side == "left" else self.right_key))
         valid = [int(key is not None) for key in keys]
         return Stream([key or 0 for key in keys], range(len(keys)), valid)
 
 
 def circuit_for(spec: JoinSpec, design: Design, cores: int, **settings: Any) -> SpecCircuit:
-    """The circuit of a design that does the spec's join. Settings are those of `Parameters`."""
+    """The circuit of a design that runs the spec's join. `settings` are fields of `Parameters`."""
     left, right, predicate = _key_comparison(spec)
     lo, hi = (
         pick(column.type.__getattribute__(end) for column in (left, right))
@@ -65,24 +65,24 @@ def _segment(spec: JoinSpec, side: str, cores: int) -> int:
     window = spec.side_window(side)
     if not window.rows:
         raise HardwareError(
-            f"the {side} window is a time window: a circuit's windows are counted in rows, so give RowWindow(...)"
+            f"the {side} window is a time window: a circuit needs windows counted in rows; give RowWindow(...)"
         )
     if window.size == 0 or window.size % cores:
         raise HardwareError(
-            f"the {side} window has {window.size} rows, which {cores} cores can not share evenly: "
+            f"the {side} window has {window.size} rows, which {cores} cores cannot share evenly: "
             f"give a multiple of {cores}"
         )
     return window.size // cores
 
 
 def _key_comparison(spec: JoinSpec) -> tuple[Column, Column, KeyPredicate]:
-    """The two columns and what is asked of their difference."""
+    """The two key columns and the condition on their difference."""
     if isinstance(spec.predicate, CallablePredicate):
         raise HardwareError(f"the predicate is a Python function: {_CAN}")
     path = analyse(spec.predicate).left
     if path.residual is not None or len(path.clauses) != 1:
         raise HardwareError(
-            f"{to_sql(spec.predicate)} can not be decided by comparing one pair of keys: {_CAN}"
+            f"{to_sql(spec.predicate)} cannot be decided by comparing one pair of keys: {_CAN}"
         )
     bands = path.clauses[0].bands
     keys = {band.key for band in bands}
@@ -90,7 +90,7 @@ def _key_comparison(spec: JoinSpec) -> tuple[Column, Column, KeyPredicate]:
     columns = {column for column, _ in bounds}
     key = keys.pop()
     if keys or len(columns) != 1 or not isinstance(key, Column) or not key.type.is_exact:
-        raise HardwareError(f"{to_sql(spec.predicate)} is no comparison of two columns: {_CAN}")
+        raise HardwareError(f"{to_sql(spec.predicate)} is not a comparison of two columns: {_CAN}")
     return key, columns.pop(), _predicate(bands)
 
 
@@ -98,15 +98,15 @@ def _difference(bound: Expr) -> tuple[Column, int]:
     """A bound as right's column plus a constant."""
     form = linear_form(bound) if bound.type.is_exact else None
     if form is None or len(form.terms) != 1:
-        raise HardwareError(f"{to_sql(bound)} is no column plus a constant: {_CAN}")
+        raise HardwareError(f"{to_sql(bound)} is not a column plus a constant: {_CAN}")
     [(column, factor)] = form.terms.items()
     if not isinstance(column, Column) or factor != 1:
-        raise HardwareError(f"{to_sql(bound)} is no column plus a constant: {_CAN}")
+        raise HardwareError(f"{to_sql(bound)} is not a column plus a constant: {_CAN}")
     return column, form.const
 
 
 def _predicate(bands: tuple[Band, ...]) -> KeyPredicate:
-    """One band, or the two half-open ones outside of a band."""
+    """One band, or the two one-sided bands outside of a band (`negated`)."""
     ends = [
         [None if bound is None else _difference(bound)[1] for bound in (band.lo, band.hi)] for band in bands
     ]
@@ -115,5 +115,5 @@ def _predicate(bands: tuple[Band, ...]) -> KeyPredicate:
     below = [hi for lo, hi in ends if lo is None and hi is not None]
     above = [lo for lo, hi in ends if hi is None and lo is not None]
     if len(ends) != 2 or len(below) != 1 or len(above) != 1 or below[0] + 1 > above[0] - 1:
-        raise HardwareError(f"{len(bands)} ranges of the key are allowed: {_CAN}")
+        raise HardwareError(f"the predicate allows {len(bands)} ranges of the key: {_CAN}")
     return KeyPredicate(below[0] + 1, above[0] - 1, negated=True)

@@ -1,8 +1,8 @@
 """Handshake join as Oge et al. built it: n cores in lock step, left and right flowing in opposite directions.
 
-Tuple windows of n segments. A pair is found when its tuples meet in a core: at the arrival of the later one if that is
-where the earlier one is, else when later arrivals have moved them there. Tuples without `valid` move
-a window without joining, so that as many left ones as the window holds bring out every pair that is left.
+Each row window is split into n segments. A pair is found when its tuples meet in a core: either the later one enters
+the core that holds the earlier one, or further arrivals move them to a common core. Tuples whose `valid` is 0 move a
+window without joining, so one left window of them flushes out every remaining pair.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from streamjoin.hardware.parameters import HardwareError, Parameters
 
 
 class HandshakeJoin(wiring.Component):
-    """The ports are `join_members`. A round takes what waits at both edges, left before right."""
+    """The ports are `join_members`. A round takes the tuples waiting at both edges, left before right."""
 
     def __init__(self, parameters: Parameters):
         if parameters.comparators != 1:
             raise HardwareError(
-                f"comparators is {parameters.comparators}: a core of the paper's design has 1; "
-                "the low-latency design takes more"
+                f"comparators is {parameters.comparators}: give 1, as in the paper; "
+                "the low-latency design allows more"
             )
         self.parameters = parameters
         super().__init__(join_members(parameters))
@@ -57,7 +57,7 @@ class HandshakeJoin(wiring.Component):
         return m
 
     def _chain(self, m: Module, cores: list[JoinCore], control: AdmissionControl) -> None:
-        """Left enters core 0, right the last core; the input registers are read in state 3."""
+        """Left enters core 0, right enters the last core; cores read the input registers in state 3."""
         shape = tuple_layout(self.parameters)
         left, right, left_new, right_new = Signal(shape), Signal(shape), Signal(), Signal()
         with m.If(control.start):

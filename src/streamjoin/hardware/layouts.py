@@ -1,4 +1,4 @@
-"""Tuples and results as bits, and the interface that every join circuit has."""
+"""Bit layouts of tuples and results, and the ports that every join circuit has."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ COUNTER_WIDTH = 32
 
 
 def tuple_layout(parameters: Parameters) -> data.StructLayout:
-    """A tuple. One whose `valid` is 0 takes a place in its window and joins with nothing.
+    """A tuple. If `valid` is 0, it occupies a slot of its window and joins with nothing.
 
-    NULL keys, empty slots, and the tuples that push the last ones through a handshake join are of that kind.
+    Tuples with NULL keys, empty slots, and the tuples that flush a handshake join are not valid.
     """
     key = signed(parameters.key_width) if parameters.signed else unsigned(parameters.key_width)
     return data.StructLayout({"payload": parameters.payload_width, "key": key, "valid": 1})
 
 
 def result_layout(parameters: Parameters) -> data.StructLayout:
-    """A result: payloads and key; 96 bits with the paper's widths. `right_key` only where keys can differ."""
+    """A result: payloads and key, 96 bits with the paper's widths. `right_key` exists only if keys can differ."""
     key = signed(parameters.key_width) if parameters.signed else unsigned(parameters.key_width)
     fields: dict[str, Any] = {
         "right_payload": parameters.payload_width,
@@ -34,13 +34,13 @@ def result_layout(parameters: Parameters) -> data.StructLayout:
 
 
 def result(parameters: Parameters, left: Any, right: Any) -> dict[str, Any]:
-    """The fields of the result of a pair, to be assigned one by one."""
+    """The fields of a pair's result, to be assigned one by one."""
     fields = {"right_payload": right.payload, "left_payload": left.payload, "left_key": left.key}
     return fields if parameters.predicate.is_equality else {**fields, "right_key": right.key}
 
 
 def join_members(parameters: Parameters) -> dict[str, Any]:
-    """The ports of a join circuit: two tuple streams in, `lanes` result streams out, what was refused."""
+    """The ports of a join circuit: two tuple streams in, `lanes` result streams out, counts of refused tuples."""
     return {
         "left": In(stream.Signature(tuple_layout(parameters))),
         "right": In(stream.Signature(tuple_layout(parameters))),

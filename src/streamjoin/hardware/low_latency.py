@@ -1,11 +1,12 @@
-"""Low-latency handshake join as a circuit: a result leaves a bounded number of cycles after its later tuple came.
+"""Low-latency handshake join as a circuit: a result leaves a bounded number of cycles after its later tuple arrives.
 
-Roy et al., section 4, carried into hardware. Tuples are stored in turns, left's number i in core i mod n, and replace
-the one that is a window older; every tuple passes all cores at one hop a cycle and probes them. Handshake join's
-tuples wait for later arrivals to carry them to their partners; here no pair waits, and nothing needs pushing through.
+Roy et al., section 4, in hardware. Tuples are stored round-robin: number i of a stream goes to core i mod n and
+replaces the tuple that is one window older. Every tuple passes all cores, one hop per cycle, and probes each. In
+handshake join a pair may wait for later arrivals to bring its tuples together; here no pair waits, and nothing needs
+flushing.
 
-Cores and mergers hold back only their neighbours, so admission control is local: no signal is seen by all, and no
-core waits that need not (the future work of Oge et al., section VI).
+Cores and mergers stall only their neighbours, so admission control is local: there is no global stall signal, and no
+core stops without need (future work in Oge et al., section VI).
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 
 from streamjoin.hardware.layouts import join_members, result_layout
-from streamjoin.hardware.low_latency_core import MARGIN, LowLatencyCore, command_layout, period
+from streamjoin.hardware.low_latency_core import PIPELINE_MARGIN, LowLatencyCore, command_layout, period
 from streamjoin.hardware.mergers import FairMerger
 from streamjoin.hardware.network import MergingNetwork
 from streamjoin.hardware.parameters import HardwareError, Parameters
 
 
 class LowLatencyJoin(wiring.Component):
-    """The ports are `join_members`. If both streams have a tuple, they take turns, left first.
+    """The ports are `join_members`. If both streams have a tuple, they alternate, left first.
 
-    Without `lossless`, tuples that come while the first core has taken none for two periods are refused and counted.
+    Unless `lossless`, tuples are refused and counted once the first core has accepted none for two periods.
     """
 
     def __init__(self, parameters: Parameters):
         if parameters.comparators & (parameters.comparators - 1):
             raise HardwareError(f"comparators is {parameters.comparators}: give a power of two")
-        if parameters.core_fifo <= MARGIN:
+        if parameters.core_fifo <= PIPELINE_MARGIN:
             raise HardwareError(
-                f"core_fifo is {parameters.core_fifo}: this design needs at least {MARGIN + 1}"
+                f"core_fifo is {parameters.core_fifo}: this design needs at least {PIPELINE_MARGIN + 1}"
             )
         self.parameters = parameters
         super().__init__(join_members(parameters))
@@ -56,9 +57,9 @@ class LowLatencyJoin(wiring.Component):
         return m
 
     def _enter(self, m: Module, first: LowLatencyCore) -> None:
-        """Both edges into one order; each tuple gets its home."""
+        """Merge both inputs into one order and give each tuple its home core."""
         p, command = self.parameters, first.command
-        turn, right, refuse = Signal(), Signal(), Signal()  # turn: right is next if both wait
+        turn, right, refuse = Signal(), Signal(), Signal()  # turn: right goes next if both wait
         homes = []
         for name, taken in (("left", ~right), ("right", right)):
             home = Signal(command_layout(p)["home"].shape, name=f"{name}_home")

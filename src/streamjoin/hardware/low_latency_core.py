@@ -1,18 +1,18 @@
-"""A core of low-latency handshake join: it stores the tuples it is home to, and every tuple probes it in passing.
+"""A core of low-latency handshake join: it stores the tuples it is home to, and every passing tuple probes it.
 
-Roy et al., section 4: home nodes and expedited tuples. All tuples of both streams pass the cores in one order, so that
-the order of a pair is the same in every core and each pair meets once, in the home of its earlier tuple.
+Roy et al., section 4: home nodes and expedited tuples. All tuples of both streams pass the cores in one order, so
+each pair has the same order in every core and meets once, in the home of its earlier tuple.
 
 The pipeline of a core:
 
     issue    read a row of the other stream's keys
-    compare  one comparator a bank; the matches of the row become `pending`
-    emit     take pending matches one by one and read their payload. A tuple is stored when its first row comes here:
-             the tuples before it have emitted all their rows, and no longer need what it replaces
-    write    the result into the buffer
+    compare  one comparator per bank; the matches of the row become `pending`
+    emit     take pending matches one by one and read their payload. A tuple is stored when its first row gets here:
+             earlier tuples have emitted all their rows by then and no longer need the tuple it replaces
+    write    write the result into the buffer
 
-A buffer that is almost full stops `emit`, with it the rows behind, and, when a tuple can not be finished, the
-neighbour before: there is no signal that all cores see.
+An almost full buffer stops `emit`, then the rows behind it and, if a tuple cannot finish, the upstream neighbour.
+There is no global stall signal.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from streamjoin.hardware.layouts import result, result_layout, tuple_layout
 from streamjoin.hardware.parameters import KeyPredicate, Parameters
 from streamjoin.hardware.ring_window import RingWindow
 
-# A tuple is stored two steps after its first row was issued; the next tuple must not look for it earlier.
+# A tuple is stored two steps after its first row is issued; the next tuple must not probe for it earlier.
 LEAST_PERIOD = 3
-# The buffer's flag is acted on a cycle late, and a result is on its way into it meanwhile.
-MARGIN = 2
+# The core reacts to the buffer's full flag one cycle late, while one more result is on its way.
+PIPELINE_MARGIN = 2
 
 
 def command_layout(parameters: Parameters) -> data.StructLayout:
-    """What passes the cores: a tuple, its stream, and how many cores further its home is."""
+    """The message that passes from core to core: a tuple, its stream, and the distance in cores to its home."""
     home = (parameters.cores - 1).bit_length()
     return data.StructLayout({"tuple": tuple_layout(parameters), "right": 1, "home": home})
 
 
 def period(parameters: Parameters) -> int:
-    """Cycles from one tuple to the next in a core that is not held back."""
+    """Cycles per tuple in a core that is not stalled."""
     return max(LEAST_PERIOD, max(parameters.left_segment, parameters.right_segment) // parameters.comparators)
 
 
 class LowLatencyCore(wiring.Component):
     """One core. A tuple takes `period` cycles; it reaches the next core one cycle after this one.
 
-    command   tuples of both streams in their order; `ready` is a register, so that no path runs through cores
-    forward   the same to the next core
-    output    results, at most one a cycle
+    command   tuples of both streams in order; `ready` is a register, so no combinational path crosses cores
+    forward   the same tuples, to the next core
+    output    results, at most one per cycle
     """
 
     def __init__(self, parameters: Parameters):
@@ -67,7 +67,7 @@ class LowLatencyCore(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m, p = Module(), self.parameters
         m.submodules.window = window = RingWindow(p)
-        m.submodules.fifo = fifo = ResultFifo(result_layout(p), p.core_fifo, MARGIN)
+        m.submodules.fifo = fifo = ResultFifo(result_layout(p), p.core_fifo, PIPELINE_MARGIN)
         wiring.connect(m, fifo.read, wiring.flipped(self.output))
         step = data.StructLayout(
             {"tuple": tuple_layout(p), "right": 1, "home": 1, "first": 1, "row": window.row_bits}
@@ -94,7 +94,7 @@ class LowLatencyCore(wiring.Component):
         return m
 
     def _receive(self, m: Module, start: Any, waiting: Any, home: Any) -> None:
-        """Hold a tuple until it was handed on and its scan has started."""
+        """Hold a tuple until it has been forwarded and its scan has started."""
         arrived, forwarded = Signal(), Signal()
         gone = forwarded | self.forward.ready
         m.d.comb += [self.command.ready.eq(~arrived), self.forward.valid.eq(arrived & ~forwarded)]
@@ -115,7 +115,7 @@ class LowLatencyCore(wiring.Component):
     def _issue(
         self, m: Module, window: RingWindow, start: Any, waiting: Any, home: Any, advance: Any, compare: Any
     ) -> Any:
-        """Read the rows of a tuple; whether the keys that come out belong to `compare`."""
+        """Read the rows that a tuple probes. Return whether the keys read belong to `compare`."""
         p, arrived = self.parameters, self.forward.payload
         last = period(p) - 1
         row, scanning, issued = Signal(range(last + 1)), Signal(), Signal()
@@ -140,7 +140,7 @@ class LowLatencyCore(wiring.Component):
         return issued
 
     def _match(self, probe: Any, stored: Any) -> Any:
-        """Whether the probing tuple and a stored one are a pair; mirrored if the probing one is right's."""
+        """Whether the probing and the stored tuple match; mirrored if the probing tuple is from right."""
         predicate = self.parameters.predicate
         holds = predicate.circuit(probe.tuple.key, stored.key)
         if predicate.lo is None or predicate.hi is None or predicate.lo != -predicate.hi:
@@ -150,7 +150,7 @@ class LowLatencyCore(wiring.Component):
         return probe.tuple.valid & stored.valid & holds
 
     def _emit(self, m: Module, window: RingWindow, emit: Any, pending: Any, take: Any) -> None:
-        """Fetch the payload of the lowest pending match; store the tuple when its first row is here."""
+        """Fetch the payload of the lowest pending match; store the tuple when its first row is in this stage."""
         for bank in reversed(range(self.parameters.comparators)):
             with m.If(pending[bank]):
                 m.d.comb += window.fetch_bank.eq(bank)
@@ -164,7 +164,7 @@ class LowLatencyCore(wiring.Component):
         ]
 
     def _write(self, m: Module, window: RingWindow, fifo: ResultFifo, emit: Any, take: Any) -> None:
-        """The result of the match whose payload was fetched in the cycle before."""
+        """Write the result of the match whose payload was fetched in the previous cycle."""
         p = self.parameters
         probe, probe_right, found = Signal(tuple_layout(p)), Signal(), Signal(tuple_layout(p))
         m.d.sync += [fifo.write_valid.eq(take), probe.eq(emit.tuple), probe_right.eq(emit.right)]

@@ -1,4 +1,4 @@
-"""Mergers: two result streams in, one out. The paper's three-state one, and one that passes a result every cycle."""
+"""Mergers: two result streams in, one out. The paper's three-state merger, and one that passes a result every cycle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamjoin.hardware.fifo import ResultFifo
 
 
 class _Merger(wiring.Component):
-    """The ports of both: `first` and `second` in, `output`, and `full`, the flag of the buffer between."""
+    """The ports of both mergers: inputs `first` and `second`, `output`, and `full`, the flag of the result buffer."""
 
     def __init__(self, shape: Any, depth: int):
         self.shape, self.depth = shape, depth
@@ -29,12 +29,12 @@ class _Merger(wiring.Component):
 class Merger(_Merger):
     """The paper's merger (section IV-B, Figure 6): load both inputs, store the first, store the second.
 
-    Two results in three cycles at most. With its own flag set it loads nothing (section IV-D, rule 2).
+    At most two results in three cycles. It loads nothing while its own full flag is set (section IV-D, rule 2).
     """
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        # What was loaded must fit: both inputs may bring a result at once.
+        # Loaded results must fit, and both inputs may bring one in the same cycle.
         fifo = self._buffer(m, margin=1)
         loaded = [Signal(self.shape, name=f"loaded_{i}") for i in range(2)]
         valid = [Signal(name=f"valid_{i}") for i in range(2)]
@@ -52,14 +52,14 @@ class Merger(_Merger):
 
 
 class FairMerger(_Merger):
-    """One result a cycle: the only input that has one, or the one that was not served last."""
+    """One result per cycle: from the only input that has one, or from the input that was not served last."""
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        # The flag is acted on a cycle late, for the sake of the clock, so one more result may come.
+        # The full flag is registered to shorten the critical path, so one more result may arrive.
         fifo = self._buffer(m, margin=1)
         full, choose_second = Signal(), Signal()
-        turn = Signal()  # the second input is served if both have a result
+        turn = Signal()  # serve the second input if both have a result
         m.d.sync += full.eq(fifo.almost_full)
         m.d.comb += [
             choose_second.eq(self.second.valid & (turn | ~self.first.valid)),

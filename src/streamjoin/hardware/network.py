@@ -12,10 +12,10 @@ from streamjoin.hardware.mergers import FairMerger, Merger
 
 
 class MergingNetwork(wiring.Component):
-    """`inputs` result streams into `lanes` outputs: one tree over each run of neighbouring inputs.
+    """Merges `inputs` result streams into `lanes` outputs: one tree for each group of neighbouring inputs.
 
-    Any number of inputs: in each level neighbours are paired, and an odd one goes on to the next level. `full` has the
-    flag of every merger, of which there are inputs - lanes.
+    Any number of inputs is allowed: each level pairs neighbours, and an odd one passes to the next level. `full` has
+    the flag of each of the inputs - lanes mergers.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class MergingNetwork(wiring.Component):
         return m
 
     def _level(self, m: Module, streams: list[Any], number: int) -> tuple[list[Any], list[Any]]:
-        """Pair neighbours; the streams of the next level and the flags of the new mergers."""
+        """Pair neighbours. Return the streams of the next level and the flags of the new mergers."""
         merged: list[Any] = []
         flags: list[Any] = []
         for first, second in zip(streams[::2], streams[1::2], strict=False):

@@ -1,6 +1,6 @@
-"""What the join circuits must find, in plain Python: nothing is shared with the circuits but their parameters.
+"""The definition of what the join circuits must find, in plain Python. It shares only the parameters with them.
 
-`accepted` is the order in which tuples were taken, as ("left" or "right", number in its stream).
+`accepted` lists the tuples in the order the circuit accepted them, as ("left" or "right", number in its stream).
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Iterable, Sequence
 from streamjoin.hardware.parameters import Parameters
 
 Accepted = Iterable[tuple[str, int]]
-Pair = tuple[int, int]
+TupleNumbers = tuple[int, int]
 """Numbers of a left and a right tuple."""
 
 
 def _matches(p: Parameters, left: Sequence[int | None], right: Sequence[int | None], l: int, r: int) -> bool:
-    """Keys that are None belong to tuples that are not valid."""
+    """A key of None marks a tuple that is not valid."""
     a, b = left[l], right[r]
     return a is not None and b is not None and p.predicate.holds(a, b)
 
 
 def row_window_join(
     accepted: Accepted, left: Sequence[int | None], right: Sequence[int | None], p: Parameters
-) -> list[Pair]:
-    """Every pair whose earlier tuple is still in its window when the later one comes, by the later one."""
+) -> list[TupleNumbers]:
+    """Every pair whose earlier tuple is still in its window when the later one arrives, in order of the later one."""
     before: dict[str, list[int]] = {"left": [], "right": []}
     pairs = []
     for side, number in accepted:
@@ -38,10 +38,10 @@ def row_window_join(
 
 def handshake_join(
     accepted: Accepted, left: Sequence[int | None], right: Sequence[int | None], p: Parameters
-) -> list[Pair]:
-    """The pairs that have met in a core, in lock step: each arrival moves its stream by one place everywhere.
+) -> list[TupleNumbers]:
+    """The pairs that met in a core. Cores move in lock step: each arrival shifts its stream by one slot in all cores.
 
-    Cores are lists of places, newest tuple first. Left flows from core 0 up, right from the last core down.
+    A core is a list of slots, newest tuple first. Left flows from core 0 up, right from the last core down.
     """
     lefts: list[list[int | None]] = [[None] * p.left_segment for _ in range(p.cores)]
     rights: list[list[int | None]] = [[None] * p.right_segment for _ in range(p.cores)]

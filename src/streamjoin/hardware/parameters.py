@@ -1,7 +1,7 @@
-"""What a join circuit is made for: cores, windows, widths, predicate, buffers. Checked on creation.
+"""The parameters of a join circuit: cores, windows, widths, predicate, buffers. Checked on creation.
 
-The defaults are those of the evaluation in Oge et al., section V: 32-bit keys and payloads, 8 tuples of each
-stream in a core, buffers of 8 results in a core and 4 in a merger.
+The defaults are those of the evaluation in Oge et al., section V: 32-bit keys and payloads, 8 tuples of each stream
+per core, buffers of 8 results per core and 4 per merger.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ MOST_CORES = 1024
 
 
 class HardwareError(SpecError):
-    """A circuit that can not be built: a parameter out of range, or a join it can not do."""
+    """A circuit cannot be built: a parameter is out of range, or the join is one that no circuit can do."""
 
 
 @dataclass(frozen=True)
 class KeyPredicate:
     """`lo <= left.key - right.key <= hi` over the integers, without wrapping; None is unbounded.
 
-    Equality is lo = hi = 0; `left < right` is hi = -1; `negated` turns the answer round, so that
-    a negated equality is `<>`.
+    Equality is lo = hi = 0; `left < right` is hi = -1; `negated` inverts the answer, so a negated equality is `<>`.
 
     >>> KeyPredicate(-5, 5).holds(10, 14), KeyPredicate.equality().holds(1, 2)
     (True, False)
@@ -46,7 +45,7 @@ class KeyPredicate:
 
     @property
     def is_equality(self) -> bool:
-        """Whether a match implies equal keys, so that one of them is enough in a result."""
+        """Whether matching keys are equal, so that a result needs only one of them."""
         return (self.lo, self.hi, self.negated) == (0, 0, False)
 
     def holds(self, left: int, right: int) -> bool:
@@ -56,7 +55,7 @@ class KeyPredicate:
         return inside is not self.negated
 
     def circuit(self, left: Any, right: Any) -> Any:
-        """The same for two Amaranth values; their difference has one bit more than they have."""
+        """The same for two Amaranth values; their difference is one bit wider than they are, so it cannot wrap."""
         if self.lo == self.hi == 0:
             inside = left == right
         else:
@@ -83,10 +82,10 @@ EQUALITY = KeyPredicate.equality()
 class Parameters:
     """Everything a circuit is built from.
 
-    A window holds `cores * left_segment` left and `cores * right_segment` right tuples. `lanes` is the number of
-    results that can leave in one cycle. `comparators` per core are a matter of the low-latency design; the paper's
-    has one. `lossless` holds the source back when buffers are full; otherwise tuples that come then are refused
-    and counted.
+    The windows hold `cores * left_segment` left and `cores * right_segment` right tuples. `lanes` is the number of
+    results that can leave per cycle. `comparators` is the number per core: a power of two in the low-latency design,
+    one in the paper's. With `lossless`, full buffers make the sources wait; otherwise tuples that arrive meanwhile
+    are refused and counted.
     """
 
     cores: int = 4

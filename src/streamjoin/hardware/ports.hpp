@@ -1,7 +1,8 @@
-// Ports of a verilated circuit as 64-bit words, low bits first. The build puts this before a driver, and before this:
-//   OUTPUTS            how many output streams there are
-//   OFFER_OUTPUTS(r)   sets the `ready` of output i to bit i of r
-//   TAKE_OUTPUTS(f)    f(i, valid, payload) of each in turn, as long as they return true
+// Ports of a verilated circuit as 64-bit words, low bits first. The build puts this text before a driver, and these
+// macros before this text:
+//   OUTPUTS            number of output streams
+//   OFFER_OUTPUTS(r)   sets `ready` of output i to bit i of r
+//   TAKE_OUTPUTS(f)    calls f(i, valid, payload) for each output until one returns false
 #include <cstdint>
 #include <memory>
 

@@ -1,4 +1,4 @@
-"""A core's segments of both windows as rings in RAM: block RAM for large ones, RAM in lookup tables for small ones."""
+"""A core's segments of both windows as ring buffers: in block RAM if large, in lookup-table RAM if small."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from streamjoin.hardware.parameters import Parameters
 class RingWindow(wiring.Component):
     """The latest tuples of both streams; a new one replaces the oldest of its stream.
 
-    A row is one tuple of each bank. Keys lie in a RAM a bank, so that a row is read at once; payload, and the key
-    where a result needs it, in another RAM that is read one tuple a time. Both streams share
-    each RAM, since a tuple reads the one and writes the other.
+    A row is one tuple of each bank. Each bank keeps its keys in a RAM of its own, so a whole row is read at once. The
+    payload, with the key if a result needs it, is in another RAM that is read one tuple at a time. Both streams share
+    each RAM, since a tuple reads the other stream's part and writes its own.
 
-    scan, scan_right, scan_row                  read keys of the other stream than `right` says
-    keys                                        what the last scan read; holds while `scan` is low
-    fetch, fetch_right, fetch_row, fetch_bank   likewise the payload of one tuple
-    found                                       what the last fetch read
+    scan, scan_right, scan_row                  read a row of keys; a right tuple (`scan_right`) reads left's keys
+    keys                                        the keys read by the last scan; stable while `scan` is low
+    fetch, fetch_right, fetch_row, fetch_bank   read the payload of one tuple, likewise of the other stream
+    found                                       the payload read by the last fetch
     store, store_right, stored                  replace the oldest tuple of the stream
-    ready                                       all places are cleared, one row a cycle after reset
+    ready                                       all slots are cleared (one row per cycle after reset)
     """
 
     def __init__(self, parameters: Parameters):
@@ -85,7 +85,7 @@ class RingWindow(wiring.Component):
         return m
 
     def _heads(self, m: Module) -> Any:
-        """The place of the oldest tuple of the stream that is stored to."""
+        """The slot of the oldest tuple in the stream selected by `store_right`."""
         heads = []
         for name, segment in (
             ("left", self.parameters.left_segment),
@@ -98,7 +98,7 @@ class RingWindow(wiring.Component):
         return Mux(self.store_right, heads[1], heads[0])
 
     def _memory(self, m: Module, name: str, shape: Any, address_bits: int) -> Memory:
-        # Nothing is read in the cycle that writes it: without this, block RAM gets forwarding logic.
+        # No slot is read in the cycle that writes it. `no_rw_check` says so; otherwise Yosys adds forwarding logic.
         memory = Memory(shape=shape, depth=1 << address_bits, init=[], attrs={"no_rw_check": 1})
         m.submodules[name] = memory
         return memory

@@ -1,6 +1,6 @@
 """Join circuits in Verilator: the Verilog compiled to machine code, driven cycle by cycle.
 
-A built simulator is kept and found again by its content. Up to 8 lanes.
+Compiled simulators are cached by their content. Up to 8 lanes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from streamjoin.hardware.parameters import HardwareError, Parameters
 from streamjoin.hardware.verilate import verilated
 
 MOST_LANES = 8
-DRIVER = Path(__file__).with_name("simulation.cpp")
+JOIN_DRIVER = Path(__file__).with_name("simulation.cpp")
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
 class Stream:
-    """The tuples of one side: key and payload, `valid` where not all are, and the cycle each comes in."""
+    """The tuples of one side: keys and payloads, `valid` flags unless all are 1, the earliest cycle of each tuple."""
 
     keys: Sequence[int]
     payloads: Sequence[int]
@@ -37,12 +37,12 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Run:
-    """What a circuit did.
+class SimulatedRun:
+    """The observations of one simulation.
 
-    `accepted`: ("left" or "right", number in its stream) in the order in which the join took them. `refused`: how
-    many of each side. `results`: (left key, left payload, right key, right payload), as they came out,
-    with the cycle and lane of each. `cycles`: up to the last tuple or result.
+    `accepted`: ("left" or "right", number in its stream), in the order the circuit accepted them. `refused`: the
+    count of each side. `results`: (left key, left payload, right key, right payload) in output order, with the cycle
+    and lane of each. `cycles`: the number of cycles up to the last accepted tuple or result.
     """
 
     accepted: list[tuple[str, int]]
@@ -79,18 +79,20 @@ class _Run(ctypes.Structure):
     ]
 
 
-class Simulator:
-    """A join circuit, compiled. `trace` adds toggle counts of every net, which makes it slower.
+class JoinSimulator:
+    """A compiled join circuit. `trace` counts toggles of every net, which makes it slower.
 
-    Building takes seconds, for 64 cores most of a minute, unless the cache has it.
+    Building takes seconds (almost a minute for 64 cores) unless the cache has it.
     """
 
     def __init__(self, design: Any, trace: bool = False):
         self.parameters: Parameters = design.parameters
         if self.parameters.lanes > MOST_LANES:
-            raise HardwareError(f"lanes is {self.parameters.lanes}: the simulator takes up to {MOST_LANES}")
+            raise HardwareError(
+                f"lanes is {self.parameters.lanes}: the simulator supports up to {MOST_LANES}"
+            )
         self.trace = trace
-        self.library = verilated(design, DRIVER, "output", self.parameters.lanes, trace)
+        self.library = verilated(design, JOIN_DRIVER, "output", self.parameters.lanes, trace)
 
     def run(
         self,
@@ -100,17 +102,17 @@ class Simulator:
         most_cycles: int = 50_000_000,
         room: int | None = None,
         trace: Path | None = None,
-    ) -> Run:
-        """Feed both streams, take all results.
+    ) -> SimulatedRun:
+        """Feed both streams and take all results.
 
-        `output_ready` says in which cycles lanes are taken from (bit i is lane i), over and over. Raises if results
-        stop coming before everything was taken, or there is no `room` for them.
+        `output_ready` gives the lanes that are read in each cycle (bit i is lane i); the sequence repeats. Raises
+        HardwareError if the circuit does not finish within `most_cycles` or finds more than `room` results.
         """
         p = self.parameters
         ready = np.array(output_ready or [(1 << p.lanes) - 1], np.uint8)
         room = room or len(left) * p.right_window + len(right) * p.left_window + 1
         words = -(-p.result_width // 64)
-        sides = [_packed(side, p) for side in (left, right)]
+        sides = [_packed_tuples(side, p) for side in (left, right)]
         starts = [np.array(side.not_before or [0] * len(side), np.int64) for side in (left, right)]
         taken = [np.zeros(max(1, len(side)), np.int64) for side in (left, right)]
         results, lanes = np.zeros((room, words), np.uint64), np.zeros(room, np.uint8)
@@ -145,7 +147,7 @@ class Simulator:
 
 
 def drain_cycles(parameters: Parameters) -> int:
-    """How long a circuit may be silent between two results while all lanes are taken from, generously."""
+    """A generous bound on the cycles between two results while every lane is read."""
     p = parameters
     return 64 + 4 * (p.left_segment + p.right_segment) + 4 * p.cores + 16 * p.cores.bit_length()
 
@@ -154,8 +156,8 @@ def _pointers(arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
     return (ctypes.c_void_p * 2)(*(array.ctypes.data for array in arrays))
 
 
-def _packed(side: Stream, p: Parameters) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Tuples as rows of 64-bit words, by the layout: payload, key, valid from the lowest bit on."""
+def _packed_tuples(side: Stream, p: Parameters) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Tuples as rows of 64-bit words; from the lowest bit on: payload, key, valid."""
     words = -(-p.tuple_width // 64)
     keys, payloads = (1 << p.key_width) - 1, (1 << p.payload_width) - 1
     valid = side.valid or [1] * len(side)
@@ -189,7 +191,7 @@ def _outcome(
     results: np.ndarray[Any, Any],
     cycles: Integers,
     lanes: np.ndarray[Any, Any],
-) -> Run:
+) -> SimulatedRun:
     accepted = sorted(
         (int(taken[side][i]), side, i)
         for side in range(2)
@@ -197,7 +199,7 @@ def _outcome(
         if taken[side][i] >= 0
     )
     refused = [int((taken[side][: counts[side]] < 0).sum()) for side in range(2)]
-    return Run(
+    return SimulatedRun(
         accepted=[(("left", "right")[side], i) for _, side, i in accepted],
         accepted_cycles=np.array([cycle for cycle, _, _ in accepted], np.int64),
         refused=(refused[0], refused[1]),

@@ -1,4 +1,4 @@
-// Drives a verilated join circuit: offers tuples, takes results, and notes what happened in which cycle.
+// Drives a verilated join circuit: offers tuples, takes results, and records the cycle of each event.
 // TRACE adds SAIF toggle counts.
 #ifdef TRACE
 #include "verilated_saif_c.h"
@@ -9,22 +9,22 @@ extern "C" {
 // One run. Arrays belong to the caller; tuple and result are `words` 64-bit words each, low bits first.
 struct Run {
     const uint64_t* tuples[2];      // left's and right's
-    const int64_t* not_before[2];   // the cycle from which on each tuple is offered
+    const int64_t* not_before[2];   // the first cycle in which each tuple is offered
     int64_t counts[2];
     int64_t tuple_words, result_words;
-    const uint8_t* output_ready;    // one entry a cycle, over and over; bit i is lane i
+    const uint8_t* output_ready;    // one entry per cycle, repeated; bit i is lane i
     int64_t output_ready_length;
-    int64_t drain;                  // stop after so many cycles with every lane ready and nothing happening
+    int64_t drain;                  // stop after this many cycles with every lane ready and no event
     int64_t most_cycles;
-    // What happened:
+    // Results of the run:
     int64_t* taken_cycle[2];        // per tuple; refused ones are stored as -1 - cycle
     uint64_t* results;
     int64_t* result_cycle;
     uint8_t* result_lane;
     int64_t result_room, result_count;
     int64_t cycles;                 // of the last event, plus one
-    int64_t finished;               // everything was taken, and the outputs fell silent
-    const char* trace;              // SAIF file, where built with TRACE
+    int64_t finished;               // all tuples were consumed and the outputs drained
+    const char* trace;              // path of the SAIF file, if built with TRACE
 };
 
 void run_join(Run* run) {

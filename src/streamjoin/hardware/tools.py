@@ -1,4 +1,4 @@
-"""The outside tools: which there are, where their files go, and what to install when one is missing."""
+"""External tools: how they are found and run, where their files are cached, what to install if one is missing."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from streamjoin.jit.own_folder import OwnFolder
 from streamjoin.jit.source import StreamJoinWarning
 
 Heard = Callable[[str], None]
-"""Is told each line a tool prints, as it comes."""
-EXTRA = "pip install 'streamjoin[hardware]'"
+"""Called with each line that a tool prints, as it is printed."""
+INSTALL_EXTRA = "pip install 'streamjoin[hardware]'"
 
 
 class ToolError(HardwareError):
-    """A tool is missing or failed; the message says which, and what to do."""
+    """A tool is missing or failed; the message names it and says what to do."""
 
 
 def need(module: str, what: str) -> None:
-    """Refuse clearly if a Python package of the extra is not there."""
+    """Raise ToolError if a Python package of the extra `hardware` is missing."""
     if importlib.util.find_spec(module) is None:
-        raise ToolError(f"{what} needs the package {module!r}, which is not installed: {EXTRA}")
+        raise ToolError(f"{what} needs the package {module!r}, which is not installed: {INSTALL_EXTRA}")
 
 
 def compiler() -> str:
-    """The C++ compiler Verilator's output is compiled with."""
+    """The path of the C++ compiler for Verilator's output."""
     found = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
     if found is None:
         raise ToolError("simulation needs a C++ compiler: install g++ or clang++, or set CXX")
@@ -103,7 +103,7 @@ def call(
     env: dict[str, str] | None = None,
     heard: Heard | None = None,
 ) -> None:
-    """Run a tool in `folder`; `heard` is told each line it prints. A failure shows the last lines."""
+    """Run a tool in `folder`; `heard` gets each line it prints. On failure, raise ToolError with the last lines."""
     last: deque[str] = deque(maxlen=12)
     with subprocess.Popen(
         [str(part) for part in command],
@@ -121,14 +121,14 @@ def call(
                 if heard is not None:
                     heard(last[-1])
         except BaseException:
-            tool.kill()  # who is interrupted must not wait for hours of routing
+            tool.kill()  # an interrupt must not wait for hours of routing
             raise
     if tool.returncode:
         raise ToolError("\n".join([f"{what} failed with exit code {tool.returncode}:", *last]))
 
 
 def yosys(passes: Sequence[str], folder: Path, heard: Heard | None = None) -> None:
-    """Run Yosys passes over one design, in a process of its own: Yosys ends the process on errors."""
+    """Run Yosys passes over one design, in a separate process, since Yosys exits the process on errors."""
     need("pyosys", "writing Verilog")
     program = (
         "import sys\nfrom pyosys import libyosys\ndesign = libyosys.Design()\n"

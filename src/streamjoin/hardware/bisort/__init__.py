@@ -1,1 +1,1 @@
-"""BI-Sort as a circuit: a sorted window in external memory, merged into and probed as streams (PanJoin, section IV)."""
+"""BI-Sort as a circuit: a sorted window in external memory, with streaming merge and probe (PanJoin, section IV)."""

@@ -1,10 +1,10 @@
 """The BI-Sort engine (PanJoin, section IV, Figure 7): insertion and probing over external memory.
 
-The window is a sorted array of (key, id) in one half of its place in external memory. To insert a batch, which lies
-sorted beside it, mergers write pieces of both into the other half, and the indexer notes the first key of each
-partition. To probe, the boundary generators turn each key of a sorted batch into the range of keys it joins with;
-partitioners and probers turn that into a range of positions. A result is an index record: the probe's
-number, the first position, and the one past the last. An insertion and a probing do not overlap.
+The window is a sorted array of (key, id) in one half of the external memory reserved for it. The batch, also sorted,
+is stored after both halves. To insert the batch, mergers write the merged array to the other half, and the indexer
+notes the first key of each partition. To probe, boundary generators turn each key of the batch into the range of keys
+it joins with; partitioners and probers turn that into a range of positions. A result is an index record: the probe's
+number, the first position, and the position after the last. Insertion and probing do not overlap in time.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from streamjoin.hardware.bisort.memory import ExternalMemory, response_layout
 from streamjoin.hardware.bisort.probing import ProbingUnit
 from streamjoin.hardware.bisort.shapes import BiSortParameters
 
-READERS = 5  # of a unit: two to insert, three to probe
+READERS_PER_UNIT = 5  # two to insert, three to probe
 
 
 class BiSortEngine(wiring.Component):
-    """`units` of each kind. `insert` or `probe` is held for one cycle while `busy` is low.
+    """`units` of each kind. To start, set `insert` or `probe` for one cycle while `busy` is low.
 
-    insert, probe, batch        begin; `batch` items lie in the batch's part of the memory, sorted by key
-    busy                        until all is written, or all records were taken
-    count, half                 items of the window, and the half of the main array they are in
+    insert, probe, batch        start; the batch part of the memory holds `batch` items, sorted by key
+    busy                        set until everything is written, or all records have been taken
+    count, half                 items in the window, and the half of the main array that holds them
     records[unit]               probe number, start, end: the positions start .. end - 1 join with the probe
-    request, response, write    ports of the memory
+    request, response, write    memory ports
     """
 
     def __init__(self, parameters: BiSortParameters):
@@ -47,8 +47,8 @@ class BiSortEngine(wiring.Component):
                 "count": Out(p.count),
                 "half": Out(1),
                 "records": Out(stream.Signature(p.record)).array(p.units),
-                "request": Out(stream.Signature(p.address)).array(READERS * p.units),
-                "response": In(response_layout(p)).array(READERS * p.units),
+                "request": Out(stream.Signature(p.address)).array(READERS_PER_UNIT * p.units),
+                "response": In(response_layout(p)).array(READERS_PER_UNIT * p.units),
                 "write": Out(stream.Signature(p.write)).array(p.units),
             }
         )
@@ -65,7 +65,7 @@ class BiSortEngine(wiring.Component):
             m.d.comb += reader.response.eq(self.response[i])
         for i in range(p.units):
             m.submodules[f"merger_{i}"], m.submodules[f"prober_{i}"] = mergers[i], probers[i]
-        size = Signal(p.count)  # of the batch that is worked on
+        size = Signal(p.count)  # items in the current batch
         with m.If((self.insert | self.probe) & ~self.busy):
             m.d.sync += size.eq(self.batch)
         self._insertion(m, mergers, size)
@@ -73,7 +73,7 @@ class BiSortEngine(wiring.Component):
         return m
 
     def _insertion(self, m: Module, units: list[InsertionUnit], size: Any) -> None:
-        """All units search for their pieces, then merge them; the array changes halves when all are done."""
+        """All units search for their pieces, then merge them; the halves are swapped when all are done."""
         p, indexer = self.parameters, self.indexer
         m.submodules.indexer = indexer
         began, total = Signal(), Signal(p.count)
@@ -118,7 +118,7 @@ class BiSortEngine(wiring.Component):
                 self._index(m, f"index_{i}_{way}", unit.index_at[way], unit.index_key[way])
 
     def _index(self, m: Module, name: str, at: Any, key: Any) -> None:
-        """A copy of the index array for each partitioner: RAM on a chip has two ports, and there are many readers."""
+        """A copy of the index array for each partitioner, since on-chip RAM has only two ports."""
         p, noted = self.parameters, self.indexer.noted
         m.submodules[name] = index = Memory(shape=p.item["key"].shape, depth=p.partitions, init=[])
         write, read = index.write_port(), index.read_port()
@@ -132,7 +132,7 @@ class BiSortEngine(wiring.Component):
 
 
 class BiSortSystem(wiring.Component):
-    """An engine with its memory: the ports of the engine, and the memory's for the host."""
+    """An engine with its memory: the ports of the engine, and the host's ports of the memory."""
 
     def __init__(self, parameters: BiSortParameters):
         self.parameters = p = parameters
@@ -155,7 +155,7 @@ class BiSortSystem(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m, p = Module(), self.parameters
         m.submodules.engine = engine = BiSortEngine(p)
-        m.submodules.memory = memory = ExternalMemory(p, READERS * p.units, p.units)
+        m.submodules.memory = memory = ExternalMemory(p, READERS_PER_UNIT * p.units, p.units)
         for name in ("insert", "probe", "batch"):
             m.d.comb += getattr(engine, name).eq(getattr(self, name))
         for name in ("busy", "count", "half"):
@@ -163,7 +163,7 @@ class BiSortSystem(wiring.Component):
         for name in ("host_write", "host_address", "host_item"):
             m.d.comb += getattr(memory, name).eq(getattr(self, name))
         m.d.comb += self.host_read.eq(memory.host_read)
-        for i in range(READERS * p.units):
+        for i in range(READERS_PER_UNIT * p.units):
             wiring.connect(m, engine.request[i], memory.request[i])
             m.d.comb += engine.response[i].eq(memory.response[i])
         for i in range(p.units):

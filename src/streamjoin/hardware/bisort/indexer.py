@@ -1,4 +1,4 @@
-"""The indexer (PanJoin, section IV): the first key of each partition into the index array, while the mergers write."""
+"""The indexer (PanJoin, section IV): writes the first key of each partition to the index array during a merge."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamjoin.hardware.bisort.shapes import BiSortParameters
 
 
 class Indexer(wiring.Component):
-    """One note a cycle. A unit has one only every `partition` items, so that none waits with as many units or fewer.
+    """Writes one note per cycle. A unit sends one per `partition` items, so up to `partition` units never wait.
 
     notes              from the units
     write, noted       to the index array

@@ -1,8 +1,8 @@
-"""One of the mergers that insert a batch (PanJoin, section IV and Figure 8), and how it finds its piece of the work.
+"""One of the mergers that insert a batch (PanJoin, section IV and Figure 8), and the search for its share of the work.
 
-The merged array is cut into as many pieces of equal size as there are units. Which items of the array and of the batch
-a piece begins with is found by binary search along a diagonal of the merge: among the first d merged items are i
-of the array and d - i of the batch. Each piece ends where the next one begins.
+The merged array is cut into pieces of equal size, one per unit. A binary search along a diagonal of the merge finds
+where a piece starts in the array and in the batch: the first d merged items are i items of the array and d - i of the
+batch. Each piece ends where the next one starts.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from streamjoin.hardware.bisort.shapes import BiSortParameters
 
 
 class InsertionUnit(wiring.Component):
-    """Merges one piece. A binary search of at most log2(batch) steps of two reads, then one item a cycle at best.
+    """Merges one piece: a binary search of at most log2(batch) steps of two reads, then at most one item per cycle.
 
-    begin, count, batch, half      the array of `count` items in that half, and the batch, are to be merged
-    diagonal                       merged items before this piece
-    found, array_start             its first item of the array is known; the batch's is diagonal - array_start
-    merge, array_end, batch_end    the starts of the next piece are known, too: go on
-    reading[i]                     ports of the memory: the array, the batch
+    begin, count, batch, half      start to merge the array of `count` items in `half` with the batch
+    diagonal                       number of merged items before this piece
+    found, array_start             the piece's start in the array is known; in the batch it is diagonal - array_start
+    merge, array_end, batch_end    the start of the next piece is known as well: merge
     write, note                    the merged items; the first key of each partition among them
-    done                           all is written
+    done                           everything is written
+
+    `readers` read the array and the batch through memory ports of their own.
     """
 
     def __init__(self, parameters: BiSortParameters):
@@ -93,7 +94,7 @@ class InsertionUnit(wiring.Component):
         return m
 
     def _read(self, m: Module, array: Any, batch: Any, array_end: Any = None, batch_end: Any = None) -> None:
-        """Start both readers; without ends, for one item each."""
+        """Start both readers; without ends, each reads one item."""
         for reader, first, end in zip(self.readers, (array, batch), (array_end, batch_end), strict=True):
             m.d.comb += [
                 reader.go.eq(1),
@@ -102,7 +103,7 @@ class InsertionUnit(wiring.Component):
             ]
 
     def _merge(self, m: Module, merger: SortedMerger, merging: Any) -> None:
-        """Merged items to the other half; those that begin a partition to the indexer as well."""
+        """Write merged items to the other half; send those that start a partition to the indexer as well."""
         p, written = self.parameters, Signal(self.parameters.count)
         for reader, port, done in zip(
             self.readers, (merger.first, merger.second), (merger.first_done, merger.second_done), strict=True

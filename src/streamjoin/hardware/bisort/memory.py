@@ -1,4 +1,4 @@
-"""External memory, simulated: stated latency and bandwidth, answers in order."""
+"""Simulated external memory with given latency and bandwidth; it answers in order."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def response_layout(parameters: BiSortParameters) -> data.StructLayout:
 
 
 class ExternalMemory(wiring.Component):
-    """Both halves of the main array and the batch, with `readers` ports to read and `writers` to write.
+    """Both halves of the main array, and the batch; `readers` read ports and `writers` write ports.
 
-    request[i], response[i]   an address in, its item `latency` cycles later; the reader has to take it
+    request[i], response[i]   an address in; its item comes `latency` cycles later, and the reader must take it
     write[i]                  an address and an item
-    host_write, host_item     how batches come in and windows are looked at, at no cost
-    host_address, host_read   likewise; `host_read` is the item at the address of the last cycle
+    host_write, host_item     the host writes batches, at no cost
+    host_address, host_read   the host reads windows; `host_read` is the item at the previous cycle's address
 
-    In every `interval` cycles the memory takes `bandwidth` requests of all ports together; those that have waited
-    are served before those that were served last.
+    Every `interval` cycles the memory accepts `bandwidth` requests over all ports; waiting ports are served before
+    those that were served last.
     """
 
     def __init__(self, parameters: BiSortParameters, readers: int, writers: int):
@@ -71,7 +71,7 @@ class ExternalMemory(wiring.Component):
         return m
 
     def _delay(self, m: Module, item: Any, asked: Any, response: Any) -> None:
-        """The item is here one cycle after it was asked for; hold it back for the rest of the latency."""
+        """The item is available one cycle after the request; delay it for the rest of the latency."""
         valid = Signal()
         m.d.sync += valid.eq(asked)
         for _ in range(self.parameters.latency - 1):

@@ -1,4 +1,4 @@
-"""The merger of BI-Sort (PanJoin, Figure 8): two sorted streams in, one out, one comparison and one item a cycle."""
+"""The merger of BI-Sort (PanJoin, Figure 8): two sorted streams in, one out; one comparison and one item per cycle."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The partitioner (PanJoin, section IV): in which partition of the sorted array a bound lies.
+"""The partitioner (PanJoin, section IV): finds the partition of the sorted array in which a bound lies.
 
-Bounds of a batch rise, so each search begins where the last one ended and doubles its step until it has gone too far,
-then halves what is left: the rebounding binary search of section III-E.
+The bounds of a batch ascend, so each search starts where the last one ended. It doubles its step until it overshoots,
+then bisects: the rebounding binary search of section III-E.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from streamjoin.hardware.bisort.shapes import BiSortParameters
 
 
 def located(parameters: BiSortParameters) -> data.StructLayout:
-    """A bound and the last partition that begins below it; the first one if none does."""
+    """A bound and the last partition that starts below it, or the first partition if none does."""
     return data.StructLayout({"bound": parameters.bound, "partition": range(parameters.partitions + 1)})
 
 
 class Partitioner(wiring.Component):
-    """Rising bounds in, located bounds out, in their order.
+    """Ascending bounds in, located bounds out, in the same order.
 
-    A bound in the partition of the last one takes a cycle; one d partitions further about 4 log2(d) of them.
+    A bound in the same partition as the previous one takes one cycle; d partitions further, about 4 log2(d) cycles.
 
-    restart                   bounds may begin anew
-    partitions                how many the index holds
+    restart                   a new batch: the next bound may be smaller than the last
+    partitions                number of partitions in the index
     index_at, index_key       a port of the index array, which answers in the next cycle
     """
 
@@ -46,7 +46,7 @@ class Partitioner(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         numbers = range(2 * self.parameters.partitions + 1)
-        # Partitions below `lo` begin below the bound, those from `hi` on do not.
+        # Partitions before `lo` start below the bound; those from `hi` on do not.
         lo, hi, step, wanted, shown = (
             Signal(numbers, name=n) for n in ("lo", "hi", "step", "wanted", "shown")
         )

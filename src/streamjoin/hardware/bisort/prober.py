@@ -1,4 +1,4 @@
-"""The prober of BI-Sort (PanJoin, Figure 9): rising bounds against the sorted array, as a merge does it."""
+"""The prober of BI-Sort (PanJoin, Figure 9): merges ascending bounds with the sorted array to find their positions."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from streamjoin.hardware.bisort.partitioner import located
-from streamjoin.hardware.bisort.reader import places
+from streamjoin.hardware.bisort.reader import read_ahead
 from streamjoin.hardware.bisort.shapes import BiSortParameters
 
 
-class Prober(wiring.Component):
-    """For each bound the number of items below it. Bounds must not fall within a batch.
+class BoundProber(wiring.Component):
+    """Counts the items below each bound. Within a batch, bounds must not decrease.
 
-    A cycle takes either an item or a bound. The prober goes on where the last bound was found, or jumps to the bound's
-    partition if that is further away than what is on its way from the memory, so that no jump is slower than
+    Each cycle consumes an item or a bound. The prober continues where the last bound was found. It jumps to the bound's
+    partition if that is further away than the items already requested from memory, so a jump is never slower than
     reading on.
 
-    restart                   a new batch: bounds may begin anew
+    restart                   a new batch: the next bound may be smaller than the last
     bounds, positions         one position for each bound
-    go, first                 to the reader: begin at an item
+    go, first                 to the reader: start at this item
     items, done               from the reader
     """
 
@@ -45,7 +45,7 @@ class Prober(wiring.Component):
         at, running, below, beyond = Signal(p.count), Signal(), Signal(), Signal()
         m.d.comb += [
             self.first.eq(self.bounds.payload.partition << p.partition_bits),
-            self.go.eq(self.bounds.valid & (~running | (self.first > at + places(p)))),
+            self.go.eq(self.bounds.valid & (~running | (self.first > at + read_ahead(p)))),
             below.eq(self.items.valid & (self.items.payload.key < self.bounds.payload.bound)),
             beyond.eq((self.items.valid & ~below) | self.done),
             self.items.ready.eq(self.bounds.valid & below & ~self.go),

@@ -1,4 +1,4 @@
-"""A probing unit (PanJoin, section IV): boundary generator, partitioners and probers for a run of a sorted batch."""
+"""A probing unit (PanJoin, section IV): boundary generator, partitioners and probers for a slice of a sorted batch."""
 
 from __future__ import annotations
 
@@ -9,29 +9,25 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from streamjoin.hardware.bisort.partitioner import Partitioner
-from streamjoin.hardware.bisort.prober import Prober
+from streamjoin.hardware.bisort.prober import BoundProber
 from streamjoin.hardware.bisort.reader import Reader
 from streamjoin.hardware.bisort.shapes import BiSortParameters
 from streamjoin.hardware.fifo import ResultFifo
 
-QUEUE = 16
+QUEUE_DEPTH = 16
 
 
 class ProbingUnit(wiring.Component):
-    """Probes the array with the items from number `first` to `end` of the batch; a record for each, in their order.
+    """Probes the array with items `first` to `end` - 1 of the batch; one record for each, in order.
 
-    begin, count, half, first, end    the array of `count` items in that half
+    begin, count, half, first, end    start to probe the array of `count` items in `half`
     index_at, index_key               two ports of the index array
-    records, busy                     what was found; until all records were taken
+    records, busy                     the results; `busy` until all records have been taken
     """
 
     def __init__(self, parameters: BiSortParameters):
         self.parameters = p = parameters
-        self.readers = [
-            Reader(p),
-            Reader(p),
-            Reader(p),
-        ]  # for lower bounds, for upper bounds, and of the batch
+        self.readers = [Reader(p) for _ in range(3)]  # the array for lower and for upper bounds, the batch
         super().__init__(
             {
                 "begin": In(1),
@@ -50,7 +46,7 @@ class ProbingUnit(wiring.Component):
         m.submodules.lower, m.submodules.upper, m.submodules.batch = self.readers
         forward, room, found = Signal(), [], []
         for i, bound in enumerate(self._bounds(batch.items.payload.key)):
-            queue = ResultFifo(p.bound, QUEUE, 0)
+            queue = ResultFifo(p.bound, QUEUE_DEPTH, 0)
             m.submodules[f"{('lower', 'upper')[i]}_bounds"] = queue
             m.d.comb += [queue.write_valid.eq(forward), queue.write_data.eq(bound)]
             room.append(~queue.almost_full)
@@ -66,9 +62,9 @@ class ProbingUnit(wiring.Component):
         return m
 
     def _bounds(self, key: Any) -> list[Any]:
-        """The boundary generator: the smallest key that joins with `key`, and the first beyond those that do.
+        """The boundary generator: the smallest key that joins with `key`, and the first key after those that do.
 
-        The probing tuple is left's, the window right's: lo <= key - stored <= hi.
+        The probing tuple is from left, the window from right: lo <= key - stored <= hi.
         """
         p = self.parameters.predicate
         width = self.parameters.bound.width  # type: ignore[attr-defined]
@@ -76,10 +72,10 @@ class ProbingUnit(wiring.Component):
         return [least if p.hi is None else key - p.hi, most if p.lo is None else key - p.lo + 1]
 
     def _way(self, m: Module, i: int, bounds: Any) -> Any:
-        """One of a probe's two bounds to its position in the array."""
+        """The path from one of a probe's two bounds to its position in the array."""
         p, reader, name = self.parameters, self.readers[i], ("lower", "upper")[i]
-        partitioner, prober = Partitioner(p), Prober(p)
-        positions = ResultFifo(p.count, QUEUE, 0)
+        partitioner, prober = Partitioner(p), BoundProber(p)
+        positions = ResultFifo(p.count, QUEUE_DEPTH, 0)
         for part, submodule in (("partitioner", partitioner), ("prober", prober), ("found", positions)):
             m.submodules[f"{name}_{part}"] = submodule
         base = Signal(p.address, name=f"{name}_base")
@@ -104,7 +100,7 @@ class ProbingUnit(wiring.Component):
         return positions.read
 
     def _give_out(self, m: Module, found: list[Any]) -> None:
-        """Both positions of a probe meet in a record."""
+        """Combine both positions of a probe into a record."""
         number, taken = Signal(self.parameters.count), Signal()
         end = Signal(self.parameters.count)
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""A run of consecutive items of external memory as a stream, so that its bandwidth is used whatever its latency."""
+"""Streams consecutive items from external memory and requests ahead, so that latency does not cost bandwidth."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from streamjoin.hardware.bisort.shapes import BiSortParameters
 from streamjoin.hardware.fifo import ResultFifo
 
 
-def places(parameters: BiSortParameters) -> int:
-    """What a reader holds: enough to ask for an item every cycle until the first one is handed out."""
+def read_ahead(parameters: BiSortParameters) -> int:
+    """The number of items a reader can hold: enough to request one every cycle until the first is consumed."""
     return parameters.latency + 4
 
 
 class Reader(wiring.Component):
-    """Reads the addresses from `first` up to `end`, which is not read itself. Never more is asked for than fits.
+    """Reads the addresses `first` to `end` - 1. It never requests more items than it can hold.
 
-    go, first, end        begin; a run that is under way is given up, and what it has asked for is dropped
-    request, response     a port of the memory
-    items, done           the items; none is left
+    go, first, end        start; a read in progress is abandoned and the items it requested are dropped
+    request, response     a memory port
+    items, done           the items; no item is left
     """
 
     def __init__(self, parameters: BiSortParameters):
@@ -42,15 +42,15 @@ class Reader(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m, p = Module(), self.parameters
-        m.submodules.fifo = fifo = ResultFifo(p.item, places(p), 0)
+        m.submodules.fifo = fifo = ResultFifo(p.item, read_ahead(p), 0)
         at, end = Signal(p.address), Signal(p.address)
-        # Of those asked for and not yet handed out, the stale ones belong to a run that was given up.
-        asked, stale = Signal(range(places(p) + 1)), Signal(range(places(p) + 1))
+        # `asked`: items requested and not yet consumed. The first `stale` of them belong to an abandoned read.
+        asked, stale = Signal(range(read_ahead(p) + 1)), Signal(range(read_ahead(p) + 1))
         asking, passed = Signal(), Signal()
         m.d.comb += [
             fifo.write_valid.eq(self.response.valid),
             fifo.write_data.eq(self.response.item),
-            self.request.valid.eq((at != end) & ~self.go & (asked != places(p))),
+            self.request.valid.eq((at != end) & ~self.go & (asked != read_ahead(p))),
             self.request.payload.eq(at),
             asking.eq(self.request.valid & self.request.ready),
             self.items.valid.eq(fifo.read.valid & (stale == 0) & ~self.go),

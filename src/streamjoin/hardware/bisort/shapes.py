@@ -12,10 +12,10 @@ from streamjoin.hardware.parameters import EQUALITY, HardwareError, KeyPredicate
 
 @dataclass(frozen=True)
 class BiSortParameters:
-    """`capacity` items of a signed key and an id; a partition of the index is `partition` items.
+    """A window of `capacity` items, each a signed key and an id; a partition of the index covers `partition` items.
 
-    `units` mergers and as many pairs of probers work side by side. External memory answers a read `latency` cycles
-    later; in every `interval` cycles it takes `bandwidth` items, read or written, by whatever port.
+    `units` mergers and as many pairs of probers work in parallel. External memory answers a read after `latency`
+    cycles; every `interval` cycles it transfers `bandwidth` items, read or written, over all ports.
     """
 
     capacity: int = 1024
@@ -38,10 +38,12 @@ class BiSortParameters:
                 raise HardwareError(f"{name} is {getattr(self, name)}: give a power of two")
         if self.capacity % self.partition:
             raise HardwareError(
-                f"a capacity of {self.capacity} is no multiple of partitions of {self.partition}"
+                f"capacity is {self.capacity}: give a multiple of the partition size, {self.partition}"
             )
         if self.predicate.negated:
-            raise HardwareError("a sorted window finds ranges of keys: a negated predicate has two of them")
+            raise HardwareError(
+                "predicate is negated: a sorted window finds one range of keys per probe, not two"
+            )
 
     @property
     def partitions(self) -> int:
@@ -61,12 +63,12 @@ class BiSortParameters:
 
     @property
     def count(self) -> range:
-        """Numbers of items, and places one past the end."""
+        """Counts of items, and positions including the one past the end."""
         return range(self.capacity + 1)
 
     @property
     def address(self) -> range:
-        """Places in external memory, and the one past its end: both halves of the array, then the batch."""
+        """Addresses in external memory and the one past its end: both halves of the array, then the batch."""
         return range(3 * self.capacity + 1)
 
     @property
@@ -75,13 +77,13 @@ class BiSortParameters:
 
     @property
     def bound(self) -> object:
-        """A key moved by the predicate's constants, without wrapping."""
+        """A key plus or minus the predicate's constants, wide enough not to wrap."""
         constants = [abs(end) for end in (self.predicate.lo, self.predicate.hi) if end is not None]
         return signed(max(self.key_width, *(end.bit_length() + 1 for end in constants)) + 2)
 
     @property
     def record(self) -> data.StructLayout:
-        """A result: the places start .. end - 1 of the array join with the probe of that number."""
+        """A result: the positions start .. end - 1 of the array join with probe `number`."""
         return data.StructLayout({"number": self.count, "start": self.count, "end": self.count})
 
     @property

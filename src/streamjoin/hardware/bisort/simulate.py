@@ -14,8 +14,8 @@ from streamjoin.hardware.bisort.shapes import BiSortParameters
 from streamjoin.hardware.parameters import HardwareError
 from streamjoin.hardware.verilate import verilated
 
-DRIVER = Path(__file__).with_name("simulation.cpp")
-Item = tuple[int, int]
+ENGINE_DRIVER = Path(__file__).with_name("simulation.cpp")
+KeyAndId = tuple[int, int]
 """Key and id."""
 Record = tuple[int, int, int]
 """Number of the probe, first position, the position past the last."""
@@ -37,29 +37,29 @@ class _Batch(ctypes.Structure):
 
 
 class BiSortSimulator:
-    """An engine that keeps its window from batch to batch. Items and records of up to 64 bits."""
+    """An engine that keeps its window between batches. Items and records have at most 64 bits."""
 
     def __init__(self, parameters: BiSortParameters):
         self.parameters = p = parameters
         self.number_bits = p.capacity.bit_length()
         if p.key_width + p.id_width > 64 or 3 * self.number_bits > 64:
             raise HardwareError(
-                f"{p.key_width + p.id_width} bits an item and {3 * self.number_bits} a record: "
-                "the simulator takes up to 64"
+                f"{p.key_width + p.id_width} bits per item and {3 * self.number_bits} per record: "
+                "the simulator supports up to 64"
             )
-        self.library = verilated(BiSortSystem(p), DRIVER, "records", p.units)
+        self.library = verilated(BiSortSystem(p), ENGINE_DRIVER, "records", p.units)
         self.library.open_engine.restype = ctypes.c_void_p
         self.library.read_window.restype = ctypes.c_int64
         self.engine = ctypes.c_void_p()
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew with an empty window."""
+        """Start over with an empty window."""
         self.close()
         self.engine, self.count = ctypes.c_void_p(self.library.open_engine()), 0
 
     def close(self) -> None:
-        """Give the engine's memory back; only `clear` may follow. Closing twice does nothing."""
+        """Free the engine's memory. Afterwards only `clear` is allowed; closing twice does nothing."""
         self.library.close_engine(self.engine)
         self.engine = ctypes.c_void_p()
 
@@ -71,34 +71,34 @@ class BiSortSimulator:
     ) -> None:
         self.close()
 
-    def insert(self, items: Sequence[Item]) -> int:
-        """Merge a batch, sorted by key, into the window; the cycles it took."""
+    def insert(self, items: Sequence[KeyAndId]) -> int:
+        """Merge a batch, sorted by key, into the window. Return the cycles it took."""
         if self.count + len(items) > self.parameters.capacity:
             raise HardwareError(
-                f"{self.count} items are in the window and {len(items)} come: "
-                f"it holds {self.parameters.capacity}"
+                f"the window holds {self.count} items and the batch has {len(items)}: "
+                f"the capacity is {self.parameters.capacity}"
             )
         cycles = self._run(items, insert=True)[1]
         self.count += len(items)
         return cycles
 
-    def probe(self, items: Sequence[Item]) -> tuple[list[Record], int]:
-        """The records of a batch, sorted by key, in its order; the cycles it took."""
+    def probe(self, items: Sequence[KeyAndId]) -> tuple[list[Record], int]:
+        """Probe with a batch, sorted by key. Return its records in order, and the cycles it took."""
         if len(items) > self.parameters.capacity:
             raise HardwareError(
-                f"a batch of {len(items)}: there is room for {self.parameters.capacity} in the memory"
+                f"the batch has {len(items)} items: the memory has room for {self.parameters.capacity}"
             )
         return self._run(items, insert=False)
 
-    def window(self) -> list[Item]:
-        """The sorted array as it lies in the memory."""
+    def window(self) -> list[KeyAndId]:
+        """The sorted array as stored in the memory."""
         self._check_open()
         words = np.zeros(self.parameters.capacity, np.uint64)
         place = words.ctypes.data_as(ctypes.c_void_p)
         count = self.library.read_window(self.engine, ctypes.c_int64(self.parameters.capacity), place)
         return [self._item(int(word)) for word in words[:count]]
 
-    def _run(self, items: Sequence[Item], insert: bool) -> tuple[list[Record], int]:
+    def _run(self, items: Sequence[KeyAndId], insert: bool) -> tuple[list[Record], int]:
         self._check_open()
         self._check_batch(items)
         p = self.parameters
@@ -122,20 +122,20 @@ class BiSortSimulator:
 
     def _check_open(self) -> None:
         if not self.engine:
-            raise HardwareError("the simulator is closed: `clear` begins anew with an empty window")
+            raise HardwareError("the simulator is closed: call clear() to start over with an empty window")
 
-    def _check_batch(self, items: Sequence[Item]) -> None:
+    def _check_batch(self, items: Sequence[KeyAndId]) -> None:
         p = self.parameters
         lowest, beyond = -(1 << p.key_width - 1), 1 << p.key_width - 1
         for before, item in zip([(lowest, 0), *items], items, strict=False):
             if not (lowest <= item[0] < beyond and 0 <= item[1] < 1 << p.id_width):
                 raise HardwareError(
-                    f"item {item}: keys have {p.key_width} bits with sign and ids {p.id_width} without"
+                    f"item is {item}: keys are signed with {p.key_width} bits, ids unsigned with {p.id_width}"
                 )
             if item[0] < before[0]:
                 raise HardwareError(f"key {item[0]} comes after {before[0]}: sort the batch by key")
 
-    def _item(self, word: int) -> Item:
+    def _item(self, word: int) -> KeyAndId:
         p = self.parameters
         key = word >> p.id_width
         return key - (key >> p.key_width - 1 << p.key_width), word & (1 << p.id_width) - 1

@@ -1,5 +1,5 @@
-// Drives a verilated BI-Sort engine with its memory: puts a batch into the memory, starts the engine, counts cycles
-// and takes records until it is done.
+// Drives a verilated BI-Sort engine with its memory: writes a batch to the memory, starts the engine, then counts
+// cycles and takes records until the engine is done.
 
 struct Engine {
     VerilatedContext context;
@@ -23,7 +23,7 @@ struct Batch {
     int64_t base;            // address of the batch in the memory
     int64_t most_cycles;
     uint64_t* records;       // room for `count`
-    int64_t record_count;    // all that came, also those there was no room for
+    int64_t record_count;    // all records received, including those that did not fit
     int64_t cycles;
 };
 
