@@ -1,7 +1,7 @@
-"""Draw stored results, and copy their main numbers into README.md and docs/hardware.md.
+"""Draw stored results, and copy their main numbers into README.md and docs/lab/hardware.md.
 
 Reads results/<name>.json and runs no benchmark. Each benchmark describes its own figures (`FIGURES`, see
-shared/figures.py), its lines of the README (`readme_rows`) and its tables of docs/hardware.md (`tables`); this file
+shared/figures.py), its lines of the README (`readme_rows`) and its tables of docs/lab/hardware.md (`tables`); this file
 draws and writes them.
 
     python benchmarks/plot.py
@@ -137,13 +137,13 @@ def readme_block() -> str:
 def hardware_block() -> str:
     """The tables of the circuits, each followed by its figure."""
     parts = [
-        f"{harness.load(name).tables(result)}\n![{name}](../benchmarks/results/{name}.png)\n"
+        f"{harness.load(name).tables(result)}\n![{name}](../../benchmarks/results/{name}.png)\n"
         for name, result in results(IN_HARDWARE).items()
     ]
     return "\n".join(parts) or "No results are stored yet.\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"README.md": readme_block, "docs/hardware.md": hardware_block}
+PAGES: dict[str, Callable[[], str]] = {"README.md": readme_block, "docs/lab/hardware.md": hardware_block}
 
 
 def with_measured(page: str) -> str:
@@ -154,7 +154,7 @@ def with_measured(page: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="Draw stored benchmark results; write their numbers to README.md and docs/hardware.md."
+        description="Draw stored benchmark results; write their numbers to README.md and docs/lab/hardware.md."
     )
     parser.add_argument("name", nargs="*", help="benchmarks; none draws all that have a stored result")
     chosen = parser.parse_args().name

@@ -189,18 +189,18 @@ def prepared(program: WindowProgram, rows: dict[str, Array], side: str) -> Any:
     return ProbingTuples(*header, Stored(), False, program.prepare_probe(data, count))
 
 
-Push = tuple[ProbingTuples, Reach, Tuples, Reach]
+Push = tuple[ProbingTuples, Reach, Tuples, int]
 
 
 def some_pushes(data: Data, program: WindowProgram, count: int, batch: int) -> list[Push]:
-    """The next `count` pushes: probes and their reach, new tuples, and the reach that remains after them."""
+    """The next `count` pushes: probes and their reach, new tuples, and the least time in reach after them."""
     made = []
     for _ in range(count):
         probes = prepared(program, data.probing(batch), "right")
         reach = Reach(np.full(batch, data.at - data.window), np.full(batch, data.at))
         tuples = prepared(program, data.stored(batch), "left")
         data.at += batch
-        made.append((probes, reach, tuples, Reach(np.array([data.at - data.window]), np.array([data.at]))))
+        made.append((probes, reach, tuples, data.at - data.window))
     return made
 
 

@@ -30,7 +30,7 @@ from streamjoin.index.window import WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.plan.choose import make_plan
 from streamjoin.plan.options import Options
-from streamjoin.topologies.runtime.team import Team
+from streamjoin.topologies.runtime.team import ThreadTeam
 
 SEED, RUNS = 20, 7
 BATCHES = {"scan": (1, 64, 1024), "bisort": (256, 1024, 16_384, 65_536), "hash": (256, 1024, 16_384, 65_536)}
@@ -70,7 +70,7 @@ class Window:
             return Tuples(*header, self.program.prepare_stored(data, len(ts)), nulls=False)
         return ProbingTuples(*header, Stored(), False, self.program.prepare_probe(data, len(ts)))
 
-    def probe(self, batch: int, team: Team, runs: int) -> tuple[float, int]:
+    def probe(self, batch: int, team: ThreadTeam, runs: int) -> tuple[float, int]:
         """Return the best seconds per batch, and the pairs that the last batch found; the first run warms up.
 
         Every batch has new probes, as in a stream, so that caches hold little of what it needs.
@@ -106,7 +106,7 @@ def row_of(index: Any, window: int, batch: int, pairs: int, alone: float, shared
 
 def insertions(size: int, cores: int, quick: bool) -> Iterator[dict[str, Any]]:
     """Insertions into BI-Sort in tuples per second, on one thread and on all cores."""
-    rivals = {workers: (Window("bisort", size), Team(workers)) for workers in (1, cores)}
+    rivals = {workers: (Window("bisort", size), ThreadTeam(workers)) for workers in (1, cores)}
     at, rank = size, np.zeros(1, np.int32)
     for batch in INSERTED[:2] if quick else INSERTED:
         seconds: dict[int, list[float]] = {workers: [] for workers in rivals}
@@ -118,7 +118,7 @@ def insertions(size: int, cores: int, quick: bool) -> Iterator[dict[str, Any]]:
                 started = time.perf_counter()
                 window.insert(tuples, rank, team)
                 seconds[workers].append(time.perf_counter() - started)
-                window.expire(Reach(np.array([at - size]), np.array([at])))
+                window.expire(at - size)
         for index, part in COUNTED.items():
             mean = {workers: np.sort(t)[: int(len(t) * part)].mean() for workers, t in seconds.items()}
             yield row_of(index, size, batch, 0, mean[1], mean[cores])
@@ -137,7 +137,7 @@ def run(quick: bool) -> dict[str, Any]:
                 seconds = {}
                 for workers in (1, cores):
                     window.random = np.random.default_rng(SEED + batch)  # the same probes for both
-                    team = Team(workers)
+                    team = ThreadTeam(workers)
                     seconds[workers], found = window.probe(batch, team, 2 if quick else RUNS)
                     team.close()
                 rows.append(row_of(index, size, batch, found, seconds[1], seconds[cores]))

@@ -17,7 +17,8 @@ from benchmarks.shared.timing import seconds_together
 from streamjoin.jit.decorator import jit
 from streamjoin.kernels.concurrent import gate as kernels
 from streamjoin.kernels.concurrent.atomics import yield_core
-from streamjoin.kernels.concurrent.gate import MOST, Gate
+from streamjoin.kernels.concurrent.gate import Gate
+from streamjoin.kernels.stamping import INT64_MAX
 
 SEED = 20150302
 SOURCES, READERS = (1, 2, 4, 8), (1, 2, 4)
@@ -43,13 +44,13 @@ def produce(nodes, table, source, times, seconds, size):  # type: ignore[no-unty
     done = 0
     while done < len(times):
         some = min(done + size, len(times))
-        added = kernels.insert(nodes, table, source, times[:some], seconds[:some], times, seconds, done)
+        added = kernels.insert_nodes(nodes, table, source, times[:some], seconds[:some], times, seconds, done)
         if added < len(times):
             kernels.promise(table, source, times[added], seconds[added])
         if added == done and kernels.reclaim(nodes, table) <= 0:
             yield_core()
         done = added
-    kernels.promise(table, source, MOST, MOST)
+    kernels.promise(table, source, INT64_MAX, INT64_MAX)
 
 
 @jit

@@ -21,13 +21,14 @@ import numpy as np
 
 from benchmarks.shared.figures import Figure, Row
 from benchmarks.shared.timing import pin
-from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
+from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
+from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM, BandShape, band_scan
 
 SEED = 20110612
 WINDOWS = (1 << 16, 1 << 18, 1 << 20)
 BATCHES = (1, 4, 16, 64, 256, 1024)
 HALF_WIDTHS = (5, 10, 50, 160, 500, 1100, 1600, 2400, 5000)  # hit rates of about 1:1,000,000 to 1:2
-ROOM = 8 * MIN_ROOM
+ROOM = 8 * MIN_SCAN_ROOM
 REQUIRED_RATIO = 0.9
 FIGURES = {
     "scan_kernel": Figure(

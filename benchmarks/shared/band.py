@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 import streamjoin as sj
-from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
+from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
+from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM, BandShape, band_scan
 
 WINDOW_SECONDS = 900
 LEFT = pa.schema({"ts": pa.timestamp("us"), "x": pa.int32(), "y": pa.float32()})
@@ -93,7 +94,7 @@ class Kernel:
         self.random, self.window = np.random.default_rng(KERNEL_SEED), window
         self.scan = band_scan(((BandShape(0, "i4"),), (BandShape(1, "f4"),)))
         self.windows = [(self._integers(window), self._floats(window)) for _ in range(2)]
-        self.out = np.empty(4 * MIN_ROOM, np.int32), np.empty(4 * MIN_ROOM, np.int32)
+        self.out = np.empty(4 * MIN_SCAN_ROOM, np.int32), np.empty(4 * MIN_SCAN_ROOM, np.int32)
 
     def _integers(self, count: int) -> Array:
         return self.random.integers(1, DOMAIN + 1, count, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Lines and Markdown tables of the circuits' results, for figures and for docs/hardware.md."""
+"""Lines and Markdown tables of the circuits' results, for figures and for docs/lab/hardware.md."""
 
 from __future__ import annotations
 

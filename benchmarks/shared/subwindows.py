@@ -17,8 +17,9 @@ from streamjoin.index.structures.hash import HashSubwindow
 from streamjoin.index.structures.raptable import RaPTableSubwindow
 from streamjoin.index.structures.wibtree import WiBTreeSubwindow
 from streamjoin.index.window import Subwindow
+from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE, MIN_ROOM, BandShape, band_scan
+from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM, BandShape, band_scan
 
 SEED = 20181005
 RANGE = 2**31 - 1
@@ -52,7 +53,7 @@ class ScanSubwindow:
     def probe(self, lows: Array, highs: Array, start: Array, stop: Array, pairs: PairBuffer) -> Iterator[int]:
         cursor = np.zeros(CURSOR_SIZE, np.int64)
         while cursor[0] != DONE:
-            pairs.reserve(MIN_ROOM)
+            pairs.reserve(MIN_SCAN_ROOM)
             before = pairs.count
             keys, out = (self._keys[: self._count],), (pairs.probe, pairs.pos)
             pairs.count = self._scan(start, stop, keys, (lows,), (highs,), cursor, *out, before)

@@ -31,10 +31,10 @@ from benchmarks.shared.band import PREDICATE
 from benchmarks.shared.figures import Figure
 from benchmarks.shared.flatness import rise
 from benchmarks.shared.spark import NAMES, SEED, open_session
+from streamjoin.semantics.keep import How
 from streamjoin.spark import window_join
-from streamjoin.spark.job.generated import GeneratorSource
+from streamjoin.spark.job.generated import benchmark_rows
 from streamjoin.spark.join.metrics import join_metrics
-from streamjoin.spark.join.task import How
 
 JOINS: tuple[How, ...] = ("inner", "left")
 SECONDS, EVERY = 600.0, 10.0
@@ -90,8 +90,7 @@ FIGURES = {
 
 def start_join(session: SparkSession, how: How, checkpoint: str) -> StreamingQuery:
     left, right = (
-        GeneratorSource(side, ROWS // 30, ROWS, SEED).load(session).select(*names)
-        for side, names in NAMES.items()
+        benchmark_rows(session, side, ROWS // 30, ROWS, SEED).select(*names) for side, names in NAMES.items()
     )
     result = window_join(
         left,

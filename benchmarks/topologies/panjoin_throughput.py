@@ -25,10 +25,13 @@ import pyarrow as pa
 import streamjoin as sj
 from benchmarks.shared.timing import core_count
 from streamjoin.plan.options import MAX_RESULTS
+from streamjoin.plan.tuning import PanJoinTuning
 from streamjoin.topologies import registry
-from streamjoin.topologies.panjoin.panjoin import CREDIT, PanJoin
+from streamjoin.topologies.panjoin.panjoin import PanJoin
 from streamjoin.topologies.runtime.node import Bell, Channel, Node
 from streamjoin.topologies.runtime.threads import MESSAGES
+
+CREDIT = PanJoinTuning().credit
 
 SEED = 20181109
 RUNS = 5
@@ -47,7 +50,7 @@ def opened(spec: sj.JoinSpec, topology: Any, index: Any, max_results: int, **opt
         def __init__(self, *given: Any):
             super().__init__(*given, **options)
 
-    with patch.dict(registry.TOPOLOGIES, {"panjoin": Changed}):
+    with patch.dict(registry.TOPOLOGY_CLASSES, {"panjoin": Changed}):
         return sj.open_join(spec, topology, index, workers=core_count(), max_results=max_results)
 
 
@@ -152,10 +155,9 @@ class Probed:
         self.join.push("right", batch, timeout=0)  # do not wait for room for the results
         while left:
             work()
-            with self.join._working():
-                self.join._run()
+            self.join._working(self.join._driver.run)
             begun = time.perf_counter()
-            left -= sum(int(out.num_rows) for out in self.join._drain())
+            left -= sum(int(out.num_rows) for out in self.join._driver.drain())
             building += time.perf_counter() - begun
         return time.perf_counter() - started, building
 

@@ -38,7 +38,7 @@ from streamjoin.index.times import Reach
 from streamjoin.index.tuples import Tuples
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.plan.choose import make_plan
-from streamjoin.plan.options import TOPOLOGIES, Options
+from streamjoin.plan.options import TOPOLOGY_NAMES, Options
 
 SEED = 20261115
 RUNS = 5
@@ -197,7 +197,7 @@ def cells(
         (topology, workers, latency): Filled(topology, kind, window, order, workers, latency)
         for latency in (None, PATIENT)
         for workers in counts
-        for topology in TOPOLOGIES
+        for topology in TOPOLOGY_NAMES
     }
     rows = []
     for batch in sizes:
@@ -288,7 +288,7 @@ def run(quick: bool) -> dict[str, Any]:
             kernel[key] = row["tuples_per_s"]
         elif row["latency"] is None:
             rates_of.setdefault(key, {})[row["topology"]] = row["tuples_per_s"]
-    wins: dict[str, int] = dict.fromkeys(TOPOLOGIES, 0)
+    wins: dict[str, int] = dict.fromkeys(TOPOLOGY_NAMES, 0)
     for rates in rates_of.values():
         wins[max(rates, key=rates.__getitem__)] += 1
     behind = [max(rates.values()) / rates["three_step"] for rates in rates_of.values()]
