@@ -1,4 +1,4 @@
-"""Clicks from pandas, impressions from polars, the result to either: Arrow is what they share."""
+"""Clicks from pandas, impressions from polars, joined as Arrow data; the result goes to either library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main() -> None:
         left=IMPRESSIONS,
         right=CLICKS,
         on="left.user = right.user",
-        # A click counts for an impression of the ten minutes before it.
+        # A click matches an impression of the ten minutes before it.
         window=sj.TimeWindow(left="10 minutes", right=0),
         left_time="ts",
         right_time="ts",

@@ -58,7 +58,7 @@ def main() -> None:
         )
     print(f"... {result.num_rows} readings in all")
 
-    # The result does not depend on how the messages came: the definition gives the same.
+    # The result does not depend on the order of the messages: the definition returns the same rows.
     everything = pa.concat_tables(list(delivered.values()))
     expected = sj.oracle.join(everything, alarms, spec)
     assert result.sort_by(KEYS).equals(expected.sort_by(KEYS))

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamjoin.spark import window_join
 
 SETTINGS = {
-    # State lives in RocksDB: no other store of Spark has what a stateful operator in Python needs.
+    # State lives in RocksDB: no other state store of Spark supports stateful operators in Python.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -56,7 +56,7 @@ def possible_ships(echoes: DataFrame, ships: DataFrame) -> DataFrame:
         window="30 seconds",
         left_time="at",
         right_time="at",
-        lateness="1 minute",  # how long a stream waits for what is on its way; tables need none
+        lateness="1 minute",  # how long a stream waits for delayed rows; tables need none
     )
 
 
@@ -81,8 +81,8 @@ def from_streams(spark: SparkSession, folder: str) -> DataFrame:
         .option("path", f"{folder}/matches")
         .option(
             "checkpointLocation", f"{folder}/checkpoint"
-        )  # windows and positions: a restart goes on from here
-        .trigger(availableNow=True)  # take what is there, then end
+        )  # windows and positions: a restart resumes from here
+        .trigger(availableNow=True)  # process the files that exist, then stop
         .start()
     )
     query.awaitTermination()
@@ -103,7 +103,7 @@ def run(spark: SparkSession) -> None:
 
 
 def main() -> None:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers need what is installed here
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers need the packages installed here
     builder = SparkSession.builder.master("local[2]").appName("radar and ships")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)

@@ -1,6 +1,6 @@
-"""Trades against quotes: which quotes was each trade within, during the five seconds before it?
+"""Trades against quotes: which quotes of the five seconds before a trade include its price?
 
-A band join: no equality is needed for the price, so a database's hash join would not do.
+A band join: the price has no equality, so a database's hash join cannot answer it.
 """
 
 from __future__ import annotations
