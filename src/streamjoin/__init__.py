@@ -1,9 +1,10 @@
 """Sliding-window joins over two unbounded streams, for any predicate."""
 
-from streamjoin.engine.join import Join, explain, open_join, punctuation
+from streamjoin.engine.join import Join
 from streamjoin.engine.latency import LatencyHistogram
+from streamjoin.engine.open import explain, open_join, punctuation
+from streamjoin.engine.sources import Source
 from streamjoin.engine.stats import Stats
-from streamjoin.engine.streams import Source
 from streamjoin.engine.tables import join_tables
 from streamjoin.index.stats import IndexStats, SubwindowStats
 from streamjoin.jit.source import StreamJoinWarning
@@ -18,20 +19,24 @@ from streamjoin.semantics.errors import (
     StreamJoinError,
     WindowError,
 )
+from streamjoin.semantics.keep import AsOf, Nearest
 from streamjoin.semantics.spec import JoinSpec
-from streamjoin.semantics.windows import RowWindow, TimeWindow
+from streamjoin.semantics.windows import Interval, RowWindow, TimeWindow
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "AsOf",
     "Backpressure",
     "ClosedError",
     "IndexNotApplicableError",
     "IndexStats",
     "InputError",
+    "Interval",
     "Join",
     "JoinSpec",
     "LatencyHistogram",
+    "Nearest",
     "PredicateError",
     "RowWindow",
     "Source",

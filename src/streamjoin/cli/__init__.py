@@ -1,6 +1,4 @@
 """The command line: parse, call, print. `streamjoin --help` lists the commands."""
 
-from streamjoin.cli import hw
-from streamjoin.cli.app import main
-
-__all__ = ["hw", "main"]
+from streamjoin.cli import hw as hw  # adds its commands to the app
+from streamjoin.cli.app import main as main

@@ -30,10 +30,12 @@ LOW, HIGH, Z_LENGTH = 1, 10_000, 20
 REFRESH_SECONDS = 0.1
 SAMPLE_ROWS = 300  # a side: the oracle's nested loops see the square of it
 START = 1_767_225_600_000_000  # 2026-01-01 in microseconds: the streams are as repeatable as their seed
-FILES = 6  # a side: each is a micro-batch
-BATCH_ROWS = 256  # of a push into the embedded engine
-LEFT = pa.schema({"ts": pa.timestamp("us", "UTC"), "x": pa.int32(), "y": pa.float32(), "z": pa.string()})
-RIGHT = pa.schema(
+FILES_PER_SIDE = 6  # each is a micro-batch
+PUSH_ROWS = 256  # that one push to the embedded engine takes
+LEFT_SCHEMA = pa.schema(
+    {"ts": pa.timestamp("us", "UTC"), "x": pa.int32(), "y": pa.float32(), "z": pa.string()}
+)
+RIGHT_SCHEMA = pa.schema(
     {"ts": pa.timestamp("us", "UTC"), "a": pa.int32(), "b": pa.float32(), "c": pa.float64(), "d": pa.bool_()}
 )
 PREDICATE = "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10"
@@ -45,7 +47,7 @@ def generate(rows: int, rate: int, seed: int) -> tuple[pa.Table, pa.Table]:
     micros = max(1, rows * 1_000_000 // rate)
 
     def times() -> pa.Array:
-        return pa.array(START + np.sort(random.integers(0, micros, rows)), LEFT.field("ts").type)
+        return pa.array(START + np.sort(random.integers(0, micros, rows)), LEFT_SCHEMA.field("ts").type)
 
     def integers() -> pa.Array:
         return pa.array(random.integers(LOW, HIGH + 1, rows, dtype=np.int32))
@@ -56,9 +58,11 @@ def generate(rows: int, rate: int, seed: int) -> tuple[pa.Table, pa.Table]:
     letters = random.integers(ord("a"), ord("z") + 1, rows * Z_LENGTH, dtype=np.uint8)
     offsets = np.arange(0, rows * Z_LENGTH + 1, Z_LENGTH, dtype=np.int32)
     words = pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(letters))
-    left = pa.table([times(), integers(), floats(np.float32), words], schema=LEFT)
+    left = pa.table([times(), integers(), floats(np.float32), words], schema=LEFT_SCHEMA)
     flags = pa.array(random.integers(0, 2, rows).astype(bool))
-    right = pa.table([times(), integers(), floats(np.float32), floats(np.float64), flags], schema=RIGHT)
+    right = pa.table(
+        [times(), integers(), floats(np.float32), floats(np.float64), flags], schema=RIGHT_SCHEMA
+    )
     return left, right
 
 
@@ -91,7 +95,7 @@ class Sample:
         self.results.append(self.take(table, "x", "y", "a", "b"))
 
     def check(self, left: pa.Table, right: pa.Table, spec: sj.JoinSpec) -> tuple[int, int, int]:
-        """How many pairs the oracle finds in the sample, and how many are missing and wrong in ours."""
+        """Count the oracle's pairs in the sample, and the missing and the wrong pairs in ours."""
         expected = sj.oracle.join(self.take(left, "x", "y"), self.take(right, "a", "b"), spec)
         ours = Counter(rows_of(self.results))
         truth = Counter(rows_of([expected]))
@@ -112,7 +116,7 @@ def short(number: float) -> str:
 
 @dataclass
 class Rates:
-    """What a run did so far. `rows` are those of one side; windows are sizes in tuples."""
+    """The progress of a run. `rows` counts one side; `windows` are sizes in tuples."""
 
     rows: int
     seconds: float
@@ -165,9 +169,9 @@ def run_embedded(
         started = shown = time.perf_counter()
         at = matches = 0
         while at < left.num_rows and time.perf_counter() - started < limit:
-            join.push("left", left.slice(at, BATCH_ROWS))
-            join.push("right", right.slice(at, BATCH_ROWS))
-            at = min(at + BATCH_ROWS, left.num_rows)
+            join.push("left", left.slice(at, PUSH_ROWS))
+            join.push("right", right.slice(at, PUSH_ROWS))
+            at = min(at + PUSH_ROWS, left.num_rows)
             for out in join.poll():
                 matches += out.num_rows
                 sample.keep(out)
@@ -182,7 +186,7 @@ def run_embedded(
 
 
 JOB = """\
-# Written by `streamjoin demo`. Run it again with `streamjoin run job.toml`: it goes on from its checkpoint, so put
+# Written by `streamjoin demo`. Run it again with `streamjoin run job.toml`: it resumes from its checkpoint, so put
 # new files into left/ or right/ first. To change the join, remove checkpoint/ and out/.
 
 [join]
@@ -197,7 +201,7 @@ time = "ts"
 [left.source]
 kind = "files"
 path = "left"
-max_files = 1  # a micro-batch: what a live stream would bring in some minutes
+max_files = 1  # one micro-batch, like some minutes of a live stream
 
 [right]
 time = "ts"
@@ -212,7 +216,7 @@ path = "out"
 
 [run]
 checkpoint = "checkpoint"
-trigger = "available-now"  # take what is there, then end; "asap" waits for more files
+trigger = "available-now"  # read what is available, then end; "asap" waits for more files
 """
 
 
@@ -220,11 +224,11 @@ def write_job(folder: Path, left: pa.Table, right: pa.Table, spec: sj.JoinSpec) 
     """Fill the folder with both streams, cut into files, and the job that joins them; the path of the job file."""
     for side, rows in (("left", left), ("right", right)):
         (folder / side).mkdir(parents=True)
-        size = -(-rows.num_rows // FILES)
-        for number in range(FILES):
+        size = -(-rows.num_rows // FILES_PER_SIDE)
+        for number in range(FILES_PER_SIDE):
             path = folder / side / f"{number:03}.parquet"
             pq.write_table(rows.slice(number * size, size), path)
-            # Spark takes the oldest file first, and must not find two of the same moment.
+            # Spark reads the oldest file first, so no two files may have the same time.
             os.utime(path, (1e9 + number, 1e9 + number))
     window = spec.window
     assert isinstance(window, sj.TimeWindow)
@@ -236,13 +240,13 @@ def write_job(folder: Path, left: pa.Table, right: pa.Table, spec: sj.JoinSpec) 
 
 
 def read_stream(folder: Path, side: str) -> pa.Table:
-    """A stream of the demonstration's folder, with the files that were added since."""
+    """A stream of the demonstration's folder, including files added later."""
     return ds.dataset(folder / side).to_table()
 
 
 def read_results(folder: Path, schema: pa.Schema) -> pa.Table:
-    """What the job has written: the files that Spark's log of the sink names, no half-written one. Spark may write
-    times in another unit than `schema` has."""
+    """The results of the job: only files listed in the sink's log, so none that is half written. Spark may write times
+    in another unit than `schema` has."""
     committed: dict[str, None] = {}
     log = folder / "out" / "_spark_metadata"
     for entry in log.glob("[0-9]*"):

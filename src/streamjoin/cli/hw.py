@@ -18,8 +18,9 @@ from rich.markup import escape
 from rich.table import Table
 
 import streamjoin as sj
-from streamjoin.cli.app import app
+from streamjoin.cli.app import DEVELOPERS, app
 from streamjoin.cli.schema import parse_schema, parse_window, with_time
+from streamjoin.cli.terminal import terminal
 from streamjoin.hardware.parameters import Parameters
 from streamjoin.hardware.tools import Heard, need
 
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 hw = typer.Typer(
     help="Joins as circuits: simulate, write Verilog, synthesise, place and route.", no_args_is_help=True
 )
-app.add_typer(hw, name="hw")
-console, progress = Console(), Console(stderr=True)
+app.add_typer(hw, name="hw", rich_help_panel=DEVELOPERS)
+progress = Console(stderr=True)
 
 DesignOption = Annotated[str, typer.Option(help="handshake (the paper's) or low-latency.")]
 CoresOption = Annotated[int, typer.Option(help="Number of join cores.")]
@@ -52,7 +53,7 @@ def chosen(
     design: str, cores: int, segment: int, on: str | None, left: str, right: str, rows: str | None,
     lanes: int | None, discard: bool,
 ) -> tuple[Design, Parameters]:  # fmt: skip
-    """The design and parameters the options ask for. Comes before all that needs Amaranth."""
+    """The design and parameters that the options ask for. Call it before importing anything that needs Amaranth."""
     need("amaranth", "a circuit")
     if on is None and (left or right or rows):
         raise sj.StreamJoinError("--left, --right and --rows describe the join of --on, which is not given")
@@ -77,7 +78,7 @@ def chosen(
 
 @contextmanager
 def working(text: str) -> Iterator[Heard]:
-    """A spinner that says what a tool is at, in the tool's own words: Yosys' passes, nextpnr's notes."""
+    """A spinner with the current step of a tool: passes of Yosys, notes of nextpnr."""
     with progress.status(text) as status:
 
         def heard(line: str) -> None:
@@ -92,12 +93,12 @@ def working(text: str) -> Iterator[Heard]:
 def show(title: str, facts: dict[str, Any], as_json: bool) -> None:
     """Facts as JSON for programs or as a table for people."""
     if as_json:
-        console.print_json(json.dumps(facts))
+        terminal.print_json(json.dumps(facts))
         return
     table = Table(show_header=False, title=title, title_justify="left")
     for name, value in facts.items():
         table.add_row(name.replace("_", " "), f"{value:,.2f}" if isinstance(value, float) else f"{value}")
-    console.print(table)
+    terminal.print(table)
 
 
 @hw.command()
@@ -155,8 +156,8 @@ def verilog(
     try:
         output.write_text(text)
     except OSError as error:
-        raise sj.StreamJoinError(f"{output} can not be written: {error.strerror}") from error
-    console.print(
+        raise sj.StreamJoinError(f"{output} cannot be written: {error.strerror}") from error
+    terminal.print(
         f"{output}: {text.count(chr(10)):,} lines, {text.count('endmodule')} modules", highlight=False
     )
 
@@ -201,7 +202,9 @@ def route(
             routed.append(place_and_route(found.build(p), seed, heard, flow=flow))
     best = max(routed, key=lambda result: result.mhz)
     if as_json:
-        console.print_json(json.dumps({"best": asdict(best), "seeds": [asdict(result) for result in routed]}))
+        terminal.print_json(
+            json.dumps({"best": asdict(best), "seeds": [asdict(result) for result in routed]})
+        )
         return
     facts: dict[str, Any] = {
         "mhz": round(best.mhz, 1),
@@ -213,8 +216,8 @@ def route(
     show(f"{design}, {p.cores} cores on ECP5-85F", facts, as_json=False)
 
 
-@hw.command()
-def report(
+@hw.command("report")
+def report_command(
     cores: CoresOption = 4, segment: SegmentOption = 8, on: OnOption = None,
     left: LeftOption = "", right: RightOption = "", rows: RowsOption = None,
     as_json: JsonOption = False,
@@ -238,9 +241,9 @@ def report(
             table[name] |= {f"{target}_luts": used.luts, f"{target}_flip_flops": used.flip_flops}
             table[name][f"{target}_block_rams"] = used.block_rams
     if as_json:
-        console.print_json(json.dumps(table))
+        terminal.print_json(json.dumps(table))
         return
     shown = Table("", *table, title=f"{cores} cores", title_justify="left")
     for fact in next(iter(table.values())):
         shown.add_row(fact.replace("_", " "), *(f"{facts[fact]}" for facts in table.values()))
-    console.print(shown)
+    terminal.print(shown)

@@ -1,8 +1,8 @@
-"""`streamjoin run`: start a job, show how it goes, stop it cleanly.
+"""`streamjoin run`: starts a job, shows its progress, stops it cleanly.
 
 Exit codes: 0 when the query ended or was stopped by one Ctrl-C (or SIGTERM), 1 when it failed, 2 when the job
-can not be started as it is written, 130 when a second Ctrl-C cut it off. Whatever the end, the next run goes on
-from the last micro-batch that was committed.
+cannot be started as it is written, 130 when a second Ctrl-C ended it. In every case the next run resumes
+from the last committed micro-batch.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from streamjoin.spark.job.file import Job
-    from streamjoin.spark.job.progress import Progress, ProgressListener
+    from streamjoin.spark.job.progress import ProgressListener, QueryProgress
 
 POLL_SECONDS = 1
-LINE_SECONDS = 10.0  # between lines where the output is no terminal
-OLD_SECONDS = 86_400.0  # a lag beyond this says that old data is replayed, not that the query is slow
+LINE_SECONDS = 10.0  # between progress lines if the output is not a terminal
+OLD_SECONDS = 86_400.0  # a longer lag means that old data is replayed, not that the query is slow
 
 
 class RunFailed(sj.StreamJoinError, RuntimeError):
@@ -45,20 +45,20 @@ class RunFailed(sj.StreamJoinError, RuntimeError):
 
 
 @dataclass(frozen=True)
-class Run:
-    """How a run went. `stopped`: it was told to stop, so there may be more to do."""
+class FinishedRun:
+    """The outcome of a run. `stopped`: it was asked to stop, so there may be more rows to join."""
 
-    progress: Progress
+    progress: QueryProgress
     stopped: bool
 
 
-def run_job(job: Job, master: str | None, console: Console) -> Run:
-    """Run the job until it ends, fails or is told to stop."""
+def run_job(job: Job, master: str | None, console: Console) -> FinishedRun:
+    """Run the job until it ends, fails or is asked to stop."""
     from streamjoin.spark.job.failure import FAILURES, why
     from streamjoin.spark.job.lock import locked
     from streamjoin.spark.job.progress import ProgressListener
     from streamjoin.spark.job.session import open_session
-    from streamjoin.spark.state.cache import FILES
+    from streamjoin.spark.state.cache import RUN_FILES
 
     stop, listener = threading.Event(), ProgressListener()
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
@@ -74,7 +74,7 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
                 spark.streams.addListener(listener)
                 if not stop.is_set():
                     query = begin(spark, job, console)
-                    when_stopped.callback(FILES.remove_all_of, query.id)
+                    when_stopped.callback(RUN_FILES.remove_all_of, query.id)
                     watch(query, listener, stop, console, live=job.sink.kind != "console")
         except FAILURES as error:
             logging.getLogger(__name__).error(
@@ -82,22 +82,23 @@ def run_job(job: Job, master: str | None, console: Console) -> Run:
             )
             raise RunFailed(f"{job.without_secrets(why(error))}\nSpark's log: {job.run.log}") from None
         finally:
-            with suppress(*FAILURES), warnings.catch_warnings(action="ignore"):  # of a JVM that is gone
-                spark.stop()  # which delivers the last progress
+            with suppress(*FAILURES), warnings.catch_warnings(action="ignore"):  # the JVM may have ended
+                spark.stop()  # delivers the last progress event
                 lock.release()
-    return Run(listener.progress, stop.is_set())
+    return FinishedRun(listener.progress, stop.is_set())
 
 
 def begin(spark: SparkSession, job: Job, console: Console) -> StreamingQuery:
-    """Start the query, from its checkpoint if there is one, and say which."""
+    """Start the query, from its checkpoint if there is one, and report which."""
     from streamjoin.spark.job.checkpoint import claim, mend
+    from streamjoin.spark.job.loaded import load_job
 
     with console.status("starting the query"):
-        job, going_on = claim(spark, job)
-        began = "goes on from its checkpoint" if going_on else "started"
+        loaded, resumes = claim(load_job(job, spark))
+        began = "resumes from its checkpoint" if resumes else "started"
         if (torn := mend(spark, job)) is not None:
-            began += f", whose micro-batch {torn} was not written to its end and is done again"
-        query = job.start(spark)
+            began += f", whose micro-batch {torn} was only half written and is repeated"
+        query = loaded.start()
     text = f"{job.run.name} {began}; Ctrl-C stops it, Spark's log is {job.run.log}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)
     return query
@@ -107,7 +108,7 @@ def begin(spark: SparkSession, job: Job, console: Console) -> StreamingQuery:
 def stopping(stop: threading.Event, console: Console, when: str) -> Iterator[None]:
     """The first SIGINT or SIGTERM sets `stop`; the second ends this process, and Spark with it.
 
-    An exception would leave a Java process behind while Spark starts.
+    It raises no exception, which would leave a Java process behind while Spark starts.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -117,7 +118,7 @@ def stopping(stop: threading.Event, console: Console, when: str) -> Iterator[Non
             console.file.flush()
             os._exit(128 + number)  # Spark's JVM ends when the pipe to us breaks
         stop.set()
-        text = f"stopping {when}; once more stops at once, and loses nothing either"
+        text = f"stopping {when}; Ctrl-C again stops at once and loses nothing either"
         console.print(text, highlight=False, soft_wrap=True)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -148,7 +149,7 @@ def watch(
 
 
 def end_batch(query: StreamingQuery) -> None:
-    """Wait until the micro-batch that is running has been committed, or none is running."""
+    """Wait until the running micro-batch has been committed, or none is running."""
 
     def committed() -> int:
         return -1 if query.lastProgress is None else query.lastProgress.batchId
@@ -158,7 +159,7 @@ def end_batch(query: StreamingQuery) -> None:
         time.sleep(0.02)
 
 
-def progress_table(progress: Progress, seconds: float) -> Table:
+def progress_table(progress: QueryProgress, seconds: float) -> Table:
     """The progress as a small table, for a terminal."""
     table = Table(show_header=False, box=None)
     table.add_column(style="dim")
@@ -198,7 +199,7 @@ def progress_table(progress: Progress, seconds: float) -> Table:
     return table
 
 
-def progress_line(progress: Progress) -> str:
+def progress_line(progress: QueryProgress) -> str:
     """The progress as one line, for a log."""
     if not progress.batches:
         return "no micro-batch was run: nothing new has come"
@@ -212,21 +213,21 @@ def progress_line(progress: Progress) -> str:
     )
 
 
-def worker_text(progress: Progress) -> str:
-    """What the workers spent their part of the last micro-batch on; the rest of it is Spark's."""
+def worker_text(progress: QueryProgress) -> str:
+    """How the workers spent their time in the last micro-batch; other time is Spark's."""
     return (
         f"kernels {progress.kernel_seconds:.2f} s, state {progress.state_seconds:.2f} s, conversion "
         f"{progress.conversion_seconds:.2f} s"
     )
 
 
-def watermark_text(progress: Progress) -> str:
+def watermark_text(progress: QueryProgress) -> str:
     if progress.watermark is None or progress.watermark.timestamp() <= 0:
         return "not yet"
     return progress.watermark.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def lag_text(progress: Progress) -> str:
+def lag_text(progress: QueryProgress) -> str:
     lag = progress.lag_seconds
     return "" if lag is None or not 0 <= lag < OLD_SECONDS else f"newest row {lag:.1f} s ago"
 

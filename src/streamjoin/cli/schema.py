@@ -1,4 +1,4 @@
-"""Schemas and windows as a command line writes them: `x int, y float` and `10 minutes, 0`."""
+"""Parses schemas and windows of the command line: `x int, y float` and `10 minutes, 0`."""
 
 from __future__ import annotations
 

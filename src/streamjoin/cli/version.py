@@ -1,8 +1,9 @@
-"""What a bug report needs to know: versions and the machine, one fact a line."""
+"""`streamjoin --version`: the versions and the machine that a bug report needs, one per line."""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from importlib import metadata
 
 import streamjoin as sj
@@ -10,7 +11,7 @@ import streamjoin as sj
 PACKAGES = ("numpy", "numba", "llvmlite", "pyarrow", "sqlglot", "pandas", "pyspark")
 
 
-def version_lines() -> list[str]:
+def version_lines(packages: Sequence[str] = PACKAGES) -> list[str]:
     """The version of streamjoin, then Python, the platform and the packages that results or speed depend on."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
     system = f"{platform.system()} {platform.release()} on {platform.machine()}"
@@ -18,7 +19,7 @@ def version_lines() -> list[str]:
         f"streamjoin {sj.__version__}",
         python,
         system,
-        *(f"{name} {_installed(name)}" for name in PACKAGES),
+        *(f"{name} {_installed(name)}" for name in packages),
     ]
 
 

@@ -16,15 +16,16 @@ from streamjoin.codegen.columns import parameters
 from streamjoin.codegen.expressions import HEADER, Emitter
 from streamjoin.jit import source
 from streamjoin.jit.decorator import jit
-from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE, MIN_ROOM
+from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
+from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import PredicateError
 from streamjoin.semantics.expressions import Call, Column, Expr, columns, sides
 
 BLOCK = 512
-BUDGET = 2  # of a cursor: comparisons that a call may still make
-assert BLOCK <= MIN_ROOM and CURSOR_SIZE > BUDGET
-# Seconds of a call, below and above which the next one may make more or fewer comparisons.
+BUDGET = 2  # index in a cursor: how many comparisons the call may still make
+assert BLOCK <= MIN_SCAN_ROOM and CURSOR_SIZE > BUDGET
+# A call that takes less than SHORT seconds lets the next call compare more; one that takes more than LONG, fewer.
 SHORT, LONG = 0.02, 0.08
 
 _TEMPLATE = """{header}
@@ -61,15 +62,15 @@ def scan({parameters}):
 
 
 class Pace:
-    """How many comparisons a call may make, so that it is over in a moment however slow a condition is: a function of
-    the user's may take a second for a pair, and whoever is to stop should not have to go through a window first."""
+    """How many comparisons a call may make, so that calls are short however slow the condition is. A user's function
+    may take a second per pair, and a thread that should stop must not compare a whole window first."""
 
     def __init__(self) -> None:
         self.comparisons = 1
 
     def took(self, seconds: float, left: int) -> None:
-        """Learn from a call that could have made `left` comparisons more. Only one that made all it could tells how
-        many are few. The seconds are those of the processor: it may take long to get the interpreter back."""
+        """Adjust to a call that left `left` of its comparisons unused. The number grows only after a call that used all
+        of them. `seconds` is processor time, because the call may wait long for the interpreter lock."""
         if seconds > LONG:
             self.comparisons = max(1, int((self.comparisons - left) * SHORT / seconds))
         elif seconds < SHORT and left <= 0:
@@ -96,7 +97,7 @@ def _source(emitter: Emitter, inner_from: int, hit: str, read: tuple[Column, ...
         hit=hit,
         block=BLOCK,
         budget=BUDGET,
-        room=MIN_ROOM,
+        room=MIN_SCAN_ROOM,
         done=DONE,
         header="\n\n".join([HEADER, *emitter.functions]),
     )
@@ -123,7 +124,7 @@ def block_scan(condition: Expr, stored: str, nullable: bool) -> Callable[..., in
 
 
 def _probe_only(expr: Expr, stored: str) -> list[Expr]:
-    """The largest subtrees that do not read the window: computed once a probe."""
+    """The largest subtrees that do not read the window. They are computed once per probe."""
     if stored not in sides(expr):
         return [expr]
     return [part for arg in expr.args for part in _probe_only(arg, stored)] if isinstance(expr, Call) else []
@@ -131,7 +132,8 @@ def _probe_only(expr: Expr, stored: str) -> list[Expr]:
 
 @functools.lru_cache(maxsize=32)  # each holds its function and machine code
 def callable_scan(predicate: CallablePredicate, stored: str, nullable: bool) -> Callable[..., int]:
-    """As `block_scan`, for a Python callable. A function object has no content to hash: it is compiled in memory."""
+    """The same as `block_scan`, for a Python callable. It is compiled in memory, because a function object has no
+    content to hash for the cache on disk."""
     read = predicate.columns
     emitter = Emitter(read, nullable, _place(stored))
     emitter.indent = 4
@@ -174,7 +176,7 @@ def _explaining(scan: Callable[..., int], predicate: CallablePredicate) -> Calla
             return scan(*args)
         except NumbaError as error:
             raise PredicateError(
-                f"the predicate {name} can not be compiled: {_reason(error, predicate)}"
+                f"the predicate {name} cannot be compiled: {_reason(error, predicate)}"
             ) from error
         except (ArithmeticError, ValueError) as error:
             raise PredicateError(f"the predicate {name} has no value for some pair: {error!r}") from error
@@ -197,7 +199,7 @@ def _reason(error: NumbaError, predicate: CallablePredicate) -> str:
 
 
 def _line_of_name(what: str, predicate: CallablePredicate) -> int:
-    """Where the function uses the name that a message quotes; its first line if that is not to be found."""
+    """The line where the function uses the name that a message quotes, or its first line if there is no such use."""
     line = predicate.function.__code__.co_firstlineno
     quoted = set(re.findall(r"'(\w+)'", what))
     for instruction in dis.get_instructions(predicate.function):

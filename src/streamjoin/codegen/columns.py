@@ -19,20 +19,26 @@ from streamjoin.semantics.types import Type
 Arrays = tuple[np.ndarray, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, init=False, eq=False)
 class ColumnData:
-    """`parts`: (values,), or (offsets, bytes) for text. `valid`: False where NULL; None if nothing is."""
+    """`parts`: (values,), or (offsets, bytes) for text. `valid`: False where NULL; None if nothing is.
+
+    Nobody changes one. It is not frozen because every push makes some, and frozen classes take three times as long.
+    """
 
     parts: Arrays
-    valid: np.ndarray | None = None
+    valid: np.ndarray | None
+
+    def __init__(self, parts: Arrays, valid: np.ndarray | None = None):
+        self.parts, self.valid = parts, valid
 
     def __len__(self) -> int:
         return len(self.parts[0]) - (len(self.parts) == 2)
 
 
 class _BufferView:
-    """An Arrow buffer as NumPy sees a writable one: kernels have one compiled form instead of one for
-    read-only arrays too. They never write to their inputs."""
+    """An Arrow buffer that NumPy takes for writable, so that kernels need no second compiled form for read-only arrays.
+    Kernels never write to their inputs."""
 
     def __init__(self, buffer: pa.Buffer, dtype: np.dtype, offset: int, count: int):
         self.buffer = buffer  # keeps the memory alive
@@ -42,9 +48,15 @@ class _BufferView:
         }  # fmt: skip
 
 
+SMALL_COPY = 256  # values; copying so few takes less time than making a view that looks writable
+
+
 def _view(buffer: pa.Buffer | None, dtype: np.dtype, offset: int, count: int) -> np.ndarray:
+    """The values in an Arrow buffer; a few of them as a copy, more in place."""
     if buffer is None or count == 0:
         return np.empty(count, dtype)
+    if count <= SMALL_COPY:
+        return np.frombuffer(buffer, dtype, count, offset * dtype.itemsize).copy()
     return np.asarray(_BufferView(buffer, dtype, offset, count))
 
 
@@ -59,7 +71,7 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     values = column.dictionary
     if pa.types.is_string_view(values.type) or pa.types.is_binary_view(
         values.type
-    ):  # which Arrow can not decode
+    ):  # which Arrow cannot decode
         values = values.cast(_large(values.type))
         return pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
     return column.dictionary_decode()
@@ -72,7 +84,7 @@ def _large(kind: pa.DataType) -> pa.DataType:
 
 
 def to_column_data(column: pa.Array | pa.ChunkedArray, kind: Type) -> ColumnData:
-    """The arrays of one column; NULL slots hold arbitrary values, `valid` tells."""
+    """The arrays of one column. NULL slots hold arbitrary values; `valid` is False there."""
     plain = _PLAIN.get(column.type.id)
     if plain is not None and isinstance(column, pa.Array) and not column.null_count:
         return ColumnData((_view(column.buffers()[1], plain, column.offset, len(column)),))
@@ -81,7 +93,7 @@ def to_column_data(column: pa.Array | pa.ChunkedArray, kind: Type) -> ColumnData
     return ColumnData(_parts(array, kind), valid)
 
 
-# Types whose values lie in their buffer as kernels read them, by Arrow's number.
+# Types whose Arrow buffer has the layout that kernels read, by Arrow's type id.
 _PLAIN = {
     arrow.id: np.dtype(name)
     for arrow, name in (

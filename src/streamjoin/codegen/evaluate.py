@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from streamjoin.codegen.columns import ColumnData, arguments, parameters
+from streamjoin.codegen.columnwise import ColumnWise, Vec, as_sort, constant_of, wide_less
+from streamjoin.codegen.compile_cost import CLAMP, MOST, MOST_OF_BANDS, compile_cost
 from streamjoin.codegen.expressions import HEADER, Emitter, sort_of
 from streamjoin.jit import source
 from streamjoin.semantics.analysis import Band, Clause
 from streamjoin.semantics.expressions import Column, Expr, columns
 from streamjoin.semantics.types import Type
 
-Columns = Mapping[Column, ColumnData]
+DataByColumn = Mapping[Column, ColumnData]
 
 
 def distinct_columns(expressions: Sequence[Expr]) -> tuple[Column, ...]:
@@ -30,15 +32,33 @@ def key_dtype(kind: Type) -> np.dtype:
 
 
 class _Loop(ABC):
-    """A generated loop over the tuples of aligned columns, in two forms: for columns with and without NULLs."""
+    """A generated loop over the tuples of aligned columns, in two forms: for columns with and without NULLs.
+    Expressions whose loop would take long to compile are evaluated column by column instead."""
 
-    def __init__(self, read: Sequence[Column], outputs: Sequence[str]):
+    def __init__(
+        self,
+        read: Sequence[Column],
+        outputs: Sequence[str],
+        expressions: Sequence[Expr] = (),
+        fused: bool = True,
+    ):
+        """`fused`: compile one loop. Otherwise the `expressions` are evaluated column by column, and `store` takes
+        their values."""
         self.columns, self.outputs = tuple(read), list(outputs)
         self._compiled: dict[bool, tuple[Any, np.ndarray]] = {}
+        self._columnwise = None if fused else ColumnWise(expressions)
+
+    @property
+    def is_fused(self) -> bool:
+        return self._columnwise is None
+
+    def store(self, values: Sequence[Vec], rows: slice, outputs: Sequence[np.ndarray]) -> None:
+        """Write the values of some rows to the outputs, as `body` does for each tuple."""
+        raise NotImplementedError
 
     @abstractmethod
     def body(self, emitter: Emitter) -> None:
-        """Write what is done for tuple i."""
+        """Write the statements that handle tuple i."""
 
     def _compile(self, nullable: bool) -> tuple[Any, np.ndarray]:
         emitter = Emitter(self.columns, nullable, lambda _column: ("", "i"))
@@ -51,7 +71,10 @@ class _Loop(ABC):
         return source.load(text, "loop").loop, np.frombuffer(bytes(emitter.literals) + b"\0", np.uint8).copy()
 
     def run(self, used: Sequence[ColumnData], count: int, outputs: Sequence[np.ndarray]) -> None:
-        """Let the loop read `used`, the data of its columns in their order."""
+        """Run the loop over `used`, the data of its columns in the order of `columns`."""
+        if self._columnwise is not None:
+            self._run_columnwise(self._columnwise, used, count, outputs)
+            return
         nullable = False
         for column in used:
             nullable |= column.valid is not None
@@ -60,31 +83,44 @@ class _Loop(ABC):
         function, literals = self._compiled[nullable]
         function(count, literals, *arguments(used, nullable), *outputs)
 
+    def _run_columnwise(
+        self, columnwise: ColumnWise, used: Sequence[ColumnData], count: int, outputs: Sequence[np.ndarray]
+    ) -> None:
+        if not count:
+            columnwise.rehearse()
+        for rows, tile in columnwise.tiles(dict(zip(self.columns, used, strict=True)), count):
+            with np.errstate(all="ignore"):
+                self.store(columnwise(tile), rows, outputs)
+
 
 class Filter(_Loop):
     """Whether a condition is true, tuple by tuple (or pair by pair: columns of both sides, aligned)."""
 
     def __init__(self, condition: Expr):
         self.condition = condition
-        super().__init__(columns(condition), ["out"])
+        super().__init__(columns(condition), ["out"], [condition], compile_cost([condition]) <= MOST)
 
     def body(self, emitter: Emitter) -> None:
         emitter.line(f"out[i] = {emitter.emit(self.condition).code}")
 
-    def __call__(self, data: Columns, count: int) -> np.ndarray:
+    def store(self, values: Sequence[Vec], rows: slice, outputs: Sequence[np.ndarray]) -> None:
+        outputs[0][rows] = values[0].data
+
+    def __call__(self, data: DataByColumn, count: int) -> np.ndarray:
         out = np.empty(count, np.bool_)
         self.run([data[column] for column in self.columns], count, [out])
         return out
 
 
 class Keys(_Loop):
-    """The key expressions of a window, and whether all of them are not NULL."""
+    """Computes the keys of a window's tuples, and whether no key of a tuple is NULL."""
 
     def __init__(self, keys: Sequence[Expr]):
         self.keys = list(keys)
         self.dtypes = [key_dtype(key.type) for key in keys]
-        self._are_columns = all(isinstance(key, Column) for key in keys)
-        super().__init__(distinct_columns(keys), [*(f"out{k}" for k in range(len(self.keys))), "ok"])
+        self.are_columns = all(isinstance(key, Column) for key in keys)
+        names = [*(f"out{k}" for k in range(len(self.keys))), "ok"]
+        super().__init__(distinct_columns(keys), names, self.keys, compile_cost(self.keys) <= MOST)
 
     def body(self, emitter: Emitter) -> None:
         nulls = []
@@ -94,8 +130,15 @@ class Keys(_Loop):
             emitter.line(f"out{number}[i] = {value.code}")
         emitter.line(f"ok[i] = not ({emitter.any_of(nulls)})")
 
+    def store(self, values: Sequence[Vec], rows: slice, outputs: Sequence[np.ndarray]) -> None:
+        outputs[-1][rows] = True
+        for value, key, out in zip(values, self.keys, outputs[:-1], strict=True):
+            out[rows] = as_sort(value.data, sort_of(key.type))
+            if value.null is not None:
+                outputs[-1][rows] &= ~value.null
+
     def __call__(self, used: Sequence[ColumnData], count: int) -> tuple[list[np.ndarray], np.ndarray]:
-        if self._are_columns:
+        if self.are_columns:
             return self._plain(used, count)
         outputs = [np.empty(count, dtype) for dtype in self.dtypes]
         ok = np.empty(count, np.bool_)
@@ -103,7 +146,7 @@ class Keys(_Loop):
         return outputs, ok
 
     def _plain(self, used: Sequence[ColumnData], count: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Keys that are columns, each another one, need no code, and no copy where the types agree."""
+        """Keys that are distinct columns need no generated code, and no copy where the types agree."""
         ok = np.empty(count, np.bool_)
         ok.fill(True)
         outputs = []
@@ -116,11 +159,11 @@ class Keys(_Loop):
 
 
 class Bounds(_Loop):
-    """The bounds of every band, in the key's own array type, and whether the probe can match at all.
+    """Computes the bounds of every band, in the array type of its key, and whether the probe can match at all.
 
-    Bounds are exact integers of any width or floats; they are cut to the range of the key's type,
-    which changes no answer. An empty band, or one with a NULL or NaN bound, gets low > high or NaN;
-    one-sided integer bands, which have no such bound, must not stand beside others in a clause.
+    Bounds are exact integers of any width, or floats. They are cut to the range of the key's type,
+    which does not change which keys lie between them. An empty band, or one with a NULL or NaN bound, gets low > high
+    or NaN; one-sided integer bands, which have no such bound, must not stand beside others in a clause.
     """
 
     def __init__(self, clauses: Sequence[Clause]):
@@ -132,7 +175,16 @@ class Bounds(_Loop):
             (key_dtype(band.key.type), band.lo is not None, band.hi is not None) for band in self.bands
         ]
         names = [f"{end}{number}" for number in range(len(self.bands)) for end in ("low", "high")]
-        super().__init__(distinct_columns(limits), [*names, "ok"])
+        cost = compile_cost(limits) + CLAMP * len(limits)
+        super().__init__(distinct_columns(limits), [*names, "ok"], limits, cost <= MOST_OF_BANDS)
+        # By band, the number of the column that is both of its bounds as it came; None if a bound must be computed.
+        plain = self.bands and all(map(_is_a_column, self.bands))
+        self._plain = [self.columns.index(cast(Column, b.lo)) for b in self.bands] if plain else None
+
+    @property
+    def are_columns(self) -> bool:
+        """Whether each bound is a column, so that none is NULL where its column is not."""
+        return self._plain is not None
 
     def body(self, emitter: Emitter) -> None:
         number = 0
@@ -145,8 +197,43 @@ class Bounds(_Loop):
             alive.append("True" if "False" in empties else emitter.let(f"not ({' & '.join(empties)})"))
         emitter.line(f"ok[i] = {' & '.join(alive)}")
 
+    def store(self, values: Sequence[Vec], rows: slice, outputs: Sequence[np.ndarray]) -> None:
+        ends, number = iter(values), 0
+        ok = np.ones(rows.stop - rows.start, np.bool_)
+        for clause in self.clauses:
+            empty = np.ones(len(ok), np.bool_)
+            for band in clause.bands:
+                empty &= self._store_band(ends, band, rows, outputs[2 * number : 2 * number + 2])
+                number += 1
+            ok &= ~empty
+        outputs[-1][rows] = ok
+
+    def _store_band(
+        self, ends: Iterator[Vec], band: Band, rows: slice, outputs: Sequence[np.ndarray]
+    ) -> np.ndarray:
+        """Write one band's bounds; return where it is empty."""
+        count = rows.stop - rows.start
+        empty = np.zeros(count, np.bool_)
+        found = []
+        for end, limit in (("low", band.lo), ("high", band.hi)):
+            if limit is not None:
+                data, reasons = _clamped(next(ends), limit, band.key.type, end)
+                found.append((end, data))
+                for reason in reasons:
+                    empty |= reason
+        if len(found) == 2 and band.lo != band.hi:
+            empty |= found[0][1] > found[1][1]
+        dtype = key_dtype(band.key.type)
+        least, most = key_limits(dtype)
+        nothing = {"low": np.nan, "high": np.nan} if dtype.kind == "f" else {"low": most, "high": least}
+        for end, data in found:
+            outputs[end == "high"][rows] = np.where(
+                empty, dtype.type(nothing[end]), np.asarray(data).astype(dtype)
+            )
+        return empty
+
     def _band(self, emitter: Emitter, band: Band, number: int) -> str:
-        """Write one band's bounds; return the code that tells whether it is empty."""
+        """Write one band's bounds; return code that is true if the band is empty."""
         empties: list[str] = []
         codes = {}
         for end, limit in (("low", band.lo), ("high", band.hi)):
@@ -167,6 +254,16 @@ class Bounds(_Loop):
     ) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
         if not self.bands:
             return [], [], np.ones(count, np.bool_)
+        nullable = False
+        for column in used:
+            nullable |= column.valid is not None
+        if self._plain is not None and not nullable:
+            both = []
+            for number, (kind, *_) in zip(self._plain, self._kinds, strict=True):
+                both.append(used[number].parts[0].astype(kind, copy=False))
+            ok = np.empty(count, np.bool_)
+            ok.fill(True)
+            return both, both.copy(), ok
         ends = []  # low and high of each band
         for dtype, has_low, has_high in self._kinds:
             ends += [np.empty(count if has_low else 0, dtype), np.empty(count if has_high else 0, dtype)]
@@ -175,8 +272,38 @@ class Bounds(_Loop):
         return ends[::2], ends[1::2], ok
 
 
+def key_limits(dtype: np.dtype) -> tuple[float, float]:
+    """The least and the greatest key of a type."""
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+
+
+def _clamped(value: Vec, limit: Expr, key: Type, end: str) -> tuple[Any, list[Any]]:
+    """The same as `_limit` for all rows of a tile: a bound cut to the key's range, and for each condition that makes
+    the band empty where it holds."""
+    empties = [] if value.null is None else [value.null]
+    if key.is_float:
+        return value.data, [*empties, value.data != value.data]
+    least, most = (int(bound) for bound in key_limits(key_dtype(key)))
+    if limit.type.lo >= least and limit.type.hi <= most:
+        return as_sort(value.data, 64), empties
+    low, high = (constant_of(bound, 128) for bound in (least, most))
+    wide = as_sort(value.data, 128)
+    below, above = wide_less(wide, low), wide_less(high, wide)
+    empties.append(above if end == "low" else below)
+    inside = as_sort(wide, 64)
+    return np.where(below, np.int64(least), np.where(above, np.int64(most), inside)), empties
+
+
+def _is_a_column(band: Band) -> bool:
+    """Whether a band is an equality with a column of the key's own type, which needs no code."""
+    kind = band.key.type
+    return isinstance(band.lo, Column) and band.lo == band.hi and band.lo.type == kind and kind.is_exact
+
+
 def _limit(emitter: Emitter, limit: Expr, key: Type, end: str) -> tuple[str, list[str]]:
-    """A bound in the key's array type, and codes of what makes the band empty."""
+    """A bound in the key's array type, and code for each condition that makes the band empty."""
     value = emitter.emit(limit)
     empties = [value.null] if value.null != "False" else []
     if key.is_float:

@@ -1,7 +1,7 @@
 """Expression trees as straight-line Numba source: one statement an operation, no branches, so that
 LLVM can vectorise the loop around it.
 
-Each node becomes a `Value`: a variable and the name of its null flag ("False" where it can not be
+Each node becomes a `CodeValue`: a variable and the name of its null flag ("False" where it cannot be
 NULL). A boolean is True only if it is true and not NULL. Exact values are computed in 32, 64 or 128
 bits, whichever the range of operands and result needs: that is why nothing ever wraps.
 Source depends on the shape of the tree alone, never on column names, so equal shapes share code.
@@ -33,7 +33,7 @@ INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True)
-class Value:
+class CodeValue:
     """`sort`: 32, 64, 128 (exact bits), "float32", "float64", "bool" or "text"."""
 
     code: str
@@ -81,7 +81,7 @@ class Emitter:
         self.literals = bytearray()
         self.indent = 1
         self.functions: list[str] = []  # sources of functions that the statements call
-        self.known: dict[Expr, Value] = {}
+        self.known: dict[Expr, CodeValue] = {}
         self._names = 0
 
     def line(self, text: str) -> None:
@@ -103,12 +103,12 @@ class Emitter:
             return real[0] if real else "False"
         return self.let(" | ".join(real))
 
-    def emit(self, expr: Expr) -> Value:
+    def emit(self, expr: Expr) -> CodeValue:
         if expr not in self.known:
             self.known[expr] = self._emit(expr)
         return self.known[expr]
 
-    def _emit(self, expr: Expr) -> Value:
+    def _emit(self, expr: Expr) -> CodeValue:
         match expr:
             case Column():
                 return self._column(expr)
@@ -117,12 +117,12 @@ class Emitter:
             case Solve():
                 return self._solve(expr)
             case Call():
-                value: Value = getattr(self, f"_{expr.op}")(expr, [self.emit(arg) for arg in expr.args])
+                value: CodeValue = getattr(self, f"_{expr.op}")(expr, [self.emit(arg) for arg in expr.args])
                 return value
 
     # Leaves
 
-    def _column(self, column: Column) -> Value:
+    def _column(self, column: Column) -> CodeValue:
         number = self.columns.index(column)
         suffix, index = self.place(column)
         array, sort = f"c{number}{suffix}", sort_of(column.type)
@@ -143,22 +143,24 @@ class Emitter:
         null = self.let(f"not c{number}_valid{suffix}[{index}]") if self.nullable else "False"
         if sort == "bool" and self.nullable:
             code = f"({code}) & (not {null})"
-        return Value(self.let(code), null, sort)
+        return CodeValue(self.let(code), null, sort)
 
-    def _literal(self, literal: Literal) -> Value:
+    def _literal(self, literal: Literal) -> CodeValue:
         value, sort = literal.value, sort_of(literal.type)
         if value is None:
-            return Value(self._blank(sort), "True", sort)
+            return CodeValue(self._blank(sort), "True", sort)
         if sort == "text":
             content = literal_bytes(value)  # type: ignore[arg-type]
             start = len(self.literals)
             self.literals.extend(content)
-            return Value(self.let(f"(literals, np.int64({start}), np.int64({len(content)}))"), "False", sort)
+            return CodeValue(
+                self.let(f"(literals, np.int64({start}), np.int64({len(content)}))"), "False", sort
+            )
         if sort == "bool":
-            return Value(str(bool(value)), "False", sort)
+            return CodeValue(str(bool(value)), "False", sort)
         if isinstance(sort, str):
-            return Value(float_code(float(value), sort), "False", sort)
-        return Value(self.constant(int(value), sort), "False", sort)
+            return CodeValue(float_code(float(value), sort), "False", sort)
+        return CodeValue(self.constant(int(value), sort), "False", sort)
 
     def _blank(self, sort: int | str) -> str:
         """Some value of a sort, for a NULL literal."""
@@ -180,7 +182,7 @@ class Emitter:
 
     # Exact and float arithmetic
 
-    def widen(self, value: Value, sort: int | str) -> str:
+    def widen(self, value: CodeValue, sort: int | str) -> str:
         """The code of `value` in another sort; a wide value is cut to 64 bits, where its range says it fits."""
         if value.sort == sort or isinstance(value.sort, str):
             return value.code
@@ -188,18 +190,20 @@ class Emitter:
             return f"wide.widen({value.code})"
         return f"np.int{sort}({f'wide.low_limb({value.code})' if value.sort == 128 else value.code})"
 
-    def common(self, values: Sequence[Value], kind: Type | None = None) -> int | str:
+    def common(self, values: Sequence[CodeValue], kind: Type | None = None) -> int | str:
         """The sort in which values, and a result of type `kind`, can be computed together."""
         sorts = [value.sort for value in values] + ([sort_of(kind)] if kind else [])
         return max(sorts, key=lambda sort: sort if isinstance(sort, int) else 0)
 
-    def result(self, code: str, values: Sequence[Value], sort: int | str, kind: Type, *nulls: str) -> Value:
+    def result(
+        self, code: str, values: Sequence[CodeValue], sort: int | str, kind: Type, *nulls: str
+    ) -> CodeValue:
         """Bind a computed value, narrowed to what its type needs."""
-        value = Value(self.let(code), self.any_of([*(v.null for v in values), *nulls]), sort)
+        value = CodeValue(self.let(code), self.any_of([*(v.null for v in values), *nulls]), sort)
         wanted = sort_of(kind)
-        return value if wanted == sort else Value(self.let(self.widen(value, wanted)), value.null, wanted)
+        return value if wanted == sort else CodeValue(self.let(self.widen(value, wanted)), value.null, wanted)
 
-    def _arithmetic(self, call: Call, values: list[Value], operator: str, function: str) -> Value:
+    def _arithmetic(self, call: Call, values: list[CodeValue], operator: str, function: str) -> CodeValue:
         sort = self.common(values, call.type)
         codes = [self.widen(value, sort) for value in values]
         if sort == 128:
@@ -210,22 +214,22 @@ class Emitter:
             code = f"np.int{sort}({operator.format(*codes)})"
         return self.result(code, values, sort, call.type)
 
-    def _add(self, call: Call, values: list[Value]) -> Value:
+    def _add(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self._arithmetic(call, values, "{} + {}", "add")
 
-    def _sub(self, call: Call, values: list[Value]) -> Value:
+    def _sub(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self._arithmetic(call, values, "{} - {}", "sub")
 
-    def _mul(self, call: Call, values: list[Value]) -> Value:
+    def _mul(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self._arithmetic(call, values, "{} * {}", "mul")
 
-    def _neg(self, call: Call, values: list[Value]) -> Value:
+    def _neg(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self._arithmetic(call, values, "-{}", "neg")
 
-    def _abs(self, call: Call, values: list[Value]) -> Value:
+    def _abs(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self._arithmetic(call, values, "abs({})", "absolute")
 
-    def _mod(self, call: Call, values: list[Value]) -> Value:
+    def _mod(self, call: Call, values: list[CodeValue]) -> CodeValue:
         sort = self.common(values, call.type)
         a, b = (self.widen(value, sort) for value in values)
         zero = self._blank(sort)
@@ -233,14 +237,14 @@ class Emitter:
         if isinstance(sort, str):
             return self.result(f"np.{sort}(np.fmod({a}, {b}))", values, sort, call.type, null)
         one = self.constant(1, sort)
-        code = f"{'wide' if sort == 128 else 'exact'}.remainder({a}, {one} if {null} else {b})"
+        code = f"{'wide.remainder' if sort == 128 else 'exact.remainder64'}({a}, {one} if {null} else {b})"
         return self.result(code if sort == 128 else f"np.int{sort}({code})", values, sort, call.type, null)
 
-    def _div(self, call: Call, values: list[Value]) -> Value:
+    def _div(self, call: Call, values: list[CodeValue]) -> CodeValue:
         null = self.let(f"{values[1].code} == 0")
         return self.result(f"{values[0].code} / {values[1].code}", values, values[0].sort, call.type, null)
 
-    def _divide(self, call: Call, value: Value, divisor: int, up: bool) -> Value:
+    def _divide(self, call: Call, value: CodeValue, divisor: int, up: bool) -> CodeValue:
         sort = self.common([value], Type("int", 0, -divisor, divisor))
         a, b = self.widen(value, sort), self.constant(divisor, int(sort))
         if sort == 128:
@@ -250,35 +254,35 @@ class Emitter:
             code = f"np.int{sort}({a} // {b}{f' + ({a} % {b} != 0)' if up else ''})"
         return self.result(code, [value], sort, call.type)
 
-    def _floordiv(self, call: Call, values: list[Value]) -> Value:
+    def _floordiv(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self._divide(call, values[0], call.args[1].value, up=False)  # type: ignore[union-attr, arg-type]
 
-    def _ceildiv(self, call: Call, values: list[Value]) -> Value:
+    def _ceildiv(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self._divide(call, values[0], call.args[1].value, up=True)  # type: ignore[union-attr, arg-type]
 
-    def _floor(self, call: Call, values: list[Value]) -> Value:
+    def _floor(self, call: Call, values: list[CodeValue]) -> CodeValue:
         if isinstance(values[0].sort, str):
             return self.result(f"np.floor({values[0].code})", values, values[0].sort, call.type)
         return self._divide(call, values[0], 10 ** call.args[0].type.scale, up=False)
 
-    def _ceil(self, call: Call, values: list[Value]) -> Value:
+    def _ceil(self, call: Call, values: list[CodeValue]) -> CodeValue:
         if isinstance(values[0].sort, str):
             return self.result(f"np.ceil({values[0].code})", values, values[0].sort, call.type)
         return self._divide(call, values[0], 10 ** call.args[0].type.scale, up=True)
 
-    def _sqrt(self, call: Call, values: list[Value]) -> Value:
+    def _sqrt(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self.result(f"np.sqrt({values[0].code})", values, "float64", call.type)
 
-    def _power(self, call: Call, values: list[Value]) -> Value:
+    def _power(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self.result(f"math.pow({values[0].code}, {values[1].code})", values, "float64", call.type)
 
-    def _cast(self, call: Call, values: list[Value]) -> Value:
+    def _cast(self, call: Call, values: list[CodeValue]) -> CodeValue:
         value, kind = values[0], call.args[0].type
         code = f"wide.to_float({value.code})" if value.sort == 128 else f"np.float64({value.code})"
         if kind.is_exact and kind.scale:
             code = f"{code} / {float(10**kind.scale)!r}"
         sort = sort_of(call.type)
-        return Value(self.let(f"np.{sort}({code})"), value.null, sort)
+        return CodeValue(self.let(f"np.{sort}({code})"), value.null, sort)
 
     # Choosing among values
 
@@ -294,7 +298,7 @@ class Emitter:
             return f"(np.int32({a}) {operator} np.int32({b}))"
         return f"({a} {operator} {b})"
 
-    def _extreme(self, call: Call, values: list[Value], operator: str) -> Value:
+    def _extreme(self, call: Call, values: list[CodeValue], operator: str) -> CodeValue:
         """LEAST and GREATEST: NULLs are skipped, NaN counts as the largest."""
         sort = self.common(values, call.type)
         best, null = self.widen(values[0], sort), values[0].null
@@ -310,15 +314,15 @@ class Emitter:
                 better = f"((not {value.null}) & {better})"
             best = self.let(f"{code} if {better} else {best}")
             null = "False" if "False" in (null, value.null) else self.let(f"{null} & {value.null}")
-        return Value(best, null, sort)
+        return CodeValue(best, null, sort)
 
-    def _least(self, call: Call, values: list[Value]) -> Value:
+    def _least(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self._extreme(call, values, "<")
 
-    def _greatest(self, call: Call, values: list[Value]) -> Value:
+    def _greatest(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self._extreme(call, values, ">")
 
-    def _strict_extreme(self, call: Call, values: list[Value], operator: str) -> Value:
+    def _strict_extreme(self, call: Call, values: list[CodeValue], operator: str) -> CodeValue:
         sort = self.common(values, call.type)
         best = self.widen(values[0], sort)
         for value in values[1:]:
@@ -329,13 +333,13 @@ class Emitter:
             best = self.let(f"{best} if {keep} else {code}")
         return self.result(best, values, sort, call.type)
 
-    def _max(self, call: Call, values: list[Value]) -> Value:
+    def _max(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self._strict_extreme(call, values, ">")
 
-    def _min(self, call: Call, values: list[Value]) -> Value:
+    def _min(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self._strict_extreme(call, values, "<")
 
-    def _coalesce(self, call: Call, values: list[Value]) -> Value:
+    def _coalesce(self, call: Call, values: list[CodeValue]) -> CodeValue:
         sort = self.common(values, call.type)
         code, null = self.widen(values[-1], sort), values[-1].null
         for value in reversed(values[:-1]):
@@ -344,48 +348,49 @@ class Emitter:
                 null = "False" if null == "False" else self.let(f"{value.null} & {null}")
             else:
                 code, null = self.widen(value, sort), "False"
-        return Value(code, null, sort)
+        return CodeValue(code, null, sort)
 
-    def _case(self, call: Call, values: list[Value]) -> Value:
+    def _case(self, call: Call, values: list[CodeValue]) -> CodeValue:
         sort = self.common([*values[1::2], values[-1]], call.type)
         code, null = self.widen(values[-1], sort), values[-1].null
         for condition, value in reversed(list(zip(values[:-1:2], values[1:-1:2], strict=True))):
             code = self.let(f"{self.widen(value, sort)} if {condition.code} else {code}")
             if (value.null, null) != ("False", "False"):
                 null = self.let(f"{value.null} if {condition.code} else {null}")
-        return Value(code, null, sort)
+        return CodeValue(code, null, sort)
 
-    def _nan_to(self, call: Call, values: list[Value]) -> Value:
+    def _nan_to(self, call: Call, values: list[CodeValue]) -> CodeValue:
         code = values[0].code
         return self.result(
             f"{values[1].code} if {code} != {code} else {code}", values, values[0].sort, call.type
         )
 
-    def _next_up(self, call: Call, values: list[Value]) -> Value:
+    def _next_up(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self.result(
             f"floats.next_up{_bits(call.type)}({values[0].code})", values, values[0].sort, call.type
         )
 
-    def _next_down(self, call: Call, values: list[Value]) -> Value:
+    def _next_down(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self.result(
             f"floats.next_down{_bits(call.type)}({values[0].code})", values, values[0].sort, call.type
         )
 
-    def _hash64(self, call: Call, values: list[Value]) -> Value:
+    def _hash64(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self.result(f"text.hash64({values[0].code})", values, 64, call.type)
 
-    def _solve(self, solve: Solve) -> Value:
-        """A function of its own, called with what does not depend on the variable, each part computed once."""
+    def _solve(self, solve: Solve) -> CodeValue:
+        """Generate a separate function. Its arguments are the parts that do not depend on the variable, each computed
+        once."""
         free = [node for node in _without(solve.condition, solve.variable) if not isinstance(node, Literal)]
         values = [self.emit(node) for node in free]
         inner = Emitter(self.columns, self.nullable, self.place)
         for number, (node, value) in enumerate(zip(free, values, strict=True)):
-            inner.known[node] = Value(f"p{number}", "False", value.sort)
-        inner.known[solve.variable] = Value("key", "False", sort_of(solve.type))
+            inner.known[node] = CodeValue(f"p{number}", "False", value.sort)
+        inner.known[solve.variable] = CodeValue("key", "False", sort_of(solve.type))
         function = f"solve{len(self.functions)}"
         self.functions.append(inner.solver(solve, function, len(free)))
         code = self.let(f"{function}({', '.join(value.code for value in values)})")
-        return Value(code, self.any_of([value.null for value in values]), sort_of(solve.type))
+        return CodeValue(code, self.any_of([value.null for value in values]), sort_of(solve.type))
 
     def solver(self, solve: Solve, name: str, parameters: int) -> str:
         """The source of a `Solve`: bisection over the ranks of all floats, exact whatever the rounding, as the
@@ -408,7 +413,8 @@ class Emitter:
         )
 
     def _inverse(self, solve: Solve) -> str:
-        """About where the condition changes: the arithmetic between variable and comparison, undone step by step."""
+        """An estimate of where the condition changes: undo the arithmetic between variable and comparison step by
+        step."""
         atom = solve.condition
         while isinstance(atom, Call) and atom.op == "not":
             atom = atom.args[0]
@@ -438,11 +444,11 @@ class Emitter:
 
     # Logic
 
-    def truth(self, code: str, nulls: Sequence[str]) -> Value:
+    def truth(self, code: str, nulls: Sequence[str]) -> CodeValue:
         null = self.any_of(nulls)
-        return Value(self.let(code if null == "False" else f"({code}) & (not {null})"), null, "bool")
+        return CodeValue(self.let(code if null == "False" else f"({code}) & (not {null})"), null, "bool")
 
-    def _compare(self, call: Call, values: list[Value]) -> Value:
+    def _compare(self, call: Call, values: list[CodeValue]) -> CodeValue:
         sort = self.common(values)
         a, b = (self.widen(value, sort) for value in values)
         if call.op != "ne":
@@ -455,43 +461,43 @@ class Emitter:
 
     _eq = _ne = _lt = _le = _gt = _ge = _compare
 
-    def _and(self, call: Call, values: list[Value]) -> Value:
+    def _and(self, call: Call, values: list[CodeValue]) -> CodeValue:
         code = self.let(" & ".join(value.code for value in values))
         if all(value.null == "False" for value in values):
-            return Value(code, "False", "bool")
+            return CodeValue(code, "False", "bool")
         open_ = [v.code if v.null == "False" else f"({v.code} | {v.null})" for v in values]
-        return Value(code, self.let(f"{' & '.join(open_)} & (not {code})"), "bool")
+        return CodeValue(code, self.let(f"{' & '.join(open_)} & (not {code})"), "bool")
 
-    def _or(self, call: Call, values: list[Value]) -> Value:
+    def _or(self, call: Call, values: list[CodeValue]) -> CodeValue:
         code = self.let(" | ".join(value.code for value in values))
         null = self.any_of([value.null for value in values])
-        return Value(code, null if null == "False" else self.let(f"{null} & (not {code})"), "bool")
+        return CodeValue(code, null if null == "False" else self.let(f"{null} & (not {code})"), "bool")
 
-    def _not(self, call: Call, values: list[Value]) -> Value:
+    def _not(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self.truth(f"not {values[0].code}", [values[0].null])
 
-    def _is_null(self, call: Call, values: list[Value]) -> Value:
-        return Value(values[0].null, "False", "bool")
+    def _is_null(self, call: Call, values: list[CodeValue]) -> CodeValue:
+        return CodeValue(values[0].null, "False", "bool")
 
-    def _is_distinct(self, call: Call, values: list[Value]) -> Value:
+    def _is_distinct(self, call: Call, values: list[CodeValue]) -> CodeValue:
         sort = self.common(values)
         equal = self.comparison(self.widen(values[0], sort), self.widen(values[1], sort), sort, "==")
         a, b = values[0].null, values[1].null
         code = self.let(f"({a} != {b}) | ((not {a}) & (not {b}) & (not {equal}))")
-        return Value(code, "False", "bool")
+        return CodeValue(code, "False", "bool")
 
-    def _like(self, call: Call, values: list[Value]) -> Value:
+    def _like(self, call: Call, values: list[CodeValue]) -> CodeValue:
         pattern, escape = call.args[1], call.args[2] if len(call.args) > 2 else None
         rule, code = values[1], -1
         if isinstance(pattern, Literal) and isinstance(escape, Literal) and pattern.value is not None:
-            text, code = _escaped(str(pattern.value), str(escape.value))
+            text, code = escaped_pattern(str(pattern.value), str(escape.value))
             rule = self.emit(Literal(text, pattern.type))
         return self.truth(
             f"text.like({values[0].code}, {rule.code}, {code})", [values[0].null, values[1].null]
         )
 
 
-def _escaped(pattern: str, escape: str) -> tuple[str, int]:
+def escaped_pattern(pattern: str, escape: str) -> tuple[str, int]:
     """A LIKE pattern with its escape character replaced by a byte that it does not hold, and that byte: the kernel
     compares bytes, but an escape may be any character."""
     byte = next(code for code in range(1, 128) if chr(code) not in pattern and chr(code) not in "%_")

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Rows = slice | np.ndarray
-Bounds = tuple[np.ndarray | None, ...]
+RowChoice = slice | np.ndarray
+BandEnds = tuple[np.ndarray | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Stored:
-    """What a window keeps of its tuples.
+    """What a window keeps of its tuples. Never changed, like `Probing`; not frozen, since every push makes some.
 
     `columns`: the keys of the program's bands, or, where it evaluates a block, the values and the validity of each
     column in turn. `known`: False where a key is NULL; None for a block, whose columns say so themselves.
@@ -33,15 +33,15 @@ class Stored:
         values = tuple(arrays)
         return Stored(values) if self.known is None else Stored(values[:-1], values[-1])
 
-    def pick(self, rows: Rows) -> Stored:
+    def pick(self, rows: RowChoice) -> Stored:
         known = self.known
         return Stored(tuple([a[rows] for a in self.columns]), None if known is None else known[rows])
 
     def all_known(self) -> bool:
-        return self.known is None or bool(np.count_nonzero(self.known) == len(self.known))
+        return self.known is None or bool(np.logical_and.reduce(self.known))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Probing:
     """What a probe asks a window.
 
@@ -50,8 +50,8 @@ class Probing:
     """
 
     known: np.ndarray
-    lows: Bounds = ()
-    highs: Bounds = ()
+    lows: BandEnds = ()
+    highs: BandEnds = ()
     columns: tuple[np.ndarray, ...] = ()
 
     def __len__(self) -> int:
@@ -68,12 +68,12 @@ class Probing:
         lows, highs = _filled(self.lows, values), _filled(self.highs, values)
         return Probing(known, lows, highs, tuple(values))
 
-    def pick(self, rows: Rows) -> Probing:
+    def pick(self, rows: RowChoice) -> Probing:
         return self.with_arrays([array[rows] for array in self.arrays()])
 
     def all_known(self) -> bool:
-        return bool(np.count_nonzero(self.known) == len(self.known))
+        return bool(np.logical_and.reduce(self.known))
 
 
-def _filled(bounds: Bounds, values: Iterator[np.ndarray]) -> Bounds:
+def _filled(bounds: BandEnds, values: Iterator[np.ndarray]) -> BandEnds:
     return tuple([None if bound is None else next(values) for bound in bounds])

@@ -18,25 +18,28 @@ import numpy as np
 
 from streamjoin.codegen.blocks import BUDGET, Pace, block_scan, callable_scan
 from streamjoin.codegen.columns import ColumnData, arguments
-from streamjoin.codegen.evaluate import Bounds, Columns, Keys, key_dtype
+from streamjoin.codegen.compile_cost import MOST, compile_cost
+from streamjoin.codegen.evaluate import Bounds, DataByColumn, Keys, key_dtype, key_limits
 from streamjoin.codegen.prepared import Probing, Stored
+from streamjoin.codegen.tiled_scan import TiledScan
+from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
 from streamjoin.kernels.hash import tables as hashing
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan.bands import BUDGET as BAND_BUDGET
-from streamjoin.kernels.scan.bands import CURSOR_SIZE, DONE, BandShape, band_scan
+from streamjoin.kernels.scan.bands import CURSOR_BUDGET, BandShape, band_scan
 from streamjoin.kernels.sorted import intervals
 from streamjoin.semantics.analysis import AccessPath, Band, Clause
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns, walk
 from streamjoin.semantics.types import BOOL, Type
 
-UNITS = 1 << 18  # of a scan of bands by one call: two billion comparisons at most, a fifth of a second
-COMPOSITE = -1  # stands for all equalities together where a band's number is asked for
+# Units of work in one call of a band scan: at most two billion comparisons, a fifth of a second.
+UNITS = 1 << 18
+COMPOSITE = -1  # the number, in place of a band's, that means all equalities together
 
 
 class Intervals(NamedTuple):
-    """Closed intervals of a key that probes ask for: number i by probe asking[i], or by probe i if that is None. Those
-    of one probe do not meet."""
+    """Closed intervals of a key that probes ask for: number i by probe asking[i], or by probe i if that is None.
+    Intervals of one probe do not overlap."""
 
     lows: np.ndarray
     highs: np.ndarray
@@ -53,12 +56,14 @@ class WindowProgram:
     def __init__(
         self, predicate: Expr | CallablePredicate, path: AccessPath | None, stored: str, indexed: bool = False
     ):
-        """`indexed`: an index will serve a clause, so keep them even if a scan would rather evaluate it all."""
+        """`indexed`: an index will serve a clause, so keep the clauses even where a scan would evaluate the whole
+        predicate as a block."""
         self.stored, self._indexed = stored, indexed
         self.clauses: tuple[Clause, ...] = ()
-        self._two_ended: list[bool] = []  # of each clause, as it was given: whether every band has both ends
+        # For each clause, before missing ends are filled in: whether every band has both ends.
+        self._two_ended: list[bool] = []
         self.block: Expr | CallablePredicate | None = None
-        self._pace = Pace()  # of the block, for all windows and threads
+        self._pace = Pace()  # of scans of the block; shared by all windows and threads
         self.residual: Expr | None = None
         if isinstance(predicate, CallablePredicate) or path is None:
             self.block = predicate
@@ -90,18 +95,25 @@ class WindowProgram:
             return self.block.columns
         return columns(self.block) if self.block is not None else ()
 
+    @cached_property
+    def _tiled(self) -> TiledScan | None:
+        """The scan of a block that would take long to compile."""
+        if self.block is None or isinstance(self.block, CallablePredicate):
+            return None
+        return None if compile_cost([self.block]) <= MOST else TiledScan(self.block, self.stored)
+
     @property
     def method(self) -> str:
         """How pairs are found, in words."""
         if isinstance(self.block, CallablePredicate):
             return "scan, compiled callable"
         if self.block is not None:
-            return "scan, compiled expression"
+            return "scan, compiled expression" if self._tiled is None else "scan, evaluated column by column"
         return f"scan, {len(self.bounds.bands)} vector band(s)" if self.clauses else "all pairs"
 
     @property
     def is_one_equality(self) -> bool:
-        """Whether equal keys are all that the predicate asks for."""
+        """Whether the predicate is one equality and nothing else."""
         return self.residual is None and len(self.bounds.bands) == 1 and self.clauses[0].is_equality
 
     @cached_property
@@ -118,26 +130,28 @@ class WindowProgram:
             c for c in dict.fromkeys([*self.bounds.columns, *self.block_columns]) if c.side != self.stored
         )
 
-    def prepare_stored(self, data: Columns, count: int) -> Stored:
+    def prepare_stored(self, data: DataByColumn, count: int) -> Stored:
         return self.stored_of([data[column] for column in self.stored_columns], count)
 
-    def prepare_probe(self, data: Columns, count: int) -> Probing:
+    def prepare_probe(self, data: DataByColumn, count: int) -> Probing:
         return self.probing_of([data[column] for column in self.probe_columns], count)
 
     def stored_of(self, used: Sequence[ColumnData], count: int) -> Stored:
-        """As `prepare_stored`, without looking for columns: they come in the order of `stored_columns`."""
+        """The same as `prepare_stored`, for columns that are given in the order of `stored_columns`."""
         if self.block is not None:
             return Stored(_values_and_validity(used))
         keys, known = self.keys(used, count)
         return Stored(tuple(keys), known)
 
     def probing_of(self, used: Sequence[ColumnData], count: int) -> Probing:
-        """As `prepare_probe`, of columns in the order of `probe_columns`."""
+        """The same as `prepare_probe`, for columns that are given in the order of `probe_columns`."""
         if self.block is not None:
             return Probing(np.ones(count, np.bool_), columns=_values_and_validity(used))
         lows, highs, known = self.bounds(used, count)
-        if self._indexed:
+        if self._alternatives:
             self._separate(lows, highs)
+        if self._two_bounds:
+            return Probing(known, tuple(lows), tuple(highs))
         bands = self.bounds.bands
         return Probing(
             known,
@@ -145,27 +159,37 @@ class WindowProgram:
             tuple([high if band.hi is not None else None for high, band in zip(highs, bands, strict=True)]),
         )
 
+    @cached_property
+    def _two_bounds(self) -> bool:
+        """Whether every band has both ends."""
+        return all(band.lo is not None and band.hi is not None for band in self.bounds.bands)
+
     def _separate(self, lows: list[np.ndarray], highs: list[np.ndarray]) -> None:
         """Make the bands of each clause disjoint, probe by probe, so that an index finds each pair once."""
-        for number in self._firsts:
-            bands = self.bands_beside(number)
-            if len(bands) > 1:
-                chosen = slice(bands.start, bands.stop)
-                low, high = np.stack(lows[chosen]), np.stack(highs[chosen])
-                nothing = (np.nan, np.nan) if low.dtype.kind == "f" else limits(low.dtype)[::-1]
-                intervals.make_disjoint(low, high, *map(low.dtype.type, nothing))
-                lows[chosen], highs[chosen] = list(low), list(high)
+        for chosen in self._alternatives:
+            low, high = np.stack(lows[chosen]), np.stack(highs[chosen])
+            nothing = (np.nan, np.nan) if low.dtype.kind == "f" else key_limits(low.dtype)[::-1]
+            intervals.make_disjoint(low, high, *map(low.dtype.type, nothing))
+            lows[chosen], highs[chosen] = list(low), list(high)
+
+    @cached_property
+    def _alternatives(self) -> list[slice]:
+        """The clauses of several bands, if an index will serve one of them."""
+        bands = [self.bands_beside(number) for number in self._firsts] if self._indexed else []
+        return [slice(each.start, each.stop) for each in bands if len(each) > 1]
 
     def scanner(self, window: Stored, probes: Probing, nulls: bool) -> Callable[..., int]:
         """The scan bound to a window's and the probes' arrays: `f(start, stop, cursor, pairs)` appends pairs
-        until done, out of room, or at work for a fraction of a second, by the protocol of `kernels.scan`."""
+        until it is done, `pairs` is full, or a fraction of a second has passed. The protocol is that of
+        `kernels.scan`."""
         if self.block is not None:
             return self._block_scanner(window, probes, nulls)
-        keys = window.columns
-        lows, highs = filled(probes.lows, self._no_bounds), filled(probes.highs, self._no_bounds)
+        keys, lows, highs = window.columns, probes.lows, probes.highs
+        if not self._two_bounds:
+            lows, highs = filled(lows, self._no_bounds), filled(highs, self._no_bounds)
 
         def scan(start: np.ndarray, stop: np.ndarray, cursor: np.ndarray, pairs: PairBuffer) -> int:
-            cursor[BAND_BUDGET] = UNITS + 1
+            cursor[CURSOR_BUDGET] = UNITS + 1
             return self._band_kernel(
                 start, stop, keys, lows, highs, cursor, pairs.probe, pairs.pos, pairs.count
             )
@@ -174,12 +198,12 @@ class WindowProgram:
 
     @cached_property
     def _no_bounds(self) -> tuple[np.ndarray, ...]:
-        """What stands for a missing bound of each band: kernels never look at it."""
+        """An empty array for each band, passed instead of a missing bound; kernels never read it."""
         return tuple([np.empty(0, key_dtype(band.key.type)) for band in self.bounds.bands])
 
     @cached_property
     def shapes(self) -> tuple[tuple[BandShape, ...], ...]:
-        """The clauses as kernels know them."""
+        """The clauses in the form that kernels take."""
         numbers = {key: number for number, key in enumerate(self.keys.keys)}
         return tuple(
             tuple(
@@ -231,6 +255,10 @@ class WindowProgram:
     def band_dtype(self, number: int) -> np.dtype:
         return np.dtype(np.int64) if number == COMPOSITE else key_dtype(self.bounds.bands[number].key.type)
 
+    def key_number(self, number: int) -> int | None:
+        """Which stored column is the key of one band; None for COMPOSITE."""
+        return None if number == COMPOSITE else self._key_of[number]
+
     def key_of_band(self, stored: Stored, number: int) -> np.ndarray:
         """The key of one band, from prepared stored tuples; of COMPOSITE, a hash of all equality keys."""
         if number == COMPOSITE:
@@ -245,7 +273,7 @@ class WindowProgram:
         low, high = probing.lows[number], probing.highs[number]
         if low is not None and high is not None:
             return low, high
-        count, (least, most) = len(probing), limits(self.band_dtype(number))
+        count, (least, most) = len(probing), key_limits(self.band_dtype(number))
         return (
             np.full(count, least, self.band_dtype(number)) if low is None else low,
             np.full(count, most, self.band_dtype(number)) if high is None else high,
@@ -273,11 +301,15 @@ class WindowProgram:
             role = ours if column.side == self.stored else theirs
             data.append(ColumnData((next(role),), next(role)))
         if isinstance(self.block, CallablePredicate):
-            kernel = callable_scan(self.block, self.stored, nulls)
+            kernel, flat = callable_scan(self.block, self.stored, nulls), arguments(data, nulls)
+        elif self._tiled is not None:
+            if not window.columns or not len(window.columns[0]):
+                self._tiled.rehearse()
+            kernel, flat = self._tiled.bind(dict(zip(self.block_columns, data, strict=True))), []
         else:
             assert self.block is not None
-            kernel = block_scan(self.block, self.stored, nulls)
-        flat, pace = arguments(data, nulls), self._pace
+            kernel, flat = block_scan(self.block, self.stored, nulls), arguments(data, nulls)
+        pace = self._pace
 
         def scan(start: np.ndarray, stop: np.ndarray, cursor: np.ndarray, pairs: PairBuffer) -> int:
             cursor[BUDGET] = pace.comparisons
@@ -329,7 +361,7 @@ def _all(conditions: list[Expr]) -> Expr | None:
 
 
 def _as_condition(clause: Clause) -> Expr:
-    """A clause as an expression again: its keys differ, so one validity flag per tuple would not do."""
+    """A clause turned back into an expression, because its keys differ and a tuple has only one validity flag."""
     bands = []
     for band in clause.bands:
         tests = [Call("ge", (band.key, band.lo), BOOL)] if band.lo is not None else []
@@ -339,7 +371,7 @@ def _as_condition(clause: Clause) -> Expr:
 
 
 def has_one_key(clause: Clause) -> bool:
-    """Whether all bands are over the same key, as windows need it: NULL is told of a tuple, not of each key."""
+    """Whether all bands are over the same key, as windows need it: a tuple has one NULL flag, not one per key."""
     return len({band.key for band in clause.bands}) == 1
 
 
@@ -351,13 +383,6 @@ def is_equality(clause: Clause) -> bool:
 def has_two_ends(clause: Clause) -> bool:
     """Whether each band has."""
     return all(band.lo is not None and band.hi is not None for band in clause.bands)
-
-
-def limits(dtype: np.dtype) -> tuple[float, float]:
-    """The least and the greatest key of a type."""
-    if dtype.kind == "f":
-        return -np.inf, np.inf
-    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
 def _scannable(clause: Clause, indexed: bool) -> Clause:
@@ -394,5 +419,5 @@ def _closed(band: Band) -> Band:
     def literal(value: float) -> Literal:
         return Literal(value, kind if kind.is_float else Type(kind.name, kind.scale, int(value), int(value)))
 
-    least, most = limits(key_dtype(kind))
+    least, most = key_limits(key_dtype(kind))
     return Band(band.key, band.lo or literal(least), band.hi or literal(most))

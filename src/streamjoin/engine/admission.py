@@ -17,11 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from streamjoin.engine.intake import Intake
 from streamjoin.engine.latency import LatencyMeter
-from streamjoin.engine.reading import Reading
-from streamjoin.engine.results import ResultBuffer
-from streamjoin.engine.rows import PayloadStore, restored, row_bytes
-from streamjoin.engine.streams import Source, Sources
+from streamjoin.engine.rows import PayloadStore, PushedRows, restored, row_bytes
+from streamjoin.engine.sources import Source, Sources
 from streamjoin.kernels.stamping import falls
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.protocol import Frontier, Topology
@@ -50,15 +49,15 @@ class Admission:
     """What was pushed and checked, until the topology has it. `wait`: seconds that a push may wait for others; with 0
     none does. One thread at a time, except for `take_late`.
 
-    Waiting ends, too, when enough rows wait, when a second poll comes after a push (who pushes and polls in turns has
-    nothing else to push, then), and when a promise is made that nothing more will come.
+    Waiting also ends when enough rows wait, when a second poll comes after a push (a thread that pushes and polls in
+    turns has nothing else to push then), and when a promise is made that nothing more will come.
     """
 
     def __init__(
         self,
         wait: float,
-        reading: Mapping[str, Reading],
-        results: ResultBuffer,
+        intake: Mapping[str, Intake],
+        pushed: PushedRows,
         latency: LatencyMeter,
         topology: Topology,
     ):
@@ -67,11 +66,11 @@ class Admission:
         self.rows = dict.fromkeys(SIDES, 0)  # that wait
         self.late = {side: PayloadStore() for side in SIDES}
         self._wait = wait
-        self._reading, self._results, self._latency, self._topology = reading, results, latency, topology
+        self._intake, self._pushed, self._latency, self._topology = intake, pushed, latency, topology
         self._portions: list[Portion] = []
         self._open: dict[tuple[str, int], Portion] = {}  # to more of its source: by side and number
         self._bytes = 0.0
-        self._row_bytes = {side: row_bytes(reading[side].schema) for side in SIDES}
+        self._row_bytes = {side: row_bytes(intake[side].schema) for side in SIDES}
         self._until = math.inf  # when to hand over what waits
         self._looked = False  # a poll since the last push
 
@@ -92,11 +91,12 @@ class Admission:
             self._set_aside(source.side, batch.filter(pa.array(late)))
             batch, ts = batch.filter(pa.array(~late)), ts[~late]
         self.taken[source.side] += len(ts)
-        push = Push(batch, ts, arrived)
         if self._wait:
-            self._gather(source, push)
+            self._gather(source, Push(batch, ts, arrived))
         else:
-            self._give(source, [push], self.sources.frontier())
+            if len(ts):
+                self._latency.pushed(source.side, self._pushed.stores[source.side].next_id, arrived)
+            self._give(source, batch, ts, self.sources.frontier_after(source))
 
     def _gather(self, source: Source, push: Push) -> None:
         """Let a push wait with the others of its source. A large one waits by itself: it is not worth a copy."""
@@ -130,47 +130,53 @@ class Admission:
         """Give what waits to the topology."""
         portions = self._portions
         self.clear()
-        for portion in portions:  # of which none may be announced as past before it has been given
-            self._give(portion.source, portion.pushes, self.sources.announced())
+        for portion in portions:  # none of which may be announced as past before it has been given
+            self._give_together(portion.source, portion.pushes)
         self._topology.advance(self.sources.frontier())
 
-    def _give(self, source: Source, pushes: list[Push], frontier: Frontier) -> None:
-        """Number the rows of pushes of one source, keep their payload, and hand them over; O(rows)."""
-        side, (batch, ts, _) = source.side, pushes[0]
+    def _give_together(self, source: Source, pushes: list[Push]) -> None:
+        """Hand over pushes of one source as one, if Arrow can join them."""
+        frontier, first = self.sources.announced(), self._pushed.stores[source.side].next_id
+        for push in pushes:
+            if len(push.ts):
+                self._latency.pushed(source.side, first, push.arrived)
+                first += len(push.ts)
         if len(pushes) > 1:
             try:
                 batch = pa.concat_batches([push.batch for push in pushes])
             except pa.ArrowInvalid:  # dictionaries that are too large together for their indices
-                for push in pushes:
-                    self._give(source, [push], frontier)
+                pass
+            else:
+                self._give(source, batch, np.concatenate([push.ts for push in pushes]), frontier)
                 return
-            ts = np.concatenate([push.ts for push in pushes])
-        payload, reading = self._results.payload[side], self._reading[side]
-        first = payload.next_id
-        tuples = reading.tuples(batch, ts, first, source.number)
-        if len(tuples):
-            with self._results.lock():
-                payload.append(batch, reading.shared_values(tuples))
+        for push in pushes:
+            self._give(source, push.batch, push.ts, frontier)
+
+    def _give(self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, frontier: Frontier) -> None:
+        """Number rows of one source, keep them, and hand their tuples over; O(rows)."""
+        side = source.side
+        store, intake = self._pushed.stores[side], self._intake[side]
+        tuples = intake.tuples(batch, ts, store.next_id, source.number)
+        if len(ts):
+            with self._pushed.lock:
+                store.append(batch, intake.shared_values(tuples))
             if source.lateness and falls(ts):
                 tuples = tuples.pick(np.argsort(ts, kind="stable"))
-            for push in pushes:
-                self._latency.pushed(side, first, push.arrived)
-                first += len(push.ts)
         self._topology.push(side, tuples, self.sources.ranks, frontier)
 
     def _set_aside(self, side: str, rows: pa.RecordBatch) -> None:
-        with self._results.lock():
+        with self._pushed.lock:
             store = self.late[side]
             store.append(rows)
             store.release(store.next_id - MAX_LATE)
 
     def take_late(self, side: str, schema: pa.Schema) -> pa.Table:
         """The rows that were set aside, once, in the types of the spec."""
-        with self._results.lock():
+        with self._pushed.lock:
             store = self.late[side]
             rows = store.view().batches
             store.release(store.next_id)
-        held = pa.Table.from_batches(rows, self._reading[side].schema)
+        held = pa.Table.from_batches(rows, self._intake[side].schema)
         columns = [
             pa.chunked_array([restored(chunk, field.type) for chunk in column.chunks], field.type)
             for column, field in zip(held.columns, schema, strict=True)

@@ -1,8 +1,8 @@
 """Forks of the process: a join belongs to the one that opened it.
 
-A fork has a copy of a join without its threads, and of its locks as they were: a poll would find nothing, and whoever
-waits would wait for ever. So joins are told in a fork that they are copies. It costs no look at the process number
-with every push.
+A fork has a copy of the join without its threads, and its locks are as they were at the fork: a poll would find
+nothing, and a wait would never end. So a fork marks its joins as copies when it starts, and a push does not have to
+check the process number.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How long results take: from the push that completed a pair to the moment it is ready.
 
-A step's results are sampled, and the samples are looked up some steps at a time, since who polls waits for a step.
+A step's results are sampled, and the samples are looked up some steps at a time, because a poll waits for a step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streamjoin.topologies.protocol import Matches
 FRESH_STAMPS = 1_024  # pushes whose times are not in columns yet, at most
 UNMEASURED = 64  # steps with results whose latency is not known yet, at most
 SAMPLES = 256  # of a step's results
-IDS, TIMES = 0, 1  # columns of the stamps of pushes
+STAMP_IDS, STAMP_TIMES = 0, 1  # columns of the stamps of pushes
 BUCKETS = 48  # bucket b holds latencies below 2**b microseconds
 
 
@@ -45,7 +45,7 @@ class LatencyMeter:
         self._counts = np.zeros(BUCKETS, np.int64)
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
         self._fresh: dict[str, list[tuple[int, float]]] = {side: [] for side in SIDES}  # not there yet
-        self._unmeasured: list[tuple[float, int, dict[str, np.ndarray]]] = []
+        self._unmeasured: list[tuple[float, int, Matches]] = []
 
     def pushed(self, side: str, first: int, at: float) -> None:
         """Tuples with ids from `first` on came at a time of `time.perf_counter`."""
@@ -55,9 +55,11 @@ class LatencyMeter:
 
     def ready(self, matches: Matches) -> None:
         """These results are ready now."""
-        every = max(1, len(matches) // SAMPLES)
-        sample = {side: ids[::every].copy() if every > 1 else ids for side, ids in matches.by_side().items()}
-        self._unmeasured.append((time.perf_counter(), len(matches), sample))
+        count, sample = len(matches.left), matches
+        if count >= 2 * SAMPLES:
+            every = count // SAMPLES
+            sample = Matches(matches.left[::every].copy(), matches.right[::every].copy())
+        self._unmeasured.append((time.perf_counter(), count, sample))
         if len(self._unmeasured) >= UNMEASURED:
             self._measure()
 
@@ -67,7 +69,7 @@ class LatencyMeter:
         self._settle(side)
         stamps = self._stamps[side]
         if len(stamps):
-            stamps.drop(max(0, int(np.searchsorted(stamps[IDS], before, "right")) - 1))
+            stamps.drop(max(0, int(np.searchsorted(stamps[STAMP_IDS], before, "right")) - 1))
 
     def clear(self) -> None:
         """Forget the pushes; what was measured stays."""
@@ -86,18 +88,20 @@ class LatencyMeter:
             return
         ready, results, samples = zip(*self._unmeasured, strict=True)
         self._unmeasured.clear()
-        pushed = [
-            self._pushed_at(side, np.concatenate([sample[side] for sample in samples])) for side in SIDES
-        ]
-        sizes = np.array([len(sample["left"]) for sample in samples])
-        seconds = np.repeat(ready, sizes) - np.maximum(*pushed)
+        left = self._pushed_at("left", np.concatenate([sample.left for sample in samples]))
+        right = self._pushed_at("right", np.concatenate([sample.right for sample in samples]))
+        sizes = np.array([len(sample.left) for sample in samples])
+        seconds = np.repeat(ready, sizes) - np.maximum(left, right)
         buckets = np.clip(np.frexp(seconds * 1e6)[1], 0, BUCKETS - 1)
         self._counts += np.bincount(buckets, _shares(np.array(results), sizes), BUCKETS).astype(np.int64)
 
     def _pushed_at(self, side: str, ids: np.ndarray) -> np.ndarray:
         self._settle(side)
         stamps = self._stamps[side]
-        times: np.ndarray = stamps[TIMES][stamps[IDS].searchsorted(ids, "right") - 1]
+        if not len(stamps):
+            return np.full(len(ids), -math.inf)  # of no row
+        times: np.ndarray = stamps[STAMP_TIMES][stamps[STAMP_IDS].searchsorted(ids, "right") - 1]
+        times[ids < 0] = -math.inf
         return times
 
     def _settle(self, side: str) -> None:
@@ -109,7 +113,8 @@ class LatencyMeter:
 
 
 def _shares(results: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """How many results each sample stands for, of steps with so many results and samples: all the same, about."""
+    """How many results each sample stands for; `results` and `sizes` are counts of results and samples by step. Samples
+    of a step stand for about the same number."""
     begins = sizes.cumsum() - sizes
     within = np.arange(sizes.sum()) - np.repeat(begins, sizes)  # the number of a sample in its step
     shares: np.ndarray = np.repeat(results // sizes, sizes) + (within < np.repeat(results % sizes, sizes))

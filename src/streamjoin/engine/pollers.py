@@ -1,10 +1,10 @@
-"""Who polls a join: whether a push that finds the result buffer full may wait for another thread to make room.
+"""The threads that poll a join: whether a push that finds the result buffer full may wait for one to make room.
 
-A push that waited for its own thread to poll would wait for ever. Nobody can know who will poll, but who has polled is
-known, and which threads there are. A thread that has polled and still runs is waited for without end. Before the first
-poll, threads that may only be starting get a moment. Threads of a pool (`ThreadPoolExecutor`, `asyncio.to_thread`) are
-anybody's: one that has polled may push next and leave the polls to another, and if the pool serves an event loop, it
-polls only while that loop runs.
+A push that waited for its own thread to poll would wait forever. Future polls are unknown; known are the threads that
+have polled, and those that run. A push waits without limit for a thread that has polled and still runs. Before the
+first poll, it waits `FIRST_POLL` seconds for threads that may only be starting. A thread of a pool
+(`ThreadPoolExecutor`, `asyncio.to_thread`) that has polled may push next and leave the polls to another thread, and if
+the pool serves an event loop, it polls only while that loop runs.
 """
 
 from __future__ import annotations

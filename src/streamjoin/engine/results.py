@@ -1,50 +1,45 @@
-"""The result buffer: bounded, shared by the thread that works and those that poll; and the rows that leave it."""
+"""The result buffer: pairs that wait for `poll`, bounded; and the rows that are built from them."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.engine.rows import PayloadStore, Rows, Shared, fields_of, restored
+from streamjoin.engine.rows import Field, HeldRows, PayloadStore, PushedRows, fields_of, restored
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.protocol import Matches
 from streamjoin.topologies.runtime.waiting import Wait
 
-LOOK_AGAIN = 0.5  # seconds after which a push that waits for room asks anew whether that is of use
+NO_ID = np.iinfo(np.int64).max  # greater than every row number
+LOOK_AGAIN = 0.5  # seconds between two checks of whether waiting for room is of any use
+IdsBySide = Mapping[str, np.ndarray]
+# Builds batches from ids by side, the rows to take them from, and a punctuation that is news.
+BuildBatches = Callable[[IdsBySide, Mapping[str, HeldRows], float | None], list[pa.RecordBatch]]
 
 
 class ResultBuffer:
-    """Id pairs that wait for `poll`, and the payload they need.
+    """Id pairs that wait for `poll`. The thread that works adds them, those that poll take them."""
 
-    One lock guards both: a drained pair takes a view of the payload along in the same moment, so
-    payload can be released as soon as neither a window nor a waiting pair needs it.
-    """
-
-    def __init__(self, most: int, shared: Mapping[str, Shared] | None = None):
-        """`shared`: by side, what a window reads, too."""
+    def __init__(self, most: int, pushed: PushedRows):
+        """`pushed`: the rows that pairs are of, whose lock guards the buffer too."""
         self.most = most
+        self.bound: float = most  # `most`, or infinity once it is lifted
         self.rows = self.total = 0
-        self.payload = {side: PayloadStore((shared or {}).get(side)) for side in SIDES}
         self.punctuation: float = -math.inf  # no result to come has a result time below this
         self._told: float = -math.inf
-        self._unbounded = False
         self._drains = 0  # that have not ended
+        self._blocked = 0  # pushes that wait for room
         self._waiting: list[Matches] = []
         self._least = dict.fromkeys(SIDES, math.inf)  # smallest ids among the waiting pairs
-        # Held by `with` as it is, not through the condition, an interrupt can not leave it taken.
-        self._lock = threading.RLock()
+        # Held by `with` as it is, not through the condition, an interrupt cannot leave it taken.
+        self._pushed, self._lock = pushed, pushed.lock
         self._changed = threading.Condition(self._lock)
-
-    def lock(self) -> AbstractContextManager[bool]:
-        """Hold this to change or view the payload."""
-        return self._lock
 
     @property
     def news(self) -> bool:
@@ -53,15 +48,18 @@ class ResultBuffer:
 
     @property
     def room(self) -> float:
-        return math.inf if self._unbounded else self.most - self.rows
+        return self.bound - self.rows
 
     def add(self, matches: Matches) -> None:
         with self._lock:
             self._waiting.append(matches)
-            self.rows += len(matches)
-            self.total += len(matches)
-            for side, ids in matches.by_side().items():
-                self._least[side] = min(self._least[side], int(np.minimum.reduce(ids)))
+            self.rows += len(matches.left)
+            self.total += len(matches.left)
+            self._note_least(matches)
+
+    def _note_least(self, matches: Matches) -> None:
+        for side, ids in (("left", matches.left), ("right", matches.right)):
+            self._least[side] = min(self._least[side], least_id(ids))
 
     @property
     def fill(self) -> str:
@@ -69,56 +67,63 @@ class ResultBuffer:
         return f"{self.rows:,} result rows wait for poll() and max_results is {self.most:,}"
 
     def wait_for_room(self, deadline: float, why_hopeless: Callable[[float], str | None]) -> str | None:
-        """Wait until results were taken. What stopped the wait, if there is no room: the deadline (of
-        `time.perf_counter`), or what `why_hopeless` says of the seconds waited so far."""
+        """Wait until results were taken. Return None if there is room then, else why the wait ended: the deadline (of
+        `time.perf_counter`) has passed, or the reason that `why_hopeless` gives for the seconds waited so far."""
         wait = Wait(lambda: ("push", self.fill))
         with self._lock:
-            while self.room <= 0:
-                rest = deadline - time.perf_counter()
-                reason = "the timeout is over" if rest <= 0 else why_hopeless(wait.seconds)
-                if reason is not None:
-                    return reason
-                self._changed.wait(min(rest, wait.patience(), LOOK_AGAIN))
+            self._blocked += 1
+            try:
+                while self.room <= 0:
+                    rest = deadline - time.perf_counter()
+                    reason = "the timeout is over" if rest <= 0 else why_hopeless(wait.seconds)
+                    if reason is not None:
+                        return reason
+                    self._changed.wait(min(rest, wait.patience(), LOOK_AGAIN))
+            finally:
+                self._blocked -= 1
         return None
 
     def lift_bound(self) -> None:
-        """Let everything in from now on, and whoever waits go on."""
+        """Accept any number of pairs from now on, and wake blocked pushes."""
         with self._lock:
-            self._unbounded = True
+            self.bound = math.inf
             self._changed.notify_all()
 
-    @contextmanager
-    def drained(self) -> Iterator[tuple[dict[str, np.ndarray], Mapping[str, Rows], float | None]]:
-        """Take all waiting pairs: ids by side, the payload to build rows from, which stays until the block is left, and
-        the punctuation that holds after them if it is news. If the block ends in an error (an interrupt, no memory),
-        all of it waits again."""
-        with self._lock:
-            waiting, self._waiting, self.rows = self._waiting, [], 0
-            told, news = self._told, self.punctuation if self.news else None
-            self._told = self.punctuation
-            self._drains += 1
-            views = {side: store.begin_reading() for side, store in self.payload.items()}
-            self._changed.notify_all()
+    def drain(self, build: BuildBatches) -> list[pa.RecordBatch]:
+        """Take all waiting pairs; the batches that `build` makes of them. The rows they are of stay until it is done.
+        If it ends in an error (an interrupt, no memory), all pairs wait again, and so does the punctuation."""
+        taken: list[Matches] | None = None
+        told, views = self._told, dict[str, HeldRows]()
         try:
-            yield _ids(waiting), views, news
-        except BaseException:
             with self._lock:
-                self._waiting[:0], self._told = waiting, told
-                self.rows += sum(map(len, waiting))
+                told, news = self._told, self.punctuation if self.news else None
+                self._drains += 1
+                taken, self._waiting, self.rows = self._waiting, [], 0
+                self._told = self.punctuation
+                for side, store in self._pushed.stores.items():
+                    views[side] = store.begin_reading()
+                if self._blocked:
+                    self._changed.notify_all()
+            return build(_ids(taken), views, news)
+        except BaseException:
+            if taken is not None:
+                with self._lock:
+                    self._waiting[:0], self._told = taken, told
+                    self.rows += sum(map(len, taken))
             raise
         finally:
-            self._end_drain()
+            if taken is not None:
+                self._end_drain(views)
 
-    def _end_drain(self) -> None:
+    def _end_drain(self, views: Mapping[str, HeldRows]) -> None:
         with self._lock:
             self._drains -= 1
-            for store in self.payload.values():
-                store.end_reading()
+            for side in views:
+                self._pushed.stores[side].end_reading()
             if not self._drains:
-                self._least = {
-                    side: min((int(m.by_side()[side].min()) for m in self._waiting), default=math.inf)
-                    for side in SIDES
-                }
+                self._least = dict.fromkeys(SIDES, math.inf)
+                for matches in self._waiting:
+                    self._note_least(matches)
 
     def forget(self) -> None:
         """Let go of the waiting pairs."""
@@ -128,19 +133,27 @@ class ResultBuffer:
                 self._least = dict.fromkeys(SIDES, math.inf)
             self._changed.notify_all()
 
-    def release(self, side: str, before: int) -> int:
-        """Let go of payload rows that come before `before` and before any waiting pair; the oldest row still held."""
+    def release_rows(self, side: str, before: int) -> int:
+        """Let go of pushed rows that come before `before` and before any waiting pair; the oldest row still held."""
         with self._lock:
-            store = self.payload[side]
+            store = self._pushed.stores[side]
             store.release(int(min(before, self._least[side])))
             return store.first_id
 
 
-def _ids(waiting: Sequence[Matches]) -> dict[str, np.ndarray]:
+def least_id(ids: np.ndarray) -> float:
+    """The least row number; infinity if there is none. Numbers below zero stand for no row."""
+    least = int(np.minimum.reduce(ids))
+    if least < 0:
+        least = int(np.minimum.reduce(ids, initial=NO_ID, where=ids >= 0))
+    return math.inf if least == NO_ID else least
+
+
+def _ids(waiting: Sequence[Matches]) -> IdsBySide:
     """The ids of all pairs by side, in the order they were found."""
+    if len(waiting) == 1:
+        return waiting[0].by_side()
     parts = [matches.by_side() for matches in waiting] or [dict.fromkeys(SIDES, np.empty(0, np.int64))]
-    if len(parts) == 1:
-        return dict(parts[0])
     return {side: np.concatenate([part[side] for part in parts]) for side in SIDES}
 
 
@@ -150,8 +163,12 @@ class ResultRows:
     def __init__(self, spec: JoinSpec, schemas: Mapping[str, pa.Schema]):
         """`schemas`: by side, in which rows are held."""
         self._schema = spec.schema
-        self._fields = {side: fields_of(schemas[side]) for side in SIDES}
-        held = [field.type for side in SIDES for field in self._fields[side]]
+        given = ("left",) if spec.how in ("semi", "anti") else SIDES
+        self._columns = (
+            HeldRows.columns if spec.how == "inner" else _columns
+        )  # every pair of an inner join has both
+        self._fields = {side: fields_of(schemas[side]) for side in given}
+        held = [field.type for fields in self._fields.values() for field in fields]
         # Columns that are held in another type: their numbers and types.
         self._restored = [(n, field.type) for n, field in enumerate(spec.schema) if field.type != held[n]]
 
@@ -162,15 +179,15 @@ class ResultRows:
             dict.fromkeys(SIDES, np.empty(0, np.int64)), {side: PayloadStore().view() for side in SIDES}
         )
 
-    def batches(
-        self, ids: Mapping[str, np.ndarray], views: Mapping[str, Rows], most: int
-    ) -> list[pa.RecordBatch]:
+    def batches(self, ids: IdsBySide, views: Mapping[str, HeldRows], most: int) -> list[pa.RecordBatch]:
         """The rows of pairs of ids, in their order, `most` in a batch at most."""
         batches: list[pa.RecordBatch] = []
         at, size, count = 0, most, len(ids["left"])
         while at < count:
+            whole = at == 0 and count <= size
+            part = ids if whole else {side: ids[side][at : at + size] for side in SIDES}
             try:
-                batches.append(self._batch({side: ids[side][at : at + size] for side in SIDES}, views))
+                batches.append(self._batch(part, views))
             except pa.ArrowInvalid:  # more than a column of Arrow can hold: strings of 2 GiB, say
                 if size == 1:
                     raise
@@ -179,8 +196,46 @@ class ResultRows:
             at += size
         return batches
 
-    def _batch(self, ids: Mapping[str, np.ndarray], views: Mapping[str, Rows]) -> pa.RecordBatch:
-        columns = [column for side in SIDES for column in views[side].columns(ids[side], self._fields[side])]
+    def _batch(self, ids: IdsBySide, views: Mapping[str, HeldRows]) -> pa.RecordBatch:
+        columns = [
+            column
+            for side, fields in self._fields.items()
+            for column in self._columns(views[side], ids[side], fields)
+        ]
         for number, kind in self._restored:
             columns[number] = restored(columns[number], kind)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _columns(rows: HeldRows, ids: np.ndarray, fields: Sequence[Field]) -> list[pa.Array]:
+    """The columns of these rows; NULL for numbers below zero."""
+    if not len(ids) or int(np.minimum.reduce(ids)) >= 0:
+        return rows.columns(ids, fields)
+    there = ids >= 0
+    if not there.any():
+        return [pa.nulls(len(ids), field.type) for field in fields]
+    plain, others = ([f for f in fields if (f.dtype is None) == of_any_size] for of_any_size in (False, True))
+    columns = dict(zip([f.name for f in plain], _plain_columns(rows, ids, there, plain), strict=True))
+    if others:  # values of any size: only those that are asked for are fetched
+        place = pa.array(np.cumsum(there) - 1, mask=~there)
+        found = rows.columns(ids[there], others)
+        columns |= {field.name: column.take(place) for field, column in zip(others, found, strict=True)}
+    return [columns[field.name] for field in fields]
+
+
+def _plain_columns(
+    rows: HeldRows, ids: np.ndarray, there: np.ndarray, fields: Sequence[Field]
+) -> list[pa.Array]:
+    """As `_columns`, of plain columns: some value is fetched in place of NULL, and hidden by a bit."""
+    some = int(ids[np.argmax(there)])
+    bits, missing = (
+        pa.py_buffer(np.packbits(there, bitorder="little")),
+        len(ids) - int(np.count_nonzero(there)),
+    )
+    place = pa.array(np.arange(len(ids)), mask=~there)
+    return [
+        column.take(place)
+        if column.null_count or column.offset
+        else pa.Array.from_buffers(field.type, len(ids), [bits, column.buffers()[1]], missing)
+        for field, column in zip(fields, rows.columns(np.where(there, ids, some), fields), strict=True)
+    ]

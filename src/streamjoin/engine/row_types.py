@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from streamjoin.engine.intake import conform
 from streamjoin.engine.rows import is_plain, restored, storage_schema
-from streamjoin.engine.streams import conform
 from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 
@@ -27,7 +27,7 @@ def check_columns(spec: JoinSpec) -> None:
                 _try(conform(pa.nulls(1, declared.type), held, side), declared.type)
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 raise SpecError(
-                    f"{side} column {declared.name!r} has type {declared.type}, which pyarrow {pa.__version__} can not "
+                    f"{side} column {declared.name!r} has type {declared.type}, which pyarrow {pa.__version__} cannot "
                     f"copy row by row ({error}): convert the column to another type, or leave it out"
                 ) from error
 

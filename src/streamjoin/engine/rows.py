@@ -1,30 +1,39 @@
-"""Pushed rows, by number, as Arrow holds them: touched once, when a result row is built.
+"""Where pushed rows live: by side and number, as Arrow holds them, until neither a window nor a result needs them.
 
-Batches stay as they came, unless they are small. Columns that a window reads, too, are copied into memory that both
-use (`Shared`; index/sliding.py says who owns it), and a batch is held without them: a value is stored once. That ends,
-for good, with the first NULL in one of them; what is held by then becomes batches over the same memory.
+Their columns are read when a result row is built, and by conditions that no index covers. Batches stay as they came,
+unless they are small. Columns that a window also reads are copied into memory that both use (`SharedColumns`;
+index/sliding.py says who owns it), and the batch is held without them, so that each value is stored once. That ends,
+for good, with the first NULL in one of them: what is held by then becomes batches over the same memory.
+
+If all other columns are plain and narrow, they are copied to the same place (the *payload columns*), and no batch is
+held: a result row is then picked by row number, whatever the size of the pushes. That ends, for good, with the first
+NULL in a payload column: the values held by then become a batch.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.kernels.gather import BITS, gather
+from streamjoin.codegen.columns import ColumnData, to_column_data
+from streamjoin.index.sliding import RowColumns
+from streamjoin.kernels.gather import BITS, gather, gather_columns
+from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.spec import SIDES
 
-if TYPE_CHECKING:
-    from streamjoin.index.sliding import RowColumns
-
-FAN = 16  # small batches are copied together this many at a time
-GENERATIONS = 4  # how often at most: a window of single rows is held in a few dozen batches
-FEW = 64  # rows, of which the batches are looked for
-LARGE, LARGE_BYTES = 65_536, 1 << 22  # rows, or bytes, from which a batch is left as it came
+# Copy FANIN small batches into one, and each row at most MERGED_TIMES times: a window of single rows is then
+# held in a few dozen batches.
+FANIN, MERGED_TIMES = 16, 4
+FEW_ROWS = 64  # look up the batches of up to this many rows one by one
+PAYLOAD_BYTES = 64  # copy payload columns of at most this many bytes a row
+LARGE_BATCH, LARGE_BYTES = 65_536, 1 << 22  # leave a batch as it came from this many rows or bytes on
 
 # Measured, in seconds: gathering variable-size columns batch by batch, and all at once, which copies them whole.
 _PER_BATCH, _PER_ROW, _PER_HELD_ROW = 15e-6, 0.3e-6, 8e-9
@@ -32,7 +41,7 @@ AT_ONCE_BYTES = 1 << 26  # that are copied whole at most: memory, and a column o
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which values are held: Arrow can not gather from views, at any depth."""
+    """The type in which values are held: Arrow cannot gather from views, at any depth."""
     if kind in (pa.string_view(), pa.binary_view()):
         return pa.large_string() if kind == pa.string_view() else pa.large_binary()
     if pa.types.is_struct(kind):
@@ -72,13 +81,9 @@ class Held:
 
     __slots__ = ("_addresses", "_nbytes", "batch")
 
-    def __init__(self, batch: pa.RecordBatch, addresses: dict[str, int]):
-        self.batch, self._addresses = batch, addresses
+    def __init__(self, batch: pa.RecordBatch):
+        self.batch, self._addresses = batch, dict[str, int]()
         self._nbytes = -1  # not known yet
-
-    @classmethod
-    def of(cls, batch: pa.RecordBatch) -> Held:
-        return cls(batch, {})
 
     @property
     def nbytes(self) -> int:
@@ -87,14 +92,15 @@ class Held:
             self._nbytes = int(self.batch.nbytes)
         return self._nbytes
 
-    def address(self, name: str) -> int:
-        """The address of a column's values; 0 if they can not be gathered by address."""
-        address = self._addresses.get(name)
+    def address(self, field: Field) -> int:
+        """The address of a plain column's values; 0 if they cannot be gathered by address, because some are NULL."""
+        address = self._addresses.get(field.name)
         if address is None:
-            column = self.batch.column(name)
-            plain = is_plain(column.type) and not column.null_count and len(column)
-            start = column.offset * (column.type.bit_width // 8) if plain else 0
-            address = self._addresses[name] = column.buffers()[1].address + start if plain else 0
+            address, column = 0, self.batch.column(field.name)
+            if not column.null_count and len(column):
+                assert field.dtype is not None
+                address = column.buffers()[1].address + column.offset * field.dtype.itemsize
+            self._addresses[field.name] = address
         return address
 
 
@@ -127,7 +133,7 @@ def row_bytes(schema: pa.Schema) -> float:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedColumns:
     """Columns of rows which a window reads, too: their names, and their positions in a tuple."""
 
     schema: pa.Schema  # of whole rows
@@ -135,24 +141,24 @@ class Shared:
     columns: RowColumns
 
     @property
-    def others(self) -> list[str]:
-        """The columns that are held in batches."""
-        return [name for name in self.schema.names if name not in self.names]
+    def others(self) -> list[Field]:
+        """The columns that no window reads."""
+        return [each for each in fields_of(self.schema) if each.name not in self.names]
 
     def whole(self, batch: pa.RecordBatch | None, first: int, end: int) -> pa.RecordBatch:
         """The rows first..end-1, of which a batch has the other columns, over the memory of the shared ones."""
+        numbers = {name: number for number, name in enumerate(self.names)}
         arrays = []
         for f in self.schema:
-            if f.name in self.names:
-                values = self.columns.between(self.names[f.name], first, end)
-                arrays.append(_as_arrow(values, f.type))
+            if f.name in numbers:
+                arrays.append(_as_arrow(self.columns.column(numbers[f.name], first, end), f.type))
             elif batch is not None:
                 arrays.append(batch.column(f.name))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-@dataclass(frozen=True)
-class Rows:
+@dataclass(slots=True, eq=False)
+class HeldRows:
     """A view of the rows held at one moment: batches and the number of each one's first row; and shared columns, by
     name, of rows from `first` on."""
 
@@ -173,21 +179,29 @@ class Rows:
         """As `take`. Plain columns without nulls cost a few nanoseconds a value; the others are left to Arrow."""
         if not len(ids):
             return [pa.nulls(0, field.type) for field in fields]
-        columns = {f.name: self._picked(ids, f) for f in fields if f.name in self.shared}
-        if len(columns) < len(fields):
-            columns |= self._from_batches(ids, [f for f in fields if f.name not in columns])
+        shared = self.shared
+        columns: dict[str, pa.Array] = {}
+        if shared:
+            places, count, make, memory = ids - self.first, len(ids), pa.Array.from_buffers, pa.py_buffer
+            for name, kind, _ in fields:
+                if (values := shared.get(name)) is not None:
+                    columns[name] = make(kind, count, [None, memory(values[places])])
+        if len(columns) == len(fields):
+            return [*columns.values()]
+        columns |= self._from_batches(ids, [f for f in fields if f.name not in columns])
         return [columns[field.name] for field in fields]
-
-    def _picked(self, ids: np.ndarray, field: Field) -> pa.Array:
-        return _as_arrow(self.shared[field.name][ids - self.first], field.type)
 
     def _from_batches(self, ids: np.ndarray, fields: Sequence[Field]) -> dict[str, pa.Array]:
         held, of, places = self._places(ids)
         columns: dict[str, pa.Array] = {}
+        addresses: dict[Field, list[int]] = {}
         for f in fields:
-            addresses = [] if f.dtype is None else [each.address(f.name) for each in held]
-            if addresses and 0 not in addresses:
-                columns[f.name] = _gathered(np.array(addresses), of, places, f)
+            if f.dtype is not None and 0 not in (found := [each.address(f) for each in held]):
+                addresses[f] = found
+        if len(ids) < FEW_ROWS:
+            columns = _gathered_together(addresses, of, places)
+        else:
+            columns = {f.name: _gathered(np.array(each), of, places, f) for f, each in addresses.items()}
         others = [field.name for field in fields if field.name not in columns]
         if others:
             used = np.unique(of)
@@ -197,13 +211,14 @@ class Rows:
 
     def _places(self, ids: np.ndarray) -> tuple[Sequence[Held], np.ndarray, np.ndarray]:
         """Batches, and of each row which of them has it and where. Of few rows no other batch need be looked at."""
-        if len(ids) >= FEW:
+        if len(ids) >= FEW_ROWS:
             starts = np.asarray(self.starts)
             of = starts.searchsorted(ids, "right") - 1
             return self.held, of, ids - starts[of]
         numbers = [bisect_right(self.starts, row) - 1 for row in ids.tolist()]
         used = sorted(set(numbers))
-        of = np.array([used.index(number) for number in numbers])
+        place_of = dict(zip(used, range(len(used)), strict=True))
+        of = np.array([place_of[number] for number in numbers])
         starts = np.array([self.starts[number] for number in numbers])
         return [self.held[number] for number in used], of, ids - starts
 
@@ -240,6 +255,28 @@ def _gathered(addresses: np.ndarray, of: np.ndarray, places: np.ndarray, field: 
     return _as_arrow(out, field.type)
 
 
+def _gathered_together(
+    addresses: Mapping[Field, list[int]], of: np.ndarray, places: np.ndarray
+) -> dict[str, pa.Array]:
+    """Plain columns of a few rows, by name: one call and one piece of memory for all of them."""
+    if not addresses:
+        return {}
+    count, end = len(of), 0
+    widths, offsets = [], []
+    for f in addresses:
+        assert f.dtype is not None
+        widths.append(f.dtype.itemsize)
+        offsets.append(end)
+        end += -(-count * f.dtype.itemsize // 8) * 8
+    out = np.empty(end, np.uint8)
+    gather_columns(np.array([*addresses.values()]), of, places, np.array(widths), np.array(offsets), out)
+    memory = pa.py_buffer(out)
+    return {
+        f.name: pa.Array.from_buffers(f.type, count, [None, memory.slice(offset, count * width)])
+        for f, offset, width in zip(addresses, offsets, widths, strict=True)
+    }
+
+
 def _as_arrow(values: np.ndarray, kind: pa.DataType) -> pa.Array:
     """Values of a plain type, without a copy."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
@@ -248,67 +285,87 @@ def _as_arrow(values: np.ndarray, kind: pa.DataType) -> pa.Array:
 class PayloadStore:
     """The rows of one side, numbered in the order they come, until they are released."""
 
-    def __init__(self, shared: Shared | None = None) -> None:
+    def __init__(self, shared: SharedColumns | None = None) -> None:
         self._shared = shared
-        self._others = shared.others if shared is not None else None  # None: batches are whole
+        self._payload = _payload_of(shared)
+        self._names = _names_of(shared, self._payload)
+        # Names of the columns that batches hold; None: all.
+        self._others = (
+            [f.name for f in shared.others if f not in self._payload] if shared is not None else None
+        )
         self._held: list[Held] = []
         self._starts: list[int] = []
         self._generations: list[int] = []
-        self._next = 0
+        self.next_id = 0  # the number of the next row
         self._row_bytes: float | None = None  # of the schema; infinity if rows differ
-        self._view: Rows | None = None
-
-    @property
-    def next_id(self) -> int:
-        return self._next
+        self._view: HeldRows | None = None
 
     @property
     def first_id(self) -> int:
         if self._starts:
             return self._starts[0]
-        return self._next if self._shared is None else self._shared.columns.first
+        return self.next_id if self._shared is None else self._shared.columns.first
 
     @property
     def row_count(self) -> int:
-        return self._next - self.first_id
+        return self.next_id - self.first_id
 
     def append(self, batch: pa.RecordBatch, shared: Sequence[np.ndarray] | None = None) -> None:
         """Hold the rows of `batch`, the first being number `next_id`, and the values of their shared columns, None if
-        some are NULL. Of what is left, large batches are not copied, the rows of small ones at most GENERATIONS times.
+        some are NULL. Of what is left, large batches are not copied, the rows of small ones at most MERGED_TIMES times.
         """
-        if self._shared is not None:
+        columns = self._shared.columns if self._shared is not None else None
+        if columns is not None:
+            payload = _values_of(batch, self._payload) if self._payload else []
+            if payload is None:
+                self._end_payload()
             if shared is None:
                 self._end_sharing()
-            else:
-                self._shared.columns.append(shared)
         if self._others != []:
             self._append(batch)
-        self._next += batch.num_rows
+        if columns is not None and shared is not None:
+            columns.append([*shared, *payload] if payload else shared, batch.num_rows)
+        self.next_id += batch.num_rows
         self._view = None
 
     def _append(self, batch: pa.RecordBatch) -> None:
-        held = Held.of(batch)
+        held = Held(batch)
         small = self._is_small(held)
         if not small:
-            held = Held.of(self._rest(batch))
-        self._starts.append(self._next)
-        self._generations.append(0 if small else GENERATIONS)
+            held = Held(self._rest(batch))
+        self._starts.append(self.next_id)
+        self._generations.append(0 if small else MERGED_TIMES)
         self._held.append(held)  # last: an interrupt before leaves it as it was, to be released
-        while (age := self._generations[-1]) < GENERATIONS and self._generations[-FAN:] == [age] * FAN:
+        while (age := self._generations[-1]) < MERGED_TIMES and self._generations[-FANIN:] == [age] * FANIN:
             try:
-                merged = pa.concat_batches([self._rest(held.batch) for held in self._held[-FAN:]])
+                merged = pa.concat_batches([self._rest(held.batch) for held in self._held[-FANIN:]])
             except pa.ArrowInvalid:  # dictionaries that are too large together for their indices stay apart
-                self._generations[-FAN:] = [GENERATIONS] * FAN
+                self._generations[-FANIN:] = [MERGED_TIMES] * FANIN
                 break
-            self._held[-FAN:], self._starts[-FAN:] = [Held.of(merged)], [self._starts[-FAN]]
-            self._generations[-FAN:] = [age + 1 if merged.num_rows < LARGE else GENERATIONS]
+            self._held[-FANIN:], self._starts[-FANIN:] = [Held(merged)], [self._starts[-FANIN]]
+            self._generations[-FANIN:] = [age + 1 if merged.num_rows < LARGE_BATCH else MERGED_TIMES]
 
     def _rest(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns that are not shared."""
         return batch if self._others is None else batch.select(self._others)
 
+    def _end_payload(self) -> None:
+        """Hold the payload columns in batches from now on."""
+        assert self._shared is not None
+        columns, payload = self._shared.columns, self._payload
+        self._others, self._payload = [f.name for f in payload], ()
+        self._names = _names_of(self._shared, ())
+        values = columns.cut_off(len(self._shared.names))
+        if len(columns):
+            arrays = [_as_arrow(each, f.type) for each, f in zip(values, payload, strict=True)]
+            schema = pa.schema([self._shared.schema.field(name) for name in self._others])
+            self._held = [Held(pa.RecordBatch.from_arrays(arrays, schema=schema))]
+            self._starts, self._generations = [columns.first], [MERGED_TIMES]
+
     def _end_sharing(self) -> None:
         """Hold whole batches from now on. The columns stay as they are, and go with the last that needs them."""
+        if self._payload:
+            self._end_payload()
         shared = self._shared
         assert shared is not None
         first, end = shared.columns.first, shared.columns.end
@@ -322,10 +379,10 @@ class PayloadStore:
                 shared.whole(rest, start, start + rest.num_rows)
                 for rest, start in zip(rests, starts, strict=True)
             ]
-            self._held, self._starts = [Held.of(batch) for batch in whole], starts
+            self._held, self._starts = [Held(batch) for batch in whole], starts
         elif first < end:
-            self._held, self._starts = [Held.of(shared.whole(None, first, end))], [first]
-            self._generations = [GENERATIONS]
+            self._held, self._starts = [Held(shared.whole(None, first, end))], [first]
+            self._generations = [MERGED_TIMES]
         shared.columns.ended = True
         self._shared = self._others = None
 
@@ -334,7 +391,7 @@ class PayloadStore:
         if self._row_bytes is None:
             self._row_bytes = row_bytes(held.batch.schema)
         rows: int = held.batch.num_rows
-        return rows < LARGE and (rows * self._row_bytes < LARGE_BYTES or held.nbytes < LARGE_BYTES)
+        return rows < LARGE_BATCH and (rows * self._row_bytes < LARGE_BYTES or held.nbytes < LARGE_BYTES)
 
     def release(self, before: int) -> None:
         """Let go of batches whose rows are all numbered below `before`."""
@@ -349,27 +406,76 @@ class PayloadStore:
             columns.drop(min(before, columns.end) - columns.first)
             self._view = None
 
-    def view(self) -> Rows:
+    def view(self) -> HeldRows:
         """The rows held now. To read them while others come, or go, in another thread, `begin_reading`."""
         if self._view is None:
             rows = self._starts.copy(), self._held.copy()
             if self._shared is None:
-                self._view = Rows(*rows)
+                self._view = HeldRows(*rows)
             else:
-                columns, names = self._shared.columns, self._shared.names
-                values = dict(zip(names, columns.live(), strict=True)) if len(columns) else {}
-                self._view = Rows(*rows, columns.first, values)
+                columns = self._shared.columns
+                values = dict(zip(self._names, columns.live(), strict=True)) if len(columns) else {}
+                self._view = HeldRows(*rows, columns.first, values)
         return self._view
 
-    def begin_reading(self) -> Rows:
+    def begin_reading(self) -> HeldRows:
         """As `view`, of rows that stay as they are until `end_reading`, but for those that are released."""
+        view = self.view()
         if self._shared is not None:
             self._shared.columns.readers += 1
-        return self.view()
+        return view
 
     def end_reading(self) -> None:
         if self._shared is not None:
             self._shared.columns.readers -= 1
+
+
+def _payload_of(shared: SharedColumns | None) -> tuple[Field, ...]:
+    """The payload columns of rows that have some."""
+    others = tuple(shared.others) if shared is not None else ()
+    widths = [math.inf if f.dtype is None else f.dtype.itemsize for f in others]
+    return others if sum(widths) <= PAYLOAD_BYTES else ()
+
+
+def _names_of(shared: SharedColumns | None, payload: tuple[Field, ...]) -> tuple[str, ...]:
+    """The names of the columns that are held by row number."""
+    return () if shared is None else (*shared.names, *(f.name for f in payload))
+
+
+def _values_of(batch: pa.RecordBatch, fields: Sequence[Field]) -> list[np.ndarray] | None:
+    """The values of plain columns, as integers of their size; None if one is NULL."""
+    values, count = [], batch.num_rows
+    for name, _, dtype in fields:
+        column = batch.column(name)
+        if column.null_count:
+            return None
+        assert dtype is not None
+        memory = column.buffers()[1] if count else b""
+        values.append(np.frombuffer(memory, dtype, count, column.offset * dtype.itemsize if count else 0))
+    return values
+
+
+class PushedRows:
+    """The rows of both sides.
+
+    Hold `lock` to change or view them. The result buffer has the same lock: pairs leave it together with a view of the
+    rows they need, so that rows can go as soon as neither a window nor a waiting pair needs them.
+    """
+
+    def __init__(self, schemas: Mapping[str, pa.Schema], shared: Mapping[str, SharedColumns]):
+        """`schemas`: in which rows are held. `shared`: what an index window of a side also reads."""
+        self.lock = threading.RLock()
+        self.schemas = schemas
+        self.stores = {side: PayloadStore(shared.get(side)) for side in SIDES}
+
+    def fetch(self, side: str, columns: tuple[Column, ...], ids: np.ndarray) -> dict[Column, ColumnData]:
+        """Columns of some rows of a side, for conditions that are checked on candidate pairs."""
+        if not columns:
+            return {}
+        with self.lock:
+            view = self.stores[side].view()
+        rows = view.take(ids, pa.schema([self.schemas[side].field(column.name) for column in columns]))
+        return {column: to_column_data(rows.column(column.name), column.type) for column in columns}
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

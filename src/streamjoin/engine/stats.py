@@ -1,4 +1,4 @@
-"""What a running join tells of itself."""
+"""Counts and sizes that a running join reports."""
 
 from __future__ import annotations
 

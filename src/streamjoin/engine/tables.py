@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.engine.join import BATCH_ROWS, open_join
-from streamjoin.engine.streams import Intake
+from streamjoin.engine.driver import BATCH_ROWS
+from streamjoin.engine.intake import Intake
+from streamjoin.engine.open import open_join
 from streamjoin.kernels.stamping import falls
 from streamjoin.plan.choose import make_plan
 from streamjoin.plan.options import Auto, IndexName, Options, Order, TopologyName
@@ -30,10 +31,10 @@ def join_tables(
 
     The result has the oracle's order with `order="timestamp"`, and is in no particular one otherwise.
     """
-    make_plan(spec, Options(topology, index, workers, order))  # checks them
+    plan = make_plan(spec, Options(topology, index, workers, order))
     batches, times = {}, {}
     for side, table in zip(SIDES, (left, right), strict=True):
-        intake = Intake(spec, side)
+        intake = Intake(plan, side)
         batch = intake.batch(table)
         ts = intake.times(batch)
         if falls(ts):

@@ -1,58 +1,68 @@
-"""Who works: one thread at a time, while others may wait for what it finds."""
+"""The driver's mutex: one thread at a time drives a join, while others may wait for what it finds."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.topologies.runtime.node import Bell
 from streamjoin.topologies.runtime.waiting import Wait
 
+Outcome = TypeVar("Outcome")
+
+
+def reentrant_error() -> StreamJoinError:
+    return StreamJoinError(
+        "re-entrant call: this thread is at work on the join already; a signal handler may only call poll() and "
+        "close() meanwhile"
+    )
+
 
 class Work:
-    """The lock of who works. A poll that waits could not look meanwhile: it is told when it can."""
+    """A mutex held by the thread that drives the join. Releasing it wakes blocked polls, which could not look
+    meanwhile."""
 
     def __init__(self, found: Bell):
-        self.polls = 0  # that wait
+        self.polls = 0  # blocked polls
         self.missed = False  # the last poll found another thread at work, which is to promise for it
-        self._lock: Any = threading.RLock()  # as it knows whose it is
+        self._lock: Any = threading.RLock()  # knows which thread holds it
         self._found = found
 
     @property
     def mine(self) -> bool:
-        """Whether this thread works. If it is about to begin, then it was interrupted by a signal's handler."""
+        """Whether the calling thread holds the mutex. True right before it begins only in a signal handler."""
         return bool(self._lock._is_owned())  # as conditions of the standard library ask
 
-    @contextmanager
-    def turn(self, blocking: bool = True, timeout: float = -1) -> Iterator[bool]:
-        """Work in this block, once nobody else does; whether that is so in time. Must not be `mine` already. Does not
-        `tell`: a poll that waits would only wake itself.
+    def run(self, work: Callable[..., Outcome], *given: Any, timeout: float = math.inf) -> Outcome | None:
+        """Call `work` once the mutex is free, and return its result; None if that takes more than `timeout` seconds.
+        Raises if this thread holds the mutex already. Does not `tell`: a blocked poll would only wake itself.
 
-        An interrupt may come between any two instructions: also when the lock has just been taken, and before the
-        first `_release` has let go of it."""
+        An interrupt may come between any two instructions: right after the lock was taken, too, and before the first
+        release has let go of it.
+        """
+        lock = self._lock
+        if lock._is_owned():
+            raise reentrant_error()
         try:
             try:
-                yield bool(self._lock.acquire(False) or (blocking and self._wait(timeout)))
+                return work(*given) if lock.acquire(False) or self._wait(timeout) else None
             finally:
-                self._release()
+                if lock._is_owned():
+                    lock.release()
         finally:
-            self._release()
+            if lock._is_owned():
+                lock.release()
 
     def _wait(self, timeout: float) -> bool:
-        """Take the lock as soon as nobody works; whether that is so in time. Says on the log what it waits for."""
+        """Take the mutex as soon as it is free; whether that happens in time. Logs what it waits for."""
         wait = Wait(lambda: ("a call", "another thread is still at work on the join"))
-        most = math.inf if timeout < 0 else timeout
-        while (rest := most - wait.seconds) > 0:
+        while (rest := timeout - wait.seconds) > 0:
             if self._lock.acquire(timeout=min(rest, wait.patience())):
                 return True
         return False
-
-    def _release(self) -> None:
-        if self.mine:
-            self._lock.release()
 
     def tell(self) -> None:
         if self.polls:

@@ -3,7 +3,3 @@
 Needs the extra `hardware`. `designs.DESIGNS` lists the joins that can be built, all with the same ports; `oracle`
 defines what each must find. Of the rest of the package, only `streamjoin.semantics` is used.
 """
-
-from streamjoin.hardware.parameters import HardwareError, KeyPredicate, Parameters
-
-__all__ = ["HardwareError", "KeyPredicate", "Parameters"]

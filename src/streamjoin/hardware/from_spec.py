@@ -45,6 +45,10 @@ class SpecCircuit:
 
 def circuit_for(spec: JoinSpec, design: Design, cores: int, **settings: Any) -> SpecCircuit:
     """The circuit of a design that runs the spec's join. `settings` are fields of `Parameters`."""
+    if spec.how != "inner" or spec.keep != "all" or spec.left_tie or spec.right_tie:
+        raise HardwareError(
+            "a circuit gives all matches in pairs: leave how, keep, left_tie and right_tie out"
+        )
     left, right, predicate = _key_comparison(spec)
     lo, hi = (
         pick(column.type.__getattribute__(end) for column in (left, right))

@@ -1,1 +1,1 @@
-"""Window contents: where stored tuples live and how probes find partners among them."""
+"""Windows: where stored tuples are kept and how probes find partners among them."""

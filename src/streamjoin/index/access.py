@@ -1,4 +1,4 @@
-"""What a subwindow is asked: how the key of a stored tuple and the questions of a probe come from the predicate."""
+"""How a subwindow is asked: derives the keys of stored tuples and the questions of probes from the predicate."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from streamjoin.kernels.sorted import strips
 from streamjoin.plan.rulers import Rulers
 from streamjoin.plan.subwindows import BandKey, SubwindowKey
 
-SORTED_FROM = (
-    4_096  # sort this many intervals and more, so that neighbours share what they bring into the caches
-)
-Times = tuple[np.ndarray, np.ndarray]  # the least and the greatest that each probe reaches
+# Sort the intervals of a batch if there are at least this many, so that neighbours share cache lines.
+SORTED_FROM = 4_096
+Times = tuple[np.ndarray, np.ndarray]  # the least and the greatest time that each probe reaches
 
 
 class Access(Protocol):
-    """A way to find candidates in a subwindow. `dtype` is that of its keys, `unchecked` the clauses that candidates
-    have still to satisfy and the numbers of their bands, `check` the kernel for those (`kernels/scan/check.py`)."""
+    """A way to find candidates in a subwindow. `dtype` is the type of its keys. `unchecked` has the clauses that
+    candidates must still satisfy, and the numbers of their bands; `check` is the kernel for those clauses
+    (`kernels/scan/check.py`)."""
 
     dtype: np.dtype
     unchecked: tuple[Clauses, list[int]]
@@ -39,31 +39,32 @@ class Access(Protocol):
         """The keys of prepared stored tuples."""
 
     def questions(self, probing: Probing) -> Intervals:
-        """What prepared probes ask, the same for all subwindows with this access."""
+        """The intervals that prepared probes ask for, the same for all subwindows with this access."""
 
 
 class BandAccess:
-    """One clause of the predicate, known by its first band, or all its equalities as one."""
+    """Access by one clause of the predicate, given by its first band, or by all equalities taken as one key."""
 
     def __init__(self, program: WindowProgram, band: int):
         self.program, self.band = program, band
         self.dtype = program.band_dtype(band)
         self.unchecked = program.other_bands(band)
+        self._key = program.key_number(band)
 
     @cached_property
     def check(self) -> Callable[..., int]:
         return band_check(self.unchecked[0])
 
     def keys(self, stored: Stored) -> np.ndarray:
-        return self.program.key_of_band(stored, self.band)
+        return self.program.key_of_band(stored, self.band) if self._key is None else stored.columns[self._key]
 
     def questions(self, probing: Probing) -> Intervals:
         return self.program.intervals(probing, self.band)
 
 
 class StripAccess:
-    """Two bands as strips, for sorted subwindows: tuples are sorted by strip of one key, then by the other, so a probe
-    asks for an interval in each of the one or two strips that it touches."""
+    """Access by two bands as strips, for sorted subwindows. Tuples are sorted by the strip of one key, then by the
+    other key. So a probe asks for one interval in each of the strips that it touches, usually one or two."""
 
     def __init__(self, program: WindowProgram, bands: tuple[int, int], rulers: Rulers):
         self.program, self.bands, self.rulers, self.dtype = program, bands, rulers, rulers.dtype
@@ -85,9 +86,9 @@ class StripAccess:
         return places
 
     def questions(self, probing: Probing) -> Intervals:
-        """Many are in the order of the lows."""
+        """The intervals; large numbers of them are sorted by low end."""
         bounds = [end for band in self.bands for end in self.program.bounds_of_band(probing, band)]
-        room = 3 * len(bounds[0])  # a band as wide as a strip or two touches two or three
+        room = 3 * len(bounds[0])  # a band as wide as one or two strips touches two or three of them
         while True:
             asking, lows, highs = (np.empty(room, kind) for kind in (np.int32, self.dtype, self.dtype))
             count = strips.intervals_of(*bounds, *self._scale, lows, highs, asking)
@@ -111,7 +112,8 @@ def make_access(program: WindowProgram, key: SubwindowKey) -> Access:
 def ask(
     subwindow: Subwindow, questions: Intervals, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
 ) -> Iterator[int]:
-    """Candidates for the probes that asked; `start` and `stop` are by probe, and neither falls from one to the next."""
+    """Candidates for the probes that asked. `start` and `stop` are by probe; neither decreases from one probe to the
+    next."""
     lows, highs, asking = questions
     if asking is None:
         return subwindow.probe(lows, highs, start, stop, pairs)
@@ -121,7 +123,7 @@ def ask(
 
 
 def _renamed(stretches: Iterator[int], asking: np.ndarray, pairs: PairBuffer) -> Iterator[int]:
-    """Pairs of intervals as pairs of the probes that asked for them."""
+    """Replace the interval in each pair by the probe that asked for it."""
     for before in stretches:
         fresh = slice(before, pairs.count)
         pairs.probe[fresh] = asking[pairs.probe[fresh]]
@@ -137,8 +139,8 @@ def check_bands(
     ts: np.ndarray | None = None,
     timed: Times | None = None,
 ) -> None:
-    """Keep the pairs from `before` on that satisfy the bands which the access leaves open and, if `timed`, the times
-    that each probe reaches. `keys` are asked for only if something is left to check."""
+    """Keep those pairs from `before` on that satisfy the bands which the access leaves unchecked and, if `timed` is
+    given, the times that each probe reaches. Calls `keys` only if something is left to check."""
     shapes, bands = access.unchecked
     if not shapes and timed is None:
         return

@@ -1,4 +1,4 @@
-"""A window that is scanned while that is cheapest, and indexed while that is."""
+"""A window that is scanned while scanning is cheaper, and indexed otherwise."""
 
 from __future__ import annotations
 
@@ -18,31 +18,41 @@ from streamjoin.index.times import Reach
 from streamjoin.index.tuples import Mark, ProbingTuples, Tuples
 from streamjoin.index.window import ALONE, Team, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.plan.costs import FEWEST_TUPLES, INDEX, comparison
+from streamjoin.plan.costs import comparison
 from streamjoin.plan.subwindows import FixedRule, Workload
+from streamjoin.plan.tuning import DEFAULT_TUNING, Tuning
 
-CLEARLY_CHEAPER = 1.5  # scan an indexed window again only if that costs this many times less
-PART_BETWEEN_CHANGES = (
-    2  # change over only after half the window is new, so that its cost is shared and it cannot flap
-)
-# Compare the costs after FEWEST_TUPLES tuples, then after LONGER times as many, up to LONGEST_PAUSE; a push counts as
-# PUSH tuples. One comparison of costs takes a quarter of a millisecond, as long as a dozen pushes of one row.
-PUSH, LONGER, LONGEST_PAUSE = 256, 4, 262_144
+CLEARLY_CHEAPER = 1.5  # scan an indexed window again only if that is cheaper by this factor
+# Change only after half the window is new, so that the cost of changing is shared and the window cannot flap.
+PART_BETWEEN_CHANGES = 2
+# Compare the costs after `fewest_tuples` tuples, then after LONGER times as many, at most `longest_pause`; a push
+# counts as PUSH tuples. One comparison of costs takes a quarter of a millisecond, as long as a dozen pushes of one
+# row.
+PUSH, LONGER = 256, 4
 
 
 class AdaptiveWindow:
-    """A `WindowIndex` that is a scan, or a chain of what `rule` chooses, as the costs of a push tell. What `rows` hold,
-    a chain does not hold again."""
+    """A `WindowIndex` that is either a scan or a chain of subwindows that `rule` chooses, whichever makes a push
+    cheaper. The chain does not copy data that is in `rows`."""
 
-    def __init__(self, program: WindowProgram, rule: FixedRule, rows: RowColumns | None = None):
+    def __init__(
+        self,
+        program: WindowProgram,
+        rule: FixedRule,
+        rows: RowColumns | None = None,
+        tuning: Tuning = DEFAULT_TUNING,
+    ):
+        self._tuning = tuning
         self.program, self.rule, self.workload, self._rows = program, rule, Workload(), rows
         self._comparison, self._load = comparison(program)
-        self.window: WindowIndex = ScanWindow(program)
+        self.window: WindowIndex = ScanWindow(program, tuning.window)
         self._indexed = False
-        self._done = 0  # tuples and pushes since the last change, up to the last look at the costs
-        self._left = self._pause = FEWEST_TUPLES  # until the next one
-        self._looking = False  # it is due, and waits for probes
-        self._noting = True  # probes of a scan: until the first look is over, then while there is one
+        self._done = 0  # tuples and pushes between the last change and the last comparison of costs
+        self._left = self._pause = tuning.costs.fewest_tuples  # until the next comparison
+        self._looking = False  # a comparison is due, and waits for probes
+        self._noting = (
+            True  # note the probes of a scan: until the first comparison is over, then while one is due
+        )
 
     @property
     def comparisons(self) -> int:
@@ -107,17 +117,20 @@ class AdaptiveWindow:
         stats, changes = self.window.stats(), tuple(self.workload.changes)
         if self._indexed:
             return stats
-        scanned = [replace(part, reason="few comparisons a push") for part in stats.subwindows]
+        scanned = [replace(part, reason="few comparisons per push") for part in stats.subwindows]
         return IndexStats(tuple(scanned), changes)
 
-    def expire(self, reach: Reach) -> None:
-        self.window.expire(reach)
+    def expire(self, before: int) -> None:
+        self.window.expire(before)
+
+    def expire_first(self, count: int) -> None:
+        self.window.expire_first(count)
 
     def clear(self) -> None:
         self.window.clear()
 
     def _reconsider(self, size: int, rank: np.ndarray) -> None:
-        """Look at the next probes and, once they came, change over if the other way is cheaper by now for a window that
+        """Observe the next probes. Once they have come, change if the other way is now cheaper for a window that
         probes met with `size` tuples; O(1) a tuple."""
         if not self._looking:
             self._looking = True
@@ -130,11 +143,12 @@ class AdaptiveWindow:
             return
         self._looking = self._noting = False
         self._done += self._pause - self._left
-        self._left = self._pause = min(LONGER * self._pause, LONGEST_PAUSE)
+        self._left = self._pause = min(LONGER * self._pause, self._tuning.window.longest_pause)
         if self._done < len(self) // PART_BETWEEN_CHANGES:
             return
         scanned, worth = self._costs(size)
-        indexed = size >= FEWEST_TUPLES and scanned > (worth / CLEARLY_CHEAPER if self._indexed else worth)
+        limit = worth / CLEARLY_CHEAPER if self._indexed else worth
+        indexed = size >= self._tuning.costs.fewest_tuples and scanned > limit
         if indexed != self._indexed:
             self.workload.changes.append(
                 f"{'indexed' if indexed else 'scanned'} from {size:,} tuples on, probed by {self.workload.batch:,.0f}"
@@ -143,30 +157,30 @@ class AdaptiveWindow:
             self._change(indexed, rank)
 
     def _costs(self, size: int) -> tuple[float, float]:
-        """What a push costs a scan, and an index more than a scan of nothing, in comparisons."""
-        batch = self.workload.batch
+        """The costs of a push in comparisons: for a scan, and for an index beyond the scan of an empty window."""
+        batch, costs = self.workload.batch, self._tuning.costs
         seen = self.rule.selectivity(self.stored(), self.workload)
-        pairs = batch * INDEX.isolated_pair * seen.found * (1 - seen.together)
+        pairs = batch * costs.isolated_pair * seen.found * (1 - seen.together)
         scanned = size * (batch * self._comparison + self._load + pairs)
         checked = 0.0
         if len(self.program.clauses) > 1:
-            checked = min(seen.candidates * size / INDEX.few_candidates, INDEX.most_candidates)
-        return scanned, INDEX.of_push(batch, checked, 0.0 if seen.rising else checked)
+            checked = min(seen.candidates * size / costs.few_candidates, costs.most_candidates)
+        return scanned, costs.of_push(batch, checked, 0.0 if seen.rising else checked)
 
     def _change(self, indexed: bool, rank: np.ndarray) -> None:
         old = self.window
         if indexed:
-            self.window = ChainWindow(self.program, self.rule, self.workload, self._rows)
+            self.window = ChainWindow(self.program, self.rule, self.workload, self._rows, self._tuning.window)
             self.window.insert(old.tuples(), rank)
         else:
-            self.window = ScanWindow(self.program)
+            self.window = ScanWindow(self.program, self._tuning.window)
             self.window.insert(in_total_order(old.tuples(), rank), rank)
         self.window.comparisons = old.comparisons
         self._indexed, self._done = indexed, 0
 
 
 def in_total_order(tuples: Tuples, rank: np.ndarray) -> Tuples:
-    """Tuples in the order they came, sorted."""
+    """Sort tuples that are in order of arrival."""
     ranks = rank[tuples.source]
     order = np.lexsort((ranks, tuples.ts))
     return tuples if (order[1:] > order[:-1]).all() else tuples.pick(order)

@@ -1,4 +1,5 @@
-"""The one way to probe: a window finds pairs, then what it leaves open is checked on their rows.
+"""The only way to probe: a window finds pairs, then the part of the predicate that it leaves open is checked on the
+pairs' rows.
 
 `three_step`, the nodes of the threaded topologies and the Spark worker all probe through this module. A window yields
 pairs in stretches, so that a caller can stop between two of them.
@@ -19,11 +20,11 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.expressions import Column, Expr
 from streamjoin.semantics.spec import OTHER, SIDES
 
-# Columns of the rows of a side with these ids.
+# Fetches columns of a side's rows by id.
 Fetch = Callable[[str, tuple[Column, ...], np.ndarray], dict[Column, ColumnData]]
-# Where to cut pairs, given their ids by side and the columns that are read of each, so that few are fetched at a time.
+# Decides where to cut pairs, so that only few rows are fetched at a time: gets ids by side and the columns to read.
 Cut = Callable[[Mapping[str, np.ndarray], Mapping[str, tuple[Column, ...]]], Iterable[slice]]
-Residuals = Mapping[str, Expr | None]  # by the side of a window, the condition that it leaves open
+Residuals = Mapping[str, Expr | None]  # the condition that a window leaves open, by side
 
 
 def filters_of(residuals: Residuals) -> dict[str, Filter | None]:
@@ -32,14 +33,14 @@ def filters_of(residuals: Residuals) -> dict[str, Filter | None]:
 
 
 class Prober:
-    """Probes windows, and checks the residual condition of each on the rows of the pairs that it finds."""
+    """Probes windows, and checks each window's residual condition on the rows of the pairs that it finds."""
 
     def __init__(self, filters: Mapping[str, Filter | None], fetch: Fetch, cut: Cut | None = None):
-        """Without `cut`, the pairs of a stretch are checked together."""
+        """Without `cut`, all pairs of a stretch are checked together."""
         self._filters, self._fetch, self._cut = filters, fetch, cut
 
     def has_residual(self, stored: str) -> bool:
-        """Whether the window of this side leaves something open."""
+        """Whether the window of this side leaves a condition open."""
         return self._filters[stored] is not None
 
     def probe(
@@ -51,10 +52,14 @@ class Prober:
         pairs: PairBuffer,
         team: Team | None = None,
     ) -> Iterator[int]:
-        """As `WindowIndex.probe`, for probes of `side`; only pairs that satisfy the whole predicate stay. Without a
-        team, the window decides who does the work."""
-        shared = () if team is None else (team,)
-        stretches = window.probe(probes, reach, pairs, *shared)
+        """As `WindowIndex.probe`, for probes of `side`; keeps only pairs that satisfy the whole predicate. Without a
+        team, the window chooses one."""
+        if team is None:
+            stretches = window.probe(probes, reach, pairs)
+        else:
+            stretches = window.probe(probes, reach, pairs, team)
+        if self._filters[OTHER[side]] is None:
+            return stretches
         return self.checked(stretches, window.ids, side, probes.id, pairs)
 
     def checked(
@@ -65,8 +70,8 @@ class Prober:
         probe_ids: np.ndarray,
         pairs: PairBuffer,
     ) -> Iterator[int]:
-        """The same stretches of pairs, without those for which the residual condition is not true. `ids_at` gives the
-        row ids of positions in the window that was probed."""
+        """The same stretches of pairs, without those for which the residual condition is not true. `ids_at` maps
+        positions in the probed window to row ids."""
         residual = self._filters[OTHER[side]]
         if residual is None:
             return stretches
@@ -92,7 +97,7 @@ class Prober:
     def _holds(
         self, residual: Filter, read: Mapping[str, tuple[Column, ...]], ids: Mapping[str, np.ndarray]
     ) -> np.ndarray:
-        """For each pair of rows, whether the condition is true."""
+        """Whether the condition is true, for each pair of rows."""
         if self._cut is None:
             return self._evaluated(residual, read, ids)
         found = [

@@ -1,4 +1,5 @@
-"""The scan window: tuples of one side in the total order, every one compared with every probe in reach."""
+"""The scan window: keeps the tuples of one side in the total order and compares every tuple with every probe in
+reach."""
 
 from __future__ import annotations
 
@@ -8,25 +9,23 @@ from functools import partial
 import numpy as np
 
 from streamjoin.codegen.prepared import Probing, Stored
-from streamjoin.codegen.programs import WindowProgram, is_done, new_cursor
+from streamjoin.codegen.programs import WindowProgram
 from streamjoin.index.sliding import SortedTuples
 from streamjoin.index.stats import IndexStats, SubwindowStats
 from streamjoin.index.times import Reach
 from streamjoin.index.tuples import Mark, ProbingTuples, Tuples
 from streamjoin.index.window import ALONE, Team, cuts
+from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan.bands import MIN_ROOM
-
-SHARED_COMPARISONS = (
-    1 << 21
-)  # that one thread has to make before another is worth waking up: a tenth of a millisecond
+from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM
+from streamjoin.plan.tuning import DEFAULT_TUNING, WindowTuning
 
 
 class ScanWindow:
-    """A `WindowIndex` that is sorted by (ts, source, seq), so that what a probe may meet lies together."""
+    """A `WindowIndex` sorted by (ts, source, seq), so that the tuples in a probe's reach are contiguous."""
 
-    def __init__(self, program: WindowProgram):
-        self.program = program
+    def __init__(self, program: WindowProgram, tuning: WindowTuning = DEFAULT_TUNING.window):
+        self.program, self._tuning = program, tuning
         self.comparisons = 0
         self._tuples = SortedTuples()
 
@@ -55,29 +54,33 @@ class ScanWindow:
         return self._tuples.nbytes
 
     def insert(self, tuples: Tuples, rank: np.ndarray, team: Team = ALONE) -> None:
-        """O(tuples + those held that come later)."""
+        """Add tuples; O(tuples + held tuples that are later)."""
         self._tuples.insert(tuples, rank)
 
     def probe(
         self, probes: ProbingTuples, reach: Reach, pairs: PairBuffer, team: Team = ALONE
     ) -> Iterator[int]:
-        """One comparison per tuple in reach, many at a time. A team shares the tuples, not the probes: even one probe
-        can be shared then, and four probes still share what they load."""
-        if not len(self) or not len(probes):
+        """One comparison per tuple in reach, many at a time. A team shares the tuples, not the probes: so it can
+        share even a single probe, and four probes still share the tuples they load."""
+        held = self._tuples
+        if not len(held) or not len(probes.ts):
             return
-        start, stop = reach.positions(self.ts)
+        start, stop = reach.positions(held.ts)
         kept = None
-        if not probes.probing.all_known():
+        if probes.nulls and not probes.probing.all_known():
             kept = np.flatnonzero(probes.probing.known)
             probes, start, stop = probes.pick(kept), start[kept], stop[kept]
             if not len(kept):
                 return
-        parts = [partial(self._scan, probes, start, stop)]
-        if team.workers > 1:
-            parts = [partial(self._scan, probes, *ends) for ends in self._shares(start, stop, team.workers)]
-        for before in team.share(parts, pairs):
-            self.comparisons += pairs.compared
-            pairs.compared = 0
+        shares = [(start, stop)] if team.workers == 1 else self._shares(start, stop, team.workers)
+        if len(shares) == 1:
+            stretches = self._scan(probes, start, stop, pairs)
+        else:
+            stretches = team.share([partial(self._scan, probes, *ends) for ends in shares], pairs)
+        compared = pairs.compared
+        for before in stretches:
+            self.comparisons += pairs.compared - compared
+            compared = pairs.compared
             if kept is not None:
                 fresh = slice(before, pairs.count)
                 pairs.probe[fresh] = kept[pairs.probe[fresh]]
@@ -86,9 +89,9 @@ class ScanWindow:
     def _shares(
         self, start: np.ndarray, stop: np.ndarray, workers: int
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The positions in reach, cut into a part for each worker that is worth it."""
+        """The positions in reach, cut into parts that are large enough to be worth a worker each."""
         first, size = int(start[0]), max(0, int(stop[-1] - start[0]))
-        parts = cuts(size, SHARED_COMPARISONS // len(start), workers)
+        parts = cuts(size, self._tuning.shared_comparisons // len(start), workers)
         if len(parts) == 1:
             return [(start, stop)]
         ends = [(first + part.start, first + part.stop) for part in parts]
@@ -97,25 +100,27 @@ class ScanWindow:
     def _scan(
         self, probes: ProbingTuples, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
     ) -> Iterator[int]:
-        """Meet the tuples at some positions."""
-        window = self._tuples.stored()
-        pairs.compared += int((stop - start).sum())
-        scan = self.program.scanner(window, probes.probing, self._tuples.nulls or probes.nulls)
-        cursor = new_cursor()
-        while not is_done(cursor):
-            pairs.reserve(MIN_ROOM)
+        """Compare the probes with the tuples at some positions."""
+        held = self._tuples
+        window = held.stored()
+        pairs.compared += int(np.add.reduce(stop - start))
+        scan = self.program.scanner(window, probes.probing, held.nulls or probes.nulls)
+        cursor = np.zeros(CURSOR_SIZE, np.int64)
+        while cursor[0] != DONE:
+            if len(pairs.probe) - pairs.count < MIN_SCAN_ROOM:
+                pairs.reserve(MIN_SCAN_ROOM)
             before = pairs.count
             pairs.count = scan(start, stop, cursor, pairs)
-            if self._tuples.nulls and window.known is not None:
+            if held.nulls and window.known is not None:
                 pairs.keep(before, window.known[pairs.pos[before : pairs.count]])
             yield before
 
     def tuples(self) -> Tuples:
-        """All tuples held, in their stored role; valid until the next change."""
+        """All tuples held, in the role of stored tuples; valid until the next change."""
         return self._tuples.between(0, len(self))
 
     def observe(self, probing: Probing) -> None:
-        """Nothing depends on it."""
+        """Does nothing: a scan does not depend on its workload."""
 
     @property
     def links(self) -> tuple[()]:
@@ -125,10 +130,13 @@ class ScanWindow:
         scanned = SubwindowStats("scan", "every condition", len(self), len(self), "the plan's choice")
         return IndexStats((scanned,))
 
-    def expire(self, reach: Reach) -> None:
-        gone = int(reach.positions(self.ts)[0][0])
-        if gone:
-            self._tuples.drop(gone)
+    def expire(self, before: int) -> None:
+        ts = self._tuples.ts
+        if len(ts) and ts[0] < before:
+            self._tuples.drop(int(ts.searchsorted(before)))
+
+    def expire_first(self, count: int) -> None:
+        self._tuples.drop(count)
 
     def clear(self) -> None:
         self._tuples.drop(len(self))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SubwindowStats:
-    """A part of a window: how tuples are found in it, by which condition, and why."""
+    """A part of a window: which structure finds its tuples, by which condition, and why."""
 
     structure: str
     condition: str
@@ -18,7 +18,7 @@ class SubwindowStats:
 
 @dataclass(frozen=True)
 class IndexStats:
-    """What a window is made of, oldest part first, and how the choice has changed lately."""
+    """The parts of a window, oldest first, and the latest changes of the choice."""
 
     subwindows: tuple[SubwindowStats, ...] = ()
     changes: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""Event times: which stored tuples a probe reaches, and where these lie in a window sorted by time.
+"""Event times: which stored tuples a probe reaches, and their positions in a window sorted by time.
 
-All arithmetic saturates at the ends of 64 bits, so that a window at the beginning or end of time never wraps.
+All arithmetic saturates at the ends of 64 bits, so a window at the beginning or end of time never wraps.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Literal
 import numpy as np
 
 from streamjoin.kernels.sorted.runs import rising_places
-from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN, shifted
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN, reach_ends, shifted
 from streamjoin.semantics.spec import OTHER, JoinSpec
 
-MANY_TIMES = 256  # search for the first and the last time before the others, from this many on
-SPARSE = 16  # step through a window linearly while it has fewer tuples than this per time sought
+MANY_TIMES = 256  # from this many times on, search for the first and the last one before the others
+SPARSE = 16  # step through a window linearly while it has fewer tuples than this per time
 
 
 def saturated_sum(ts: np.ndarray, size: int) -> np.ndarray:
@@ -25,25 +25,29 @@ def saturated_sum(ts: np.ndarray, size: int) -> np.ndarray:
     return out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False, eq=False)
 class Reach:
     """Which stored tuples each probe may meet, by their place in the total order.
 
-    Those with ts <= `high` (< if `strict`) and ts >= `low`; without `low`, the last `rows` of them. Neither
-    bound falls from probe to probe.
+    These are the tuples with ts <= `high` (< if `strict`) and ts >= `low`; without `low`, the last `rows` of them.
+    Neither bound decreases from probe to probe. Treat a `Reach` as immutable. It is not a frozen dataclass, because
+    every push creates some and frozen ones are slower to create.
     """
 
     low: np.ndarray | None
     high: np.ndarray
-    rows: int = 0
-    strict: bool = False
+    rows: int
+    strict: bool
+
+    def __init__(self, low: np.ndarray | None, high: np.ndarray, rows: int = 0, strict: bool = False):
+        self.low, self.high, self.rows, self.strict = low, high, rows, strict
 
     def pick(self, probes: slice | np.ndarray) -> Reach:
         low = None if self.low is None else self.low[probes]
         return Reach(low, self.high[probes], self.rows, self.strict)
 
     def misses(self, oldest: int, newest: int) -> bool:
-        """Whether no probe reaches a tuple between these times. Time windows only, as `covers`."""
+        """Whether no probe reaches a tuple between these times. Time windows only, like `covers`."""
         return self.low is not None and bool(newest < self.low[0] or oldest > self.high[-1])
 
     def covers(self, oldest: int, newest: int) -> bool:
@@ -57,12 +61,12 @@ class Reach:
         assert self.low is not None
         if not self.strict:
             return self.low, self.high
-        none = self.high == INT64_MIN  # comes before it
+        none = self.high == INT64_MIN  # no tuple comes before it
         return np.where(none, INT64_MAX, self.low), np.where(none, self.high, self.high - 1)
 
     def positions(self, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The range [start, stop) of positions in a window sorted by `ts`, for each probe."""
-        if len(ts) and ts[-1] < self.high[0]:  # as is usual
+        if len(ts) and ts[-1] < self.high[0]:  # the usual case
             stop = np.empty(len(self.high), np.int64)
             stop.fill(len(ts))
         else:
@@ -74,28 +78,31 @@ class Reach:
         return places(ts, self.low, "left"), stop
 
 
-def reach_from(place: int) -> Reach:
-    """The reach of a single probe that meets nothing before `place`; for `WindowIndex.expire`."""
-    bound = np.array([place])
-    return Reach(bound, bound)
-
-
 def reach_of(spec: JoinSpec, stored: str, ts: np.ndarray, settled: bool) -> Reach:
-    """What probes at `ts` may meet in the window of `stored`. Settled probes meet what precedes them in the total
-    order; others meet earlier and later tuples, as far as both windows go."""
+    """What probes at `ts` may meet in the window of `stored`. Settled probes meet the tuples that precede them in the
+    total order; others meet earlier and later tuples, as far as both windows extend."""
     window = spec.side_window(stored)
     if window.rows:
         return Reach(None, ts, rows=window.size, strict=stored == "right")
-    low = saturated_sum(ts, -window.size)
     if settled:
-        return Reach(low, ts, strict=stored == "right")
-    return Reach(low, saturated_sum(ts, spec.side_window(OTHER[stored]).size))
+        return Reach(saturated_sum(ts, -window.size), ts, strict=stored == "right")
+    return reach_around(ts, window.size, spec.side_window(OTHER[stored]).size)
 
 
-def places(ts: np.ndarray, times: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
-    """`ts.searchsorted(times, side)` of times that do not fall: many are searched for between the places of the first
-    and the last, or one after the other where that is a short stretch."""
-    if len(times) < MANY_TIMES:
+def reach_around(ts: np.ndarray, back: int, ahead: int) -> Reach:
+    """The reach of probes at `ts` that meet tuples from `back` ticks before them to `ahead` ticks after them."""
+    low, high = np.empty(len(ts), np.int64), np.empty(len(ts), np.int64)
+    reach = Reach(low, high)
+    reach_ends(ts, back, ahead, low, high)
+    return reach
+
+
+def places(
+    ts: np.ndarray, times: np.ndarray, side: Literal["left", "right"], many: int = MANY_TIMES
+) -> np.ndarray:
+    """`ts.searchsorted(times, side)` for times that never decrease. For `many` times or more, searches between the
+    places of the first and the last one, or steps through that range if it is short."""
+    if len(times) < many:
         return ts.searchsorted(times, side)
     first, last = (int(place) for place in ts.searchsorted(times[[0, -1]], side))
     if last - first > SPARSE * len(times):

@@ -8,18 +8,19 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from streamjoin.codegen.prepared import Probing, Rows, Stored
+from streamjoin.codegen.prepared import Probing, RowChoice, Stored
 
-# Numbers that a topology stores beside a tuple: the least place it reaches, its event time, its row number.
+# Numbers that a topology stores with a tuple: the least place it reaches, its event time, its row number.
 Mark = Literal["since", "time", "row"]
 NO_MARKS: Mapping[Mark, np.ndarray] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Tuples:
-    """Tuples as a window keeps them, in the total order.
+    """Tuples as a window keeps them, in the total order. Not frozen, since every push makes some and that would cost
+    time, but never changed.
 
-    `ts`: event times, or places where a topology has stamped them (int64). `id`: row numbers (int64). `source`: the
+    `ts`: event times, or places if a topology has stamped them (int64). `id`: row numbers (int64). `source`: the
     number of the physical stream (int32). `nulls`: whether a key, a bound or a column may be NULL.
     """
 
@@ -33,24 +34,24 @@ class Tuples:
     def __len__(self) -> int:
         return len(self.ts)
 
-    def pick(self, rows: Rows) -> Tuples:
-        """Some of them, as a window keeps them."""
+    def pick(self, rows: RowChoice) -> Tuples:
+        """Some of the tuples, in the form for a window."""
         marks = {mark: values[rows] for mark, values in self.marks.items()} if self.marks else NO_MARKS
         stored = self.stored.pick(rows)
         return Tuples(self.ts[rows], self.id[rows], self.source[rows], stored, self.nulls, marks=marks)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class ProbingTuples(Tuples):
-    """Tuples that probe the other side's window as well. `since` and `until`: the least and the greatest place that
-    each reaches, where a topology has stamped them."""
+    """Tuples that also probe the other side's window. `since` and `until`: the least and the greatest place that each
+    tuple reaches, if a topology has stamped them."""
 
     probing: Probing
     since: np.ndarray | None = field(default=None, kw_only=True)
     until: np.ndarray | None = field(default=None, kw_only=True)
 
-    def pick(self, rows: Rows) -> ProbingTuples:
-        """Some of them."""
+    def pick(self, rows: RowChoice) -> ProbingTuples:
+        """Some of the tuples."""
         since, until = self.since, self.until
         return ProbingTuples(
             self.ts[rows],
@@ -64,8 +65,8 @@ class ProbingTuples(Tuples):
             until=None if until is None else until[rows],
         )
 
-    def kept(self, rows: Rows) -> Tuples:
-        """Some of them, as a window keeps them."""
+    def kept(self, rows: RowChoice) -> Tuples:
+        """Some of the tuples, in the form for a window."""
         return Tuples.pick(self, rows)
 
 
@@ -73,23 +74,24 @@ _NONE = np.empty(0, np.int64)
 NO_TUPLES = ProbingTuples(
     _NONE, _NONE, np.empty(0, np.int32), Stored(), False, Probing(np.empty(0, np.bool_))
 )
-TS, ID, SOURCE, FIRST_KEY = 0, 1, 2, 3  # positions in what `Layout.flat` gives
+TS, ID, SOURCE, FIRST_KEY = 0, 1, 2, 3  # positions in the list of `Layout.flat`
 
 
 class Layout(NamedTuple):
-    """How tuples become a list of arrays and back, for containers that treat all columns alike.
+    """Turns tuples into a list of arrays and back, for containers that treat all columns alike.
 
-    The list holds ts, id, source, the stored columns, `known` if there is one, the marks, and then what probing takes.
+    The list holds ts, id, source, the stored columns, `known` if present, the marks, and then the columns for
+    probing.
     """
 
     stored: Stored
     marks: tuple[Mark, ...]
     probing: Probing | None
-    stamps: tuple[bool, bool] = (False, False)  # whether there is `since`, and `until`
+    stamps: tuple[bool, bool] = (False, False)  # whether `since` and `until` are present
 
     @classmethod
     def of(cls, tuples: Tuples, with_probing: bool = True) -> Layout:
-        """Holds no memory of the tuples."""
+        """The layout of these tuples; keeps no reference to their memory."""
         stored = tuples.stored.with_arrays([a[:0].copy() for a in tuples.stored.arrays()])
         if not (with_probing and isinstance(tuples, ProbingTuples)):
             return cls(stored, tuple(tuples.marks), None)
@@ -97,8 +99,12 @@ class Layout(NamedTuple):
         return cls(stored, tuple(tuples.marks), probing, (tuples.since is not None, tuples.until is not None))
 
     def flat(self, tuples: Tuples) -> list[np.ndarray]:
-        arrays = [tuples.ts, tuples.id, tuples.source, *tuples.stored.arrays()]
-        arrays += [tuples.marks[mark] for mark in self.marks]
+        stored = tuples.stored
+        arrays = [tuples.ts, tuples.id, tuples.source, *stored.columns]
+        if stored.known is not None:
+            arrays.append(stored.known)
+        if self.marks:
+            arrays += [tuples.marks[mark] for mark in self.marks]
         if self.probing is not None:
             assert isinstance(tuples, ProbingTuples)
             arrays += tuples.probing.arrays()
@@ -106,7 +112,7 @@ class Layout(NamedTuple):
         return arrays
 
     def tuples(self, arrays: Sequence[np.ndarray], nulls: bool) -> Tuples:
-        """The tuples of such a list, without what they need for probing."""
+        """The tuples of such a list, without the columns for probing."""
         stored, marks = self._stored(arrays)
         return Tuples(arrays[TS], arrays[ID], arrays[SOURCE], stored, nulls, marks=marks)
 
@@ -129,7 +135,7 @@ class Layout(NamedTuple):
 
 
 def concatenated(parts: Sequence[ProbingTuples]) -> ProbingTuples:
-    """Tuples of one kind, one after the other."""
+    """Concatenate tuples of the same layout."""
     if len(parts) == 1:
         return parts[0]
     layout = Layout.of(parts[0])

@@ -36,7 +36,7 @@ def jit(function: Callable[..., Any] | None = None, cached: bool = True, **optio
         return lambda decorated: jit(decorated, cached, **options)
     options = {"nogil": True, "fastmath": False, "error_model": "numpy", "boundscheck": False, **options}
     compiled = numba.njit(**options)(function)
-    # With NUMBA_DISABLE_JIT=1 `njit` hands the plain function back; generated code may have no file.
+    # With NUMBA_DISABLE_JIT=1 `njit` returns the plain function; generated code may have no file.
     if cached and isinstance(compiled, Dispatcher) and os.path.exists(function.__code__.co_filename):
         folder = source.usable_folder()
         if folder is not None:
@@ -81,7 +81,7 @@ class _Entries:
         return f"{self.base}.{hashlib.sha256(identity.encode()).hexdigest()[:24]}.nbc", identity
 
     def load(self, key: object) -> Any:
-        """The entry, or None if it is missing, damaged, or another's."""
+        """The entry, or None if it is missing, damaged, or belongs to something else."""
         name, identity = self._name(key)
         try:
             content = self.folder.read(name)
@@ -105,7 +105,8 @@ class _Entries:
 
 
 class _Cache(caching.FunctionCache):
-    """A cache that never fails: what can not be read is compiled, what can not be written stays in memory."""
+    """A cache that never fails: an entry that cannot be read is compiled, one that cannot be written stays in
+    memory."""
 
     _impl_class = _CacheImpl
 

@@ -1,6 +1,6 @@
 """A folder that belongs to this user alone, for caches that trust what they read from it.
 
-The folder around it may be open to everybody (`/tmp`, a shared disk). Other users can then put a folder, a symbolic
+The folder around it may be open to all users (`/tmp`, a shared disk). Other users can then put a folder, a symbolic
 link or a FIFO at our path before we do, or exchange our folder later, so a path proves nothing. Every use opens the
 folder without following a link, checks the descriptor (a folder, owned by this user, mode 0700), and reaches files
 through that descriptor only. That costs about 10 microseconds. Files are created exclusively, with mode 0600. Only

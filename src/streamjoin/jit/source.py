@@ -42,7 +42,7 @@ SETTINGS = (
 
 
 class StreamJoinWarning(UserWarning):
-    """Something is slower or less than it could be, and still right."""
+    """Something is slower or smaller than it could be; results are still correct."""
 
 
 _lock = threading.RLock()
@@ -96,7 +96,7 @@ def _made(path: Path | None) -> OwnFolder:
 
 @functools.cache
 def fingerprint() -> str:
-    """Digest of what compiled code depends on besides its own source: versions, CPU, how Numba is told to compile, and
+    """Digest of what compiled code depends on besides its own source: versions, CPU, Numba's settings, and
     the files of `kernels` and `jit`."""
     features = llvmlite.binding.get_host_cpu_features().flatten()
     facts = [platform.python_version(), np.__version__, numba.__version__, llvmlite.__version__]
@@ -130,7 +130,7 @@ def is_generated(filename: str) -> bool:
 
 
 def clear() -> None:
-    """Remove what is cached on disk; modules already loaded go on working."""
+    """Remove what is cached on disk; modules already loaded keep working."""
     place = usable_folder()
     if place is not None:
         with contextlib.suppress(FileNotFoundError):
@@ -142,7 +142,7 @@ def _run(source: str, name: str) -> ModuleType:
     module.__file__ = filename = _file_of(source, name)
     sys.modules[module.__name__] = module
     try:
-        # From memory even if the file is there: whatever happens to the file, this is what was asked for.
+        # From memory even if the file exists: whatever happens to the file, this is the requested source.
         exec(compile(source, filename, "exec"), module.__dict__)
     except BaseException:
         del sys.modules[module.__name__]

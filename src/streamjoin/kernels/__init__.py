@@ -1,1 +1,1 @@
-"""Hot loops: arrays and scalars in and out, compiled by Numba. Imports nothing else of streamjoin."""
+"""Hot loops over arrays and scalars, compiled by Numba. Imports nothing else of streamjoin."""

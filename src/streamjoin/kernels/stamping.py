@@ -36,9 +36,17 @@ def shifted(ts, size, out):
             out[i] = INT64_MAX if ts[i] > INT64_MAX - size else ts[i] + size
 
 
+@jit(nogil=False)
+def reach_ends(ts, back, ahead, low, high):
+    """low = ts - back and high = ts + ahead, stopping at the ends of 64 bits."""
+    shifted(ts, -back, low)
+    shifted(ts, ahead, high)
+
+
 def rehearse() -> None:
     """Compile all of them, or load them from the cache: the first push should not wait for it."""
     some = np.zeros(1, np.int64)
     falls(some)
     least(some)
     shifted(some, 0, some)
+    reach_ends(some, 0, 0, some.copy(), some.copy())

@@ -1,36 +1,38 @@
-"""From a spec and options to a plan: plain cascades over what the predicate offers and what the caller asked for.
+"""Make a plan from a spec and options: plain cascades over what the predicate offers and what the caller asked for.
 
-The constants are measured (`benchmarks/topologies/topologies.py`, docs/topologies/README.md).
+The constants are measured (`benchmarks/topologies/topologies.py`, docs/lab/topologies.md).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamjoin.codegen.programs import COMPOSITE, WindowProgram, has_one_key, has_two_ends, is_equality
-from streamjoin.plan.costs import EXPLAINED_BATCHES, scanned_up_to
-from streamjoin.plan.options import MOST_WORKERS, IndexName, Options, StructureName, TopologyName
-from streamjoin.plan.physical import NodePlan, Plan, Rule, WindowPlan
+from streamjoin.plan.costs import EXPLAINED_BATCHES, INDEXED_RUN_PROBES, INDEXED_RUN_ROWS, scanned_up_to
+from streamjoin.plan.matching import matching_of, matching_order, picks_last_row, widened
+from streamjoin.plan.options import MOST_THREADS, Engine, IndexName, Options, StructureName, TopologyName
+from streamjoin.plan.physical import NodePlan, Plan, Rule, RunPlan, WindowPlan
 from streamjoin.plan.subwindows import BandKey, condition_of
+from streamjoin.plan.tuning import DEFAULT_TUNING, IndexCosts, Tuning
 from streamjoin.semantics.analysis import AccessPath, analyse, describe_path
 from streamjoin.semantics.callables import CallablePredicate
-from streamjoin.semantics.errors import IndexNotApplicableError, SpecError
+from streamjoin.semantics.errors import IndexNotApplicableError, SpecError, WindowError, without_middle
 from streamjoin.semantics.render import to_sql
 from streamjoin.semantics.spec import SIDES, JoinSpec
 
 PATIENT = 0.1  # gather pushes if results may wait this many seconds or more
-GATHERING = 0.02  # gather them for at most this many seconds
-FEW_GATHERED = 64  # unless fewer tuples than this are expected to come meanwhile
+GATHERING = 0.02  # gather pushes for at most this many seconds
+FEW_GATHERED = 64  # do not gather if fewer tuples than this are expected in that time
 EQUALITY_ONLY: tuple[StructureName, ...] = ("hash",)
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What the choices need to know of a topology. `shares_rows`: its windows may read the columns of pushed rows in
-    place. `hashes_one_equality`: it is faster with hash tables from the first tuple on where one equality is the whole
-    predicate. `results`: when a push's results are ready."""
+    """What the choices need to know about a topology. `shares_rows`: its windows may read the columns of pushed rows in
+    place. `hashes_one_equality`: if one equality is the whole predicate, it is faster with hash tables from the first
+    tuple on. `results`: when a push's results are ready."""
 
     results: str
     shares_rows: bool = False
@@ -48,40 +50,88 @@ TRAITS: Mapping[TopologyName, Traits] = {
 }
 
 
-def make_plan(spec: JoinSpec, options: Options | None = None) -> Plan:
-    """Fill in what the options leave open ("auto", None), and refuse what does not fit the predicate."""
+def make_plan(spec: JoinSpec, options: Options | None = None, tuning: Tuning = DEFAULT_TUNING) -> Plan:
+    """Choose what the options leave open ("auto", None), and raise if an option does not fit the predicate.
+
+    A plan for Spark has one worker; `plan.spread.spread_plan` makes the plan for several.
+    """
     if not isinstance(spec, JoinSpec):
         raise SpecError(f"spec is a {type(spec).__name__}: give a JoinSpec")
     options = options or Options()
+    spark = options.engine == "spark"
     topology, why = _choose_topology(options)
-    workers = min(options.workers or available_cores(), MOST_WORKERS)
+    _check_runs(spec, options.engine)
+    wanted = matching_of(spec)
+    matching = widened(wanted) if topology == "handshake" else wanted
+    # Matches in windows without zero are checked once more: at the ends of 64 bits bounds saturate, and a handshake
+    # join runs a wider window.
+    delta = None if wanted.delta is None or wanted.delta.contains_zero else wanted.delta
+    workers = 1 if spark else min(options.workers or available_cores(), MOST_THREADS)
     analysis = None if isinstance(spec.predicate, CallablePredicate) else analyse(spec.predicate)
     paths = {side: None if analysis is None else analysis.for_window(side) for side in SIDES}
-    indexes = {side: choose_index(options.index, path) for side, path in paths.items()}
+    indexes = {side: choose_index(options.index, path, options.engine) for side, path in paths.items()}
     programs = {
         side: WindowProgram(spec.predicate, path, side, indexed=indexes[side][0] != "scan")
         for side, path in paths.items()
     }
     hashed = TRAITS[topology].hashes_one_equality and all(p.is_one_equality for p in programs.values())
+    auto = options.index == "auto"
     windows = {
-        side: _plan_window(programs[side], *indexes[side], options.index == "auto", hashed) for side in SIDES
+        side: _plan_window(programs[side], *indexes[side], auto, hashed, tuning.costs) for side in SIDES
     }
-    rows = any(spec.side_window(side).rows for side in SIDES)
-    settles = rows or options.order == "timestamp"
+    if spark:
+        windows = {side: _as_runs(window) for side, window in windows.items()}
+    rows = spec.delta is None
+    settles = rows or matching_order(spec, options.order) == "timestamp"
     wait, why_wait = _choose_wait(options)
-    nodes = _choose_nodes(topology, workers, windows, programs)
-    reasons = {"topology": why, "pushes": why_wait, "settling": _settling_reason(rows, settles, wait)}
-    return Plan(spec, options, topology, workers, wait, settles, windows, nodes, analysis, programs, reasons)
+    nodes = (
+        NodePlan("spark", workers, None, "a Spark task joins what a micro-batch brings to a worker")
+        if spark
+        else _choose_nodes(
+            topology, workers, windows, programs, options.index == "auto" and picks_last_row(spec)
+        )
+    )
+    reasons = {"topology": why, "settling": _settling_reason(rows, settles, wait)}
+    if not spark:
+        reasons["pushes"] = why_wait
+    return Plan(
+        *(spec, matching, delta, options, topology, workers, wait, settles),
+        *(windows, nodes, analysis, programs, reasons),
+        how=spec.how,
+        tuning=tuning,
+    )
+
+
+def _check_runs(spec: JoinSpec, engine: Engine) -> None:
+    """Raise if the spec is valid but this engine cannot run it."""
+    spark = engine == "spark"
+    if spark and spec.delta is not None and not spec.delta.contains_zero:
+        allowed = "an interval that contains zero"
+        message = (
+            f"window is {spec.window!r}, which does not contain zero: on Spark give {allowed}, and put the rest of the "
+            "condition into on"
+        )
+        raise WindowError(message, field="window", given=spec.window, allowed=allowed)
+    for side in SIDES:
+        tie, field = spec.side_tie(side), f"{side}_tie"
+        if tie is not None and (spark or spec.delta is None):
+            where = "Spark ranks rows of equal time by their content" if spark else (
+                "windows of rows are counted by time, source and position only"
+            )  # fmt: skip
+            message = f"{field} is {tie!r}, and {where}: leave it out"
+            raise SpecError(message, field=field, given=tie, allowed="None")
 
 
 def _choose_topology(options: Options) -> tuple[TopologyName, str]:
+    if options.engine == "spark":
+        return "three_step", "each worker joins the rows that it gets in three steps"
     if options.topology != "auto":
         return options.topology, "as asked"
-    return "three_step", "runs in the calling thread; results are ready when push() returns"
+    return "three_step", "runs in the calling thread"
 
 
 def available_cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -112,8 +162,9 @@ def _settling_reason(rows: bool, settles: bool, wait: float) -> str:
 # Windows
 
 
-def choose_index(asked: str, path: AccessPath | None) -> tuple[IndexName, str]:
-    """The index of one window, and why."""
+def choose_index(asked: str, path: AccessPath | None, engine: Engine) -> tuple[IndexName, str]:
+    """The index of one window, and the reason."""
+    large = f"once {'a run' if engine == 'spark' else 'the window'} is too large to be scanned"
     served = [] if path is None else [clause for clause in path.clauses if has_one_key(clause)]
     equality, interval = any(map(is_equality, served)), any(map(has_two_ends, served))
     match asked:
@@ -126,9 +177,9 @@ def choose_index(asked: str, path: AccessPath | None) -> tuple[IndexName, str]:
     if path is None:
         return "scan", "a callable offers no key"
     if equality:
-        return "hash", "serves the equality once the window is too large to be scanned"
+        return "hash", f"serves the equality {large}"
     if interval:
-        return "bisort", "serves the interval condition once the window is too large to be scanned"
+        return "bisort", f"serves the interval condition {large}"
     if not served:
         return "scan", "the predicate has no condition on one key"
     if path.residual is not None or len(served) < len(path.clauses):
@@ -136,20 +187,23 @@ def choose_index(asked: str, path: AccessPath | None) -> tuple[IndexName, str]:
             "scan",
             "decides the whole predicate; an index would find half-open intervals and leave the rest",
         )
-    return "bisort", "serves the half-open interval once the window is too large to be scanned"
+    return "bisort", f"serves the half-open interval {large}"
 
 
 def _not_applicable(asked: str, path: AccessPath | None) -> str:
     needs = "an equality" if asked in EQUALITY_ONLY else "an equality or interval condition on one key"
     if path is None:
         return f"index {asked!r} needs {needs}, and a callable offers none; allowed: auto, scan"
-    offers = "; ".join(describe_path(path))
+    offers = without_middle("; ".join(describe_path(path)))
     return f"index {asked!r} needs {needs} for the {path.stored} window; the predicate offers: {offers}"
 
 
-def _plan_window(program: WindowProgram, index: IndexName, why: str, auto: bool, hashed: bool) -> WindowPlan:
-    """`auto`: the index was left to us. `hashed`: the topology wants hash tables from the first tuple on."""
-    residual = None if program.residual is None else to_sql(program.residual)
+def _plan_window(
+    program: WindowProgram, index: IndexName, why: str, auto: bool, hashed: bool, costs: IndexCosts
+) -> WindowPlan:
+    """The plan of one window. `auto`: the caller left the index to us. `hashed`: the topology wants hash tables from
+    the first tuple on."""
+    residual = None if program.residual is None else without_middle(to_sql(program.residual))
     if index == "scan":
         return WindowPlan("scan", program.method, None, None, (), (), {}, residual, why)
     equality = index in EQUALITY_ONLY
@@ -159,8 +213,18 @@ def _plan_window(program: WindowProgram, index: IndexName, why: str, auto: bool,
     if not auto or hashed:
         why = "serves the equality, which compiled nodes look up" if auto else why
         return WindowPlan("chain", program.method, index, "fixed", bands, keys, {}, residual, why)
-    scanned = {batch: scanned_up_to(program, batch) for batch in EXPLAINED_BATCHES}
+    scanned = {batch: scanned_up_to(program, batch, costs) for batch in EXPLAINED_BATCHES}
     return WindowPlan("adaptive", program.method, index, rule, bands, keys, scanned, residual, why)
+
+
+def _as_runs(window: WindowPlan) -> WindowPlan:
+    """The window as runs in Spark's state. If the caller asked for an index, every run is indexed, else large ones."""
+    runs = {
+        "scan": None,
+        "chain": RunPlan(0, 0),
+        "adaptive": RunPlan(INDEXED_RUN_ROWS, INDEXED_RUN_PROBES),
+    }[window.kind]
+    return replace(window, scanned_up_to={}, runs=runs)
 
 
 # Nodes
@@ -171,8 +235,17 @@ def _choose_nodes(
     workers: int,
     windows: Mapping[str, WindowPlan],
     programs: Mapping[str, WindowProgram],
+    picks_last: bool,
 ) -> NodePlan:
-    """What runs the topology's work."""
+    """The kind of nodes or threads that run the topology's work, and the reason. `picks_last`: only the last row before
+    each left row counts."""
+    if topology == "three_step" and picks_last and programs["right"].is_one_equality:
+        return NodePlan(
+            "last_rows",
+            1,
+            None,
+            "the calling thread keeps the last right row of each key, for left rows to look up",
+        )
     if topology == "three_step":
         more = f", with {workers - 1} helper thread{'s' * (workers > 2)} for large batches" * (workers > 1)
         return NodePlan("caller", workers, None, f"the calling thread does the work{more}")
@@ -193,7 +266,7 @@ def _choose_nodes(
 
 
 def _home_band(window: WindowPlan, program: WindowProgram) -> int | None:
-    """A band of the left window that is an equality by itself, which decides the node of a tuple."""
+    """A band of the left window that is an equality by itself; its key decides which node gets a tuple."""
     if window.kind == "scan":
         return None
     alone = (b for b in program.indexable(True) if b == COMPOSITE or len(program.bands_beside(b)) == 1)

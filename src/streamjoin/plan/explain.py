@@ -1,44 +1,62 @@
-"""A plan as text: all of it, in the same words for both engines."""
+"""Explain a plan as text: all of it, in the same words for both engines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from streamjoin.plan.choose import TRAITS
-from streamjoin.plan.physical import Plan, WindowPlan
+from streamjoin.plan.physical import Plan, RunPlan, WindowPlan, window_text
+from streamjoin.plan.routing import RANGE_INTERVALS, Routing, RoutingKind
 from streamjoin.plan.subwindows import make_rule
 from streamjoin.semantics.analysis import describe
+from streamjoin.semantics.errors import without_middle
+from streamjoin.semantics.keep import AsOf, Nearest
 from streamjoin.semantics.spec import SIDES, JoinSpec
 
-Lines = list[tuple[str, str]]  # a heading, empty where the last one goes on, and a text
+HeadedLines = list[tuple[str, str]]  # (heading, text); an empty heading continues the line above
+MAX_LINE = 600  # characters of a line's text; a predicate may have 500,000
 
 
 def explain_plan(plan: Plan) -> str:
-    """The predicate and what an index can do for it, the windows, and how tuples meet."""
-    return laid_out([*join_lines(plan), *window_lines(plan), *run_lines(plan)])
+    """The text of a plan: the predicate, its analysis, the windows, and how tuples meet."""
+    return laid_out(plan_lines(plan))
+
+
+def plan_lines(plan: Plan) -> HeadedLines:
+    """All lines of a plan, for either engine. A text longer than MAX_LINE loses its middle."""
+    lines = [*join_lines(plan), *outcome_lines(plan.spec), *window_lines(plan), *run_lines(plan)]
+    return [(heading, without_middle(text, MAX_LINE)) for heading, text in lines]
 
 
 def laid_out(lines: Iterable[tuple[str, str]]) -> str:
-    """Lines with their headings in one column."""
+    """The lines as text, with the headings in one column."""
     return "\n".join(f"{heading:<13}{text}" for heading, text in lines)
 
 
-def join_lines(plan: Plan) -> Lines:
-    """The predicate, and how it is split."""
+def join_lines(plan: Plan) -> HeadedLines:
+    """The predicate, and its parts that an index can serve."""
     on = plan.spec.on if isinstance(plan.spec.on, str) else getattr(plan.spec.on, "__name__", "callable")
     split = describe(plan.analysis) if plan.analysis else ["a compiled callable"]
     return [("join", on), *(("", line) for line in split)]
 
 
-def window_lines(plan: Plan) -> Lines:
+def window_lines(plan: Plan) -> HeadedLines:
     """How the window of each side is kept, and why."""
-    lines: Lines = []
+    lines: HeadedLines = []
+    if plan.nodes.kind == "last_rows":
+        return [
+            ("left window", "rows wait until right has passed their time"),
+            ("right window", f"{window_text(plan.spec, 'right')}; the last row of each key, in a hash table"),
+        ]
     for side in SIDES:
         window = plan.windows[side]
-        lines.append((f"{side} window", f"{length_of(plan.spec, side)}; {_kind(window)}: {window.why}"))
+        lines.append((f"{side} window", f"{window_text(plan.spec, side)}; {_kind(window)}: {window.why}"))
         if window.kind != "scan":
-            rule = make_rule(window, plan.programs[side]).text
-            lines.append(("", f"subwindows: {rule}{'; chosen anew for each' * (window.kind == 'adaptive')}"))
+            rule = make_rule(window, plan.programs[side], plan.tuning.choice).text
+            parts = "subwindows" if window.runs is None else "runs"
+            lines.append(("", f"{parts}: {rule}{'; chosen anew for each' * (window.kind == 'adaptive')}"))
+        if window.runs is not None:
+            lines.append(("", _scanned_runs(window.runs)))
         if window.scanned_up_to:
             sizes = [
                 f"{tuples:,} tuples ({batch:,}-row pushes)" for batch, tuples in window.scanned_up_to.items()
@@ -57,17 +75,21 @@ def _kind(window: WindowPlan) -> str:
     return f"{window.structure} index" + (", or a scan" if window.kind == "adaptive" else "")
 
 
-def run_lines(plan: Plan) -> Lines:
-    """Who does the work, in which order, and when results are ready."""
-    options, reasons = plan.options, plan.reasons
-    threads = f"{plan.workers} worker{'s' * (plan.workers > 1)}"
-    lines = [
-        ("topology", f"{plan.topology}, {threads}: {reasons['topology']}"),
-        ("", f"{plan.nodes.why}; {TRAITS[plan.topology].results}"),
-        ("tuples", reasons["settling"]),
-        ("pushes", reasons["pushes"]),
-        ("order", options.order),
-    ]
+def _scanned_runs(runs: RunPlan) -> str:
+    rows, probes = runs.indexed_rows, runs.indexed_probes
+    if not rows and not probes:
+        return "every run is indexed"
+    few_rows, few_probes = f"fewer than {rows:,} rows", f"fewer than {probes:,}"
+    return f"a run is scanned while it has {few_rows}, or a micro-batch probes it with {few_probes}"
+
+
+def run_lines(plan: Plan) -> HeadedLines:
+    """Which threads or workers join, in which order results come, and when."""
+    lines = _topology_lines(plan) if plan.routing is None else _routing_lines(plan, plan.routing)
+    lines.append(("tuples", plan.reasons["settling"]))
+    if "pushes" in plan.reasons:
+        lines.append(("pushes", plan.reasons["pushes"]))
+    lines.append(("order", plan.options.order))
     if any(window.kind == "adaptive" for window in plan.windows.values()):
         lines.append(
             ("not chosen", "raptable, wibtree: used only if asked for; at most 5 % faster where measured")
@@ -75,6 +97,68 @@ def run_lines(plan: Plan) -> Lines:
     return lines
 
 
-def length_of(spec: JoinSpec, side: str) -> str:
-    window = spec.side_window(side)
-    return f"{window.size:,} {'rows' if window.rows else spec.time_unit or 'ticks'}"
+def _topology_lines(plan: Plan) -> HeadedLines:
+    threads = f"{plan.workers} worker{'s' * (plan.workers > 1)}"
+    return [
+        ("topology", f"{plan.topology}, {threads}: {plan.reasons['topology']}"),
+        ("", f"{plan.nodes.why}; {TRAITS[plan.topology].results}"),
+    ]
+
+
+# Which workers get a row.
+ROUTES: Mapping[RoutingKind, str] = {
+    "hash": "a hash of the equality keys ({key}) sends each row to one worker",
+    "range": "the range that {key} lies in sends a row to a worker, and to a second one if its interval ends beyond it",
+    "matrix": "left rows go to a row of workers and right rows to a column, so each pair meets once",
+    "every": "row windows count all rows, so each worker gets all of them and probes with its share",
+}
+
+
+def _routing_lines(plan: Plan, routing: Routing) -> HeadedLines:
+    """How rows are spread over workers. If the plan was made for more workers than the routing can use, or for an
+    unknown number, the first line says so."""
+    asked = plan.options.workers
+    count = "as many as the cluster has cores" if asked is None else f"{routing.workers} of {asked}"
+    way = f"{routing.describe()}: {ROUTES[routing.kind].format(key=routing.key)}"
+    if routing.workers == 1 and asked is not None and routing.kind in ("matrix", "every"):
+        way = "one worker gets all rows"
+    lines = [("how", plan.how), ("workers", f"{count}; {way}")]
+    if asked is not None:
+        lines.append(("replicas", ", ".join(f"{side} {_copies(routing, side)}" for side in SIDES)))
+    return [*lines, ("topology", f"{plan.topology}: {plan.reasons['topology']}; {plan.nodes.why}")]
+
+
+def _copies(routing: Routing, side: str) -> str:
+    """The number of workers that get a row of a side. With ranges, only rows near the end of a range go to two."""
+    most = routing.replicas(side)
+    if routing.kind == "range" and most > 1:
+        return f"{1 + 1 / RANGE_INTERVALS:g} on average, {most} at most"
+    return str(most)
+
+
+def outcome_lines(spec: JoinSpec) -> HeadedLines:
+    """Which result rows `how` and `keep` make of the matches, and when. No lines for an inner join that keeps all."""
+    lines: HeadedLines = []
+    match spec.keep:
+        case AsOf(direction, strict):
+            which = {"backward": "not after", "forward": "not before", "nearest": "on either side of"}[
+                direction
+            ]
+            if strict:
+                which = {"backward": "before", "forward": "after", "nearest": "before or after"}[direction]
+            lines.append(
+                ("keep", f"of a left row's matches the one nearest in time {which} it, once it is final")
+            )
+        case Nearest(by, k, largest):
+            best = "largest" if largest else "smallest"
+            lines.append(
+                ("keep", f"of a left row's matches the {k} with the {best} {by}, once they are final")
+            )
+    text = {
+        "left": "left rows without a match leave once none can come, with NULL for right's columns",
+        "right": "right rows without a match leave once none can come, with NULL for left's columns",
+        "full": "rows without a match leave once none can come, with NULL for the other side's columns",
+        "semi": "a left row leaves with its first match, once",
+        "anti": "a left row leaves once no match can come",
+    }
+    return [*lines, ("how", f"{spec.how}: {text[spec.how]}")] if spec.how in text else lines

@@ -1,4 +1,4 @@
-"""What a caller may choose about how a join runs. Nothing here changes the result, only its order and its cost."""
+"""The options of a join: how it runs. They change the order of results and the cost, never the set of results."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ TopologyName = Literal["three_step", "handshake", "low_latency_handshake", "panj
 StructureName = Literal["hash", "bisort", "raptable", "wibtree"]
 IndexName = Literal["scan", "hash", "bisort", "raptable", "wibtree"]
 Order = Literal["any", "punctuated", "timestamp"]
+StreamOrder = Literal["any", "timestamp"]
+Partitioning = Literal["auto", "hash", "range", "matrix"]
+Engine = Literal["embedded", "spark"]
 Auto = Literal["auto"]
 
-TOPOLOGIES: tuple[TopologyName, ...] = get_args(TopologyName)
-STRUCTURES: tuple[StructureName, ...] = get_args(StructureName)
+TOPOLOGY_NAMES: tuple[TopologyName, ...] = get_args(TopologyName)
+STRUCTURE_NAMES: tuple[StructureName, ...] = get_args(StructureName)
 INDEXES: tuple[IndexName, ...] = get_args(IndexName)
 ORDERS: tuple[Order, ...] = get_args(Order)
-MOST_WORKERS = 64
+STREAM_ORDERS: tuple[StreamOrder, ...] = get_args(StreamOrder)
+PARTITIONING: tuple[Partitioning, ...] = get_args(Partitioning)
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+MOST_THREADS = 64
 MAX_RESULTS = 1_000_000
 
 
@@ -29,8 +35,13 @@ MAX_RESULTS = 1_000_000
 class Options:
     """How a join runs; checked on creation.
 
-    `max_results`: how many result rows may wait for `poll`. `rate`: the tuples per second that each side is expected to
-    bring. `latency`: the seconds that a result may come after its push; None means as soon as possible.
+    `engine`: the engine that runs it. Both engines have `index`, `workers` and `order`; Spark has no punctuated order,
+    and no upper limit of workers. `topology`, `max_results`, `rate` and `latency` are for the embedded engine,
+    `partitioning` is for Spark.
+
+    `max_results`: how many result rows may wait for `poll`. `rate`: the expected tuples per second and side. `latency`:
+    how many seconds after its push a result may come; None means as soon as possible. `partitioning`: how rows are
+    spread over Spark's workers.
     """
 
     topology: TopologyName | Auto = "auto"
@@ -40,14 +51,19 @@ class Options:
     max_results: int = MAX_RESULTS
     rate: float | None = None
     latency: float | None = None
+    partitioning: Partitioning = "auto"
+    engine: Engine = "embedded"
 
     def __post_init__(self) -> None:
-        check_choice("topology", self.topology, ("auto", *TOPOLOGIES))
+        check_choice("engine", self.engine, ENGINES)
+        embedded = self.engine == "embedded"
+        check_choice("topology", self.topology, ("auto", *TOPOLOGY_NAMES) if embedded else ("auto",))
         check_choice("index", self.index, ("auto", *INDEXES))
-        check_choice("order", self.order, ORDERS)
-        if self.workers is not None and not _is_count(self.workers, MOST_WORKERS):
-            allowed = f"a whole number from 1 to {MOST_WORKERS}, or None"
-            raise not_allowed("workers", self.workers, allowed)
+        check_choice("order", self.order, ORDERS if embedded else STREAM_ORDERS)
+        check_choice("partitioning", self.partitioning, ("auto",) if embedded else PARTITIONING)
+        if self.workers is not None and not _is_count(self.workers, MOST_THREADS if embedded else math.inf):
+            limit = f"from 1 to {MOST_THREADS}" if embedded else "from 1 on"
+            raise not_allowed("workers", self.workers, f"a whole number {limit}, or None")
         if not _is_count(self.max_results, math.inf):
             raise not_allowed("max_results", self.max_results, "a whole number of rows, at least 1")
         for name in ("rate", "latency"):
@@ -55,13 +71,13 @@ class Options:
 
 
 def check_choice(name: str, given: object, allowed: Sequence[str]) -> None:
-    """Raise unless `given` is one of the words that are allowed."""
+    """Raise unless `given` is one of the allowed words."""
     if given not in allowed:
         raise not_allowed(name, given, allowed)
 
 
 def not_allowed(name: str, given: object, allowed: str | Sequence[str]) -> SpecError:
-    """The error about an option: what was given, and what is allowed, as words or as a sentence."""
+    """The error for an option: the value given, and the values allowed, as words or as a sentence."""
     words = allowed if isinstance(allowed, str) else ", ".join(allowed)
     return SpecError(f"{name} is {given!r}; allowed: {words}", field=name, given=given, allowed=allowed)
 
@@ -73,7 +89,7 @@ def _is_count(given: object, most: float) -> bool:
 def _amount(name: str, given: object) -> float | None:
     if given is None:
         return None
-    with contextlib.suppress(OverflowError):  # of numbers that are too large for a float
+    with contextlib.suppress(OverflowError):  # the number is too large for a float
         if not isinstance(given, bool) and isinstance(given, Real) and 0 < float(given) < math.inf:
             return float(given)
     raise not_allowed(name, given, "a number above 0, or None if it is not known")

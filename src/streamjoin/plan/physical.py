@@ -1,38 +1,56 @@
 """The physical plan of a join, as frozen data. Executors match on it and decide nothing again.
 
-A `Plan` names the topology and what its nodes are, and has a `WindowPlan` for each side. What can only be known while
-tuples come, such as the structure of each subwindow, is a rule in the plan (`WindowPlan.rule`), applied by
-`plan/subwindows.py`.
+A `Plan` names the topology and the kind of its nodes, and has a `WindowPlan` for each side. On Spark it also says which
+workers get a row (`Routing`). Some choices depend on the tuples, such as the structure of each subwindow. For these the
+plan has a rule (`WindowPlan.rule`), which `plan/subwindows.py` applies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from streamjoin.codegen.programs import WindowProgram
-from streamjoin.plan.options import Options, StructureName, TopologyName
+from streamjoin.plan.matching import matching_order, sorts_late
+from streamjoin.plan.options import Options, Order, StructureName, TopologyName
+from streamjoin.plan.ranges import KeyRange, key_ranges
+from streamjoin.plan.routing import Routing
+from streamjoin.plan.tuning import DEFAULT_TUNING, Tuning
 from streamjoin.semantics.analysis import Analysis
+from streamjoin.semantics.keep import How
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.windows import Delta
 
-# What a window is: scanned; a chain of subwindows; or whichever of the two is cheaper at the moment.
+# A window is scanned, is a chain of subwindows, or switches to the cheaper of the two.
 WindowKind = Literal["scan", "chain", "adaptive"]
-# How a chain chooses its subwindows: always one structure; by hashing or sorting one equality key; by sorting one or
-# two band keys.
+# How a chain chooses its subwindows: always the same structure (fixed); an equality key, hashed or sorted (equality);
+# one or two band keys, sorted (band).
 Rule = Literal["fixed", "equality", "band"]
-# What runs a topology's work: the calling thread, perhaps with helpers; threads that run Python code; nodes compiled
-# to machine code, over scanned windows or over hash tables. Keyed nodes hold the tuples of their share of the keys.
-NodeKind = Literal["caller", "interpreted", "keyed", "scanning", "hashing"]
+# What runs a topology's work: the calling thread, perhaps with helper threads (caller); the calling thread, which looks
+# up the last row of each key (last_rows); threads that run Python code (interpreted), each with its share of the keys
+# (keyed); nodes compiled to machine code, which scan (scanning) or use hash tables (hashing); Spark's tasks (spark).
+NodeKind = Literal["caller", "last_rows", "interpreted", "keyed", "scanning", "hashing", "spark"]
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Which of a worker's stored runs are indexed on Spark: those with at least `indexed_rows` rows, once at least
+    `indexed_probes` rows probe them. All others are scanned."""
+
+    indexed_rows: int
+    indexed_probes: int
 
 
 @dataclass(frozen=True)
 class WindowPlan:
     """How the window of one side is kept and searched.
 
-    `method`: how a scan compares. `bands`: the clauses that subwindows may serve, as numbers of the program's bands,
-    and `keys` their keys as SQL. `scanned_up_to`: by the rows of a push, below which size an adaptive window is
-    scanned. `residual`: what is left to be checked on the rows of candidate pairs, as SQL.
+    `method`: how a scan compares. `bands`: the bands that subwindows may serve, as numbers of the program's bands, and
+    `keys` their keys as SQL. `scanned_up_to`: an adaptive window is scanned below this many tuples, by the rows of a
+    push. `residual`: the condition that is checked on the rows of candidate pairs, as SQL, shortened. `runs`: on
+    Spark, where a window consists of stored runs, which of them are indexed; None if all are scanned.
     """
 
     kind: WindowKind
@@ -44,6 +62,7 @@ class WindowPlan:
     scanned_up_to: Mapping[int, int]
     residual: str | None
     why: str
+    runs: RunPlan | None = None
 
 
 @dataclass(frozen=True)
@@ -59,10 +78,17 @@ class NodePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A spec, the options it was planned with, and how it will run. By side: `windows`, and the compiled `programs`
-    that prepare and compare tuples. `wait`: the seconds that a push may wait for others, to be joined with them."""
+    """A spec, the options it was planned with, and how it will run.
+
+    `matching`: the inner join that the topology runs; `how` and the spec's `keep` make result rows of its matches.
+    `delta`: only matches with these differences of time count; None if all count. `windows`: the plans by side.
+    `programs`: by side, what prepares and compares tuples, compiled. `wait`: how many seconds a push may wait to be
+    joined together with others. `routing`: on Spark, which workers get a row.
+    """
 
     spec: JoinSpec
+    matching: JoinSpec
+    delta: Delta | None
     options: Options
     topology: TopologyName
     workers: int
@@ -73,15 +99,46 @@ class Plan:
     analysis: Analysis | None
     programs: Mapping[str, WindowProgram]
     reasons: Mapping[str, str]  # why this topology, and why pushes wait or do not
+    how: How = "inner"
+    routing: Routing | None = None
+    tuning: Tuning = DEFAULT_TUNING  # cost and memory, never the result; `to_dict` leaves it out
+
+    @cached_property
+    def key_ranges(self) -> dict[str, KeyRange]:
+        """By side, a key whose ranges can spread rows, if there is one. Compiles the predicate's bounds."""
+        return {} if self.analysis is None else key_ranges(self.spec, self.analysis)
+
+    @property
+    def has_outcomes(self) -> bool:
+        """Whether `topologies/outcomes` makes the result rows; otherwise the matches are the result rows."""
+        return (
+            self.spec.how != "inner"
+            or self.spec.keep != "all"
+            or self.sorts_results
+            or self.delta is not None
+        )
+
+    @property
+    def sorts_results(self) -> bool:
+        """Whether result rows are sorted after the topology, which then need not sort its matches."""
+        return self.options.order == "timestamp" and sorts_late(self.spec)
+
+    @property
+    def matching_order(self) -> Order:
+        """The order in which the topology gives its matches."""
+        return matching_order(self.spec, self.options.order)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data, for pages and tests."""
         spec = self.spec
         return {
             "on": spec.on if isinstance(spec.on, str) else getattr(spec.on, "__name__", "callable"),
+            "keep": spec.keep if isinstance(spec.keep, str) else str(spec.keep),
             "windows": {
-                side: {"window": str(spec.side_window(side)), **asdict(self.windows[side])} for side in SIDES
+                side: {"window": window_text(spec, side), **asdict(self.windows[side])} for side in SIDES
             },
+            "engine": self.options.engine,
+            "how": self.how,
             "topology": self.topology,
             "workers": self.workers,
             "nodes": asdict(self.nodes),
@@ -90,4 +147,13 @@ class Plan:
             "wait": self.wait,
             "max_results": self.options.max_results,
             "reasons": dict(self.reasons),
+            "routing": None if self.routing is None else self.routing.to_dict(),
         }
+
+
+def window_text(spec: JoinSpec, side: str) -> str:
+    """How long, or for how many later rows, rows of a side wait for partners."""
+    window, unit = spec.side_window(side), spec.time_unit or "ticks"
+    if window.size < 0:
+        return f"partners are at least {-window.size:,} {unit} older"
+    return f"{window.size:,} {'rows' if window.rows else unit}"

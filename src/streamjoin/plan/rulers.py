@@ -1,7 +1,7 @@
-"""Rulers for two bands at once: one key is cut into strips, the other into steps within a strip.
+"""Rulers for looking up two bands at once: one key is cut into strips, the other into steps within a strip.
 
 A sorted subwindow then finds a probe's candidates for both bands as one interval in each strip that the probe touches
-(`index/strips.py`). How wide strips and steps are best follows from how wide the bands are and how much they match.
+(`index/strips.py`). The best widths of strips and steps depend on the widths of the bands and on the match rate.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ from dataclasses import dataclass
 import numpy as np
 
 Pair = tuple[float, float]
-STEPS_OF_A_BAND = 64  # rounding to a step makes a probe find one candidate in 64 too many
+STEPS_OF_A_BAND = 64  # with 64 steps per band, rounding adds one candidate in 64
 COARSEST = 8  # widen steps up to this factor to make places fit 32 bits instead of 64
-# Looking up an interval costs about as much as checking a candidate: strips one band wide are best at one match.
-BANDS_OF_A_STRIP, WIDEST = 1.0, 16.0
+# Looking up an interval costs about as much as checking a candidate, so at one match per probe strips as wide as one
+# band are best.
+BANDS_OF_A_STRIP, MOST_BANDS_OF_A_STRIP = 1.0, 16.0
 SAME_WIDTH = 2.0  # keep rulers whose widths differ from the best by at most this factor
 SPARE = 1.25  # make a ruler this much longer than the keys seen so far
-NARROW, HUGE = 2.0**-1000, 2.0**1023  # the least and greatest width
-HALF_OF_ALL = 1 << 31  # numbers on either side of a ruler's origin, for places of 64 bits
+NARROW, HUGE = 2.0**-1000, 2.0**1023  # the least and the greatest width
+HALF_OF_ALL = 1 << 31  # with 64-bit places, a ruler has this many numbers on either side of its origin
 
 
 @dataclass(frozen=True)
 class Ruler:
-    """Numbers of one key: counted from `origin` in `width`s, `half` of them on either side."""
+    """Numbers a key: by its distance from `origin` in units of `width`, with `half` numbers on either side."""
 
     origin: float
     width: float
     half: int = HALF_OF_ALL
 
     def suits(self, other: Ruler, ends: Pair) -> bool:
-        """Whether it does as well as another for keys between these ends: it is about as fine, and reaches them if that
-        one does."""
+        """Whether it can replace `other` for keys between these ends: it is about as fine, and reaches the ends if
+        `other` does."""
         same = 1 / SAME_WIDTH <= other.width / self.width <= SAME_WIDTH
         away, others = (max(abs(end - origin) for end in ends) for origin in (self.origin, other.origin))
         return same and away <= max(self.half * self.width, SAME_WIDTH * others)
@@ -40,14 +41,14 @@ class Ruler:
 
 @dataclass(frozen=True)
 class Rulers:
-    """Of the strips, and of the steps within one."""
+    """The ruler of the strips, and the ruler of the steps within a strip."""
 
     strips: Ruler
     steps: Ruler
 
     @property
     def dtype(self) -> np.dtype:
-        """Of places."""
+        """The type of places."""
         return np.dtype(np.int32 if 4 * self.strips.half * self.steps.half <= 2**32 else np.int64)
 
     def suit(self, other: Rulers, ends: tuple[Pair, Pair]) -> bool:
@@ -56,19 +57,21 @@ class Rulers:
 
 
 def strip_widths(bands: Pair, found: float) -> Pair:
-    """For bands that are usually so wide, and probes that usually match so many tuples of a subwindow.
+    """The widths of a strip and a step, for the usual widths of the `bands` and `found` matches per probe in a
+    subwindow.
 
-    A strip of k bands' width is touched by 1 + 1/k intervals of a probe, and has k + 1 candidates for a match. Powers
-    of two: subwindows with about the same bands then share what probes ask.
+    With strips k bands wide, a probe looks up 1 + 1/k intervals and checks k + 1 candidates per match. Widths are
+    powers of two, so that subwindows with similar bands can share the keys of a probe.
     """
-    wide = min(max(1.0, (BANDS_OF_A_STRIP / max(found, 1e-9)) ** 0.5), WIDEST)
+    wide = min(max(1.0, (BANDS_OF_A_STRIP / max(found, 1e-9)) ** 0.5), MOST_BANDS_OF_A_STRIP)
     strip, step = (power_of_two(width) for width in (bands[0] * wide, bands[1] / STEPS_OF_A_BAND))
     return strip, step
 
 
 def rulers_for(widths: Pair, ends: tuple[Pair, Pair], others: bool) -> Rulers:
-    """With such widths, for keys between these ends. Places have 32 bits, unless `others` may well come or those are
-    not enough, though steps may have to be wider; strips and steps share what is not needed of them."""
+    """Rulers of these widths for keys between these ends. Places have 32 bits if that is enough, perhaps with wider
+    steps; they have 64 bits otherwise, or if `others`, keys beyond the ends, are likely. Strips and steps share the
+    spare numbers."""
     (strip, step), finest = widths, widths[1]
     middles = [low / 2 + high / 2 for low, high in ends]
     halves = [(high / 2 - low / 2) * SPARE for low, high in ends]
@@ -82,5 +85,5 @@ def rulers_for(widths: Pair, ends: tuple[Pair, Pair], others: bool) -> Rulers:
 
 
 def power_of_two(width: float) -> float:
-    """The one next to a width, within what floats have."""
+    """The power of two nearest to a width, within the range of floats."""
     return 2.0 ** round(math.log2(min(max(width, NARROW), HUGE)))

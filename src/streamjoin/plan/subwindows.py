@@ -1,9 +1,9 @@
-"""Which structure a new subwindow gets: a cascade over what the predicate offers, a sample of tuples and probes, and
-the size of the batches.
+"""Choose the structure of a new subwindow, from what the predicate offers, a sample of tuples and probes, and the size
+of the batches.
 
-Every new subwindow is chosen anew, so a window follows its streams. A rule returns a `Choice`, which is data; the
-window (`index/chain.py`) makes the subwindow. The thresholds are measured: benchmarks/indexes/chooser.py holds each
-choice against the alternatives, docs/decisions/0010-chooser.md says what they gain.
+The choice is made again for every new subwindow, so a window adapts to its streams. A rule returns a `Choice`, which is
+data; the window (`index/chain.py`) makes the subwindow. The thresholds are measured: benchmarks/indexes/chooser.py
+compares each choice with the alternatives, docs/decisions/0010-chooser.md reports what they gain.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from streamjoin.codegen.programs import COMPOSITE, WindowProgram
 from streamjoin.plan.options import StructureName
 from streamjoin.plan.physical import WindowPlan
 from streamjoin.plan.rulers import HALF_OF_ALL, Ruler, Rulers, rulers_for, strip_widths
+from streamjoin.plan.tuning import ChoiceTuning
 from streamjoin.semantics.render import to_sql
 
 SAMPLED_TUPLES, MOST_SAMPLED = 256, 16_384
@@ -30,34 +31,28 @@ SAMPLED_BATCHES, SAMPLED_PROBES, ENOUGH_PROBES = 32, 64, 16
 BATCHES_BETWEEN, SMALL_SAMPLED = 32, 128
 RARE_MATCHES = 1e-3  # below this match rate, ignore whether matches are clustered
 CHANGES_KEPT = 16
-# Sort a subwindow rather than hash it if this many batches or fewer fill it (by the bytes of a key), unless a batch has
-# more tuples than LARGEST_SORTED.
+# By the bytes of a key: sort a subwindow rather than hash it if at most this many batches fill it and no batch has more
+# than LARGEST_SORTED tuples.
 BATCHES_WORTH_HASHING = {4: 16, 8: 4}
 LARGEST_SORTED = {4: math.inf, 8: 1 << 17}
-# In larger windows a probe would search so many hash tables that sorted arrays, which are merged, are faster. Batches
-# share the cost of a table's call: they raise the limit by up to MORE_IN_BATCHES, by half of that at MEDIUM_BATCH.
-HASHED_UP_TO, MORE_IN_BATCHES, MEDIUM_BATCH = 4_700_000, 1.15, 100
 FAR = 0.3  # keys drift if their median moves by this part of their span within a window
-WORTH_NARROW = 1 << 20  # in subwindows this large, prefer 32-bit places to room for keys not seen yet
-CLEARLY_FEWER = (
-    1.5  # change the condition only if its candidates cost this many times less: alike subwindows merge
-)
+# Change the condition only if another one's candidates cost this many times less: only similar subwindows are merged.
+CLEARLY_FEWER = 1.5
 MERGED_SHARE = 4  # a merged subwindow holds about a quarter of its window
-# Look up two bands together from this many candidates of the better one on, per probe and per batch. Candidates that
-# lie together, because the key rises from tuple to tuple, are checked WORTH_TOGETHER times faster.
-MANY_CANDIDATES, MANY_OF_A_BATCH, WORTH_TOGETHER = 24, 500, 4
+# Adjacent candidates, as when the key rises from tuple to tuple, are checked this many times faster.
+WORTH_TOGETHER = 4
 
 
 @dataclass(frozen=True)
 class BandKey:
-    """A subwindow is found by the key of one band, or, for COMPOSITE, by a hash of all equality keys."""
+    """Look up a subwindow by the key of one band, or, for COMPOSITE, by a hash of all equality keys."""
 
     band: int
 
 
 @dataclass(frozen=True)
 class StripsKey:
-    """A subwindow is found by its place in strips over two bands."""
+    """Look up a subwindow by places in strips over two bands."""
 
     bands: tuple[int, int]
     rulers: Rulers
@@ -79,19 +74,19 @@ class Choice:
 def condition_of(program: WindowProgram, key: SubwindowKey) -> str:
     """The key of a subwindow as SQL."""
     if isinstance(key, StripsKey):
-        return f"strips over {' and '.join(_band_text(program, band) for band in key.bands)}"
-    return _band_text(program, key.band)
+        return f"strips over {' and '.join(_key_text(program, band) for band in key.bands)}"
+    return _key_text(program, key.band)
 
 
-def _band_text(program: WindowProgram, band: int) -> str:
+def _key_text(program: WindowProgram, band: int) -> str:
     if band == COMPOSITE:
         return ", ".join(to_sql(clause.bands[0].key) for clause in program.clauses if clause.is_equality)
     return to_sql(program.bounds.bands[band].key)
 
 
 class Workload:
-    """What a window has lately been asked: how many probes come at a time, and some of them. `changes`: what it became
-    for their sake."""
+    """Recent probes of a window: the size of their batches, and a sample. `changes`: how the window was changed because
+    of them."""
 
     def __init__(self) -> None:
         self.batch = 0.0
@@ -100,7 +95,7 @@ class Workload:
         self._skip = 0
 
     def observe(self, probing: Probing) -> None:
-        """Take note of every batch at first, then of one in BATCHES_BETWEEN or fewer; O(1)."""
+        """Sample every batch at first, then one in BATCHES_BETWEEN or fewer; O(1)."""
         self._skip -= 1
         if self._skip >= 0:
             return
@@ -112,25 +107,25 @@ class Workload:
         )
         self.batch += (count - self.batch) / min(known + 1, 4)
         step = -(-count // SAMPLED_PROBES)
-        # Copies: what a topology hands over may change once it is done.
+        # Copy: the topology may reuse the arrays.
         self._samples.append(probing.with_arrays([array[::step].copy() for array in probing.arrays()]))
 
     @property
     def known(self) -> bool:
-        """Whether enough probes were noted to tell what they find."""
+        """Whether the sample is large enough to estimate what probes find."""
         return len(self._samples) * self.batch >= ENOUGH_PROBES
 
     def look(self) -> None:
-        """Take note of the next batch, whenever it comes."""
+        """Sample the next batch."""
         self._skip = 0
 
     def forget(self) -> None:
-        """Probes that were noted are no longer what is asked."""
+        """Drop the sample, which no longer resembles the probes."""
         self._samples.clear()
 
     def sample(self) -> Probing | None:
-        """The last SAMPLED_PROBES probes or so that were noted, prepared; None if there were none. Older ones may have
-        asked for tuples that the window holds no more."""
+        """About SAMPLED_PROBES of the latest sampled probes, prepared; None if there are none. Older ones may have
+        asked for tuples that the window no longer holds."""
         chosen: list[Probing] = []
         count = 0
         for probing in reversed(self._samples):
@@ -145,8 +140,9 @@ class Workload:
 
 
 class Selectivity(NamedTuple):
-    """Which part of a window a probe finds, and by its best condition alone; which part of those lies beside another,
-    and whether the key of that condition rises from tuple to tuple. Nothing before any probe."""
+    """Shares of a window, all zero before the first probe. `found`: what a probe matches. `candidates`: what the best
+    condition alone leaves. `together`: the share of candidates that are adjacent to another one. `rising`: whether the
+    key of that condition rises from tuple to tuple."""
 
     found: float = 0.0
     candidates: float = 0.0
@@ -155,16 +151,22 @@ class Selectivity(NamedTuple):
 
 
 class FixedRule:
-    """Always the same structure; of several conditions, the one whose candidates cost the least by a sample."""
+    """Always the same structure. Of several conditions it takes the one whose candidates cost least, by a sample."""
 
-    def __init__(self, program: WindowProgram, structure: StructureName, bands: Sequence[int]):
+    def __init__(
+        self,
+        program: WindowProgram,
+        structure: StructureName,
+        bands: Sequence[int],
+        tuning: ChoiceTuning | None = None,
+    ):
         self.program, self.structure = program, structure
-        self.bands = tuple(bands)
+        self.bands, self.tuning = tuple(bands), tuning or ChoiceTuning()
         self._conditions = {band: condition_of(program, BandKey(band)) for band in bands}
         self._last = self.bands[0]
 
     def choose(self, capacity: int, held: Stored, workload: Workload) -> Choice:
-        """The choice for a subwindow of `capacity` tuples, after those held."""
+        """Choose for a new subwindow of `capacity` tuples, given the tuples held so far."""
         recent = workload.sample() if len(self.bands) > 1 else None
         if recent is None:
             why = "the first condition, before any probe" if len(self.bands) > 1 else "the only condition"
@@ -175,17 +177,17 @@ class FixedRule:
 
     @property
     def text(self) -> str:
-        """The rule, for people."""
+        """The rule in words, for `explain`."""
         keys = " or ".join(self._conditions.values())
         which = ", whichever leaves fewer candidates" if len(self.bands) > 1 else ""
         return f"{self.structure} on {keys}{which}"
 
     def alternatives(self) -> list[tuple[StructureName, SubwindowKey]]:
-        """All that may ever be chosen, as far as compiled code can tell it apart."""
+        """Everything that may be chosen, as far as it makes a difference to compiled code."""
         return [(self.structure, BandKey(band)) for band in self.bands]
 
     def selectivity(self, held: Stored, workload: Workload) -> Selectivity:
-        """What recent probes find, as if conditions were independent. O(1)."""
+        """What recent probes find, assuming that conditions are independent. O(1)."""
         recent = workload.sample()
         if recent is None:
             return Selectivity()
@@ -195,18 +197,18 @@ class FixedRule:
         best, found = min(costs, key=costs.__getitem__), math.prod(shares.values())
         rising = rise(self.program.key_of_band(spread, best))
         beside = 0.0
-        if found > RARE_MATCHES:  # in a sample of few, the first of those that lie together would count
-            beside = 1.0 if rising else together(self.program, best, spread, recent)
+        if found > RARE_MATCHES:  # with few matches, the first of adjacent ones would distort the share
+            beside = 1.0 if rising else adjacent_share(self.program, best, spread, recent)
         return Selectivity(found, shares[best], beside, rising)
 
     def _choice(self, band: int, reason: str) -> Choice:
         return Choice(self.structure, BandKey(band), self._conditions[band], reason)
 
     def _shares(self, some: Stored, recent: Probing) -> dict[int, float]:
-        return {band: share(self.program, band, some, recent) for band in self.bands}
+        return {band: candidate_share(self.program, band, some, recent) for band in self.bands}
 
     def _costs(self, shares: dict[int, float], some: Stored) -> dict[int, float]:
-        """What it costs to check the candidates of each condition."""
+        """The cost of checking the candidates of each condition."""
         return {
             band: part / (WORTH_TOGETHER if rise(self.program.key_of_band(some, band)) else 1)
             for band, part in shares.items()
@@ -224,13 +226,19 @@ class FixedRule:
 
 
 class EqualityRule(FixedRule):
-    """A hash table, or a sorted array: where batches are so large that sorting them costs less than hashing them, and
-    where a window holds so many tuples that merging sorted subwindows pays."""
+    """A hash table; or a sorted array, if batches are so large that sorting costs less than hashing, or the window is
+    so large that merging sorted subwindows pays."""
 
     SORTED: StructureName = "bisort"
 
-    def __init__(self, program: WindowProgram, structure: StructureName, bands: Sequence[int]):
-        super().__init__(program, structure, bands)
+    def __init__(
+        self,
+        program: WindowProgram,
+        structure: StructureName,
+        bands: Sequence[int],
+        tuning: ChoiceTuning | None = None,
+    ):
+        super().__init__(program, structure, bands, tuning)
         size = program.band_dtype(self.bands[0]).itemsize
         self._few, self._largest = BATCHES_WORTH_HASHING[size], LARGEST_SORTED[size]
 
@@ -239,7 +247,7 @@ class EqualityRule(FixedRule):
         batches, tuples = f"batches of {workload.batch:,.0f}", count_of(held)
         if workload.batch * self._few >= capacity and workload.batch <= self._largest:
             why = f"{batches} are soon sorted into {capacity:,} tuples"
-        elif tuples > hashed_up_to(workload.batch):
+        elif tuples > hashed_up_to(workload.batch, self.tuning):
             why = f"{tuples:,} tuples would be many hash tables, and sorted subwindows are merged"
         else:
             size = "small" if workload.batch <= self._largest else "sooner hashed than sorted"
@@ -250,8 +258,8 @@ class EqualityRule(FixedRule):
     def text(self) -> str:
         largest = f", each of {self._largest:,} at most," if math.isfinite(self._largest) else ""
         few = f"{self._few} batches or fewer{largest} fill a subwindow"
-        singly, together = hashed_up_to(1) / 1e6, hashed_up_to(1_024) / 1e6
-        many = f"the window holds more than {singly:.1f} million tuples, {together:.1f} with batches of 1,024"
+        singly, together = (hashed_up_to(batch, self.tuning) / 1e6 for batch in (1, 1_024))
+        many = f"the window holds more than {singly:.1f} million tuples ({together:.1f} million in batches of 1,024)"
         return f"{super().text}, or {self.SORTED} if {few} or {many}"
 
     def alternatives(self) -> list[tuple[StructureName, SubwindowKey]]:
@@ -259,10 +267,16 @@ class EqualityRule(FixedRule):
 
 
 class BandRule(FixedRule):
-    """Sorted subwindows; where a single band leaves many candidates and there is a second one, sorted by both."""
+    """Sorted subwindows. If one band leaves many candidates and there is a second one, they are sorted by both."""
 
-    def __init__(self, program: WindowProgram, structure: StructureName, bands: Sequence[int]):
-        super().__init__(program, structure, bands)
+    def __init__(
+        self,
+        program: WindowProgram,
+        structure: StructureName,
+        bands: Sequence[int],
+        tuning: ChoiceTuning | None = None,
+    ):
+        super().__init__(program, structure, bands, tuning)
         self._strips: StripsKey | None = None
 
     def choose(self, capacity: int, held: Stored, workload: Workload) -> Choice:
@@ -276,9 +290,9 @@ class BandRule(FixedRule):
         first, second = sorted(shares, key=shares.__getitem__)[:2]
         candidates = shares[cheapest] * capacity
         checks = costs[cheapest] * capacity * workload.batch
-        many = candidates >= MANY_CANDIDATES and checks >= MANY_OF_A_BATCH
+        many = candidates >= self.tuning.many_candidates and checks >= self.tuning.many_of_a_batch
         found = shares[first] * shares[second] * max(capacity, count_of(held) // MERGED_SHARE)
-        small = capacity < WORTH_NARROW
+        small = capacity < self.tuning.worth_narrow
         if many and (both := self._both(first, second, some, recent, found, small)):
             condition = self._conditions[cheapest]
             reason = f"{condition} alone leaves {candidates:,.0f} candidates a probe in a subwindow"
@@ -287,7 +301,11 @@ class BandRule(FixedRule):
 
     @property
     def text(self) -> str:
-        both = f", or both from {MANY_CANDIDATES} candidates a probe on" if len(self.bands) > 1 else ""
+        both = (
+            f", or both from {self.tuning.many_candidates} candidates a probe on"
+            if len(self.bands) > 1
+            else ""
+        )
         return super().text + both
 
     def alternatives(self) -> list[tuple[StructureName, SubwindowKey]]:
@@ -299,8 +317,9 @@ class BandRule(FixedRule):
     def _both(
         self, first: int, second: int, some: Stored, recent: Probing, found: float, small: bool
     ) -> StripsKey | None:
-        """Strips that suit the bands and how many tuples of a subwindow a probe finds; the last ones, if those do. A
-        small subwindow has room for keys that are far from those seen."""
+        """Strips for these bands, given the number of matches per probe in a subwindow; the previous strips, if they
+        still suit. A small subwindow leaves room for keys far from those seen so far. None if the bands have no finite
+        width."""
         bands = min(first, second), max(first, second)
         if any(len(self.program.bands_beside(band)) > 1 for band in bands):
             return None
@@ -322,7 +341,7 @@ class BandRule(FixedRule):
         return float(np.median(widths)) if len(widths) else np.inf
 
     def _ends(self, band: int, some: Stored) -> tuple[tuple[float, float], bool]:
-        """The least and the greatest finite key, and whether keys move on."""
+        """The least and the greatest finite key, and whether keys drift."""
         keys = self.program.key_of_band(some, band)[some.known].astype(np.float64)
         keys = keys[np.isfinite(keys)]
         return (float(keys.min()), float(keys.max())) if len(keys) else (0.0, 0.0), move(keys)
@@ -331,26 +350,26 @@ class BandRule(FixedRule):
 RULES: dict[str, type[FixedRule]] = {"fixed": FixedRule, "equality": EqualityRule, "band": BandRule}
 
 
-def make_rule(plan: WindowPlan, program: WindowProgram) -> FixedRule:
-    """The rule by which an indexed window chooses its subwindows."""
+def make_rule(plan: WindowPlan, program: WindowProgram, tuning: ChoiceTuning | None = None) -> FixedRule:
+    """The rule with which an indexed window chooses its subwindows."""
     assert plan.rule is not None and plan.structure is not None
-    return RULES[plan.rule](program, plan.structure, plan.bands)
+    return RULES[plan.rule](program, plan.structure, plan.bands, tuning)
 
 
-def hashed_up_to(batch: float) -> float:
-    """The window, in tuples, from which on sorted arrays answer so many probes at a time sooner than hash tables."""
-    return HASHED_UP_TO * (1 + MORE_IN_BATCHES * batch / (batch + MEDIUM_BATCH))
+def hashed_up_to(batch: float, tuning: ChoiceTuning) -> float:
+    """The window size, in tuples, above which sorted arrays answer batches of this size sooner than hash tables."""
+    return tuning.hashed_up_to * (1 + tuning.more_in_batches * batch / (batch + tuning.medium_batch))
 
 
 def worth_sampling(capacity: int) -> int:
-    """How many tuples to look at for a subwindow: enough to see rare candidates, for little of its cost."""
+    """How many tuples to sample for a subwindow: enough to see rare candidates, at a small part of its cost."""
     return min(max(SAMPLED_TUPLES, capacity // 64), MOST_SAMPLED)
 
 
 def spread_over(held: Stored, count: int = SAMPLED_TUPLES) -> Stored:
-    """So many of the tuples held, or fewer, from the oldest to the newest."""
+    """At most `count` of the tuples held, evenly spaced from the oldest to the newest."""
     step = max(1, -(-count_of(held) // count))
-    # Copies: kernels are compiled for contiguous arrays.
+    # Copy: kernels are compiled for contiguous arrays.
     return held.with_arrays([rows[::step].copy() for rows in held.arrays()])
 
 
@@ -364,7 +383,7 @@ def rise(keys: np.ndarray) -> bool:
 
 
 def move(keys: np.ndarray) -> bool:
-    """Whether the usual key of the last tuples is far from that of the first, as one that rises, falls or drifts is."""
+    """Whether keys drift: the median of the last quarter is far from that of the first."""
     quarter = -(-len(keys) // 4)
     if not quarter:
         return False
@@ -372,8 +391,8 @@ def move(keys: np.ndarray) -> bool:
     return abs(last / 4 - first / 4) > (float(keys.max()) / 4 - float(keys.min()) / 4) * FAR
 
 
-def share(program: WindowProgram, band: int, some: Stored, recent: Probing) -> float:
-    """Which part of some tuples is a candidate of recent probes; O(n log n)."""
+def candidate_share(program: WindowProgram, band: int, some: Stored, recent: Probing) -> float:
+    """The fraction of some tuples that are candidates of a recent probe; O(n log n)."""
     keys = np.sort(program.key_of_band(some, band))
     lows, highs, _ = program.intervals(recent, band)
     there = lows <= highs
@@ -381,8 +400,8 @@ def share(program: WindowProgram, band: int, some: Stored, recent: Probing) -> f
     return float(met.sum()) / max(1, len(keys) * len(recent))
 
 
-def together(program: WindowProgram, band: int, some: Stored, recent: Probing) -> float:
-    """Which part of the candidates among some tuples comes right after another one of the same probe."""
+def adjacent_share(program: WindowProgram, band: int, some: Stored, recent: Probing) -> float:
+    """The fraction of candidates among some tuples that come right after another candidate of the same probe."""
     keys = program.key_of_band(some, band)
     lows, highs, _ = program.intervals(recent, band)
     met = (lows[:, None] <= keys) & (keys <= highs[:, None])

@@ -1,1 +1,1 @@
-"""What a right answer is: spec, windows, predicates, order, oracle. Imports nothing else of streamjoin."""
+"""Which results are correct: spec, windows, predicates, order, oracle. Imports nothing else of streamjoin."""

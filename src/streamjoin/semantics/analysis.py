@@ -19,7 +19,7 @@ from typing import Literal as OneOf
 
 from streamjoin.semantics.expressions import Call, Expr, Literal, Solve, columns, sides
 from streamjoin.semantics.linear import (
-    Bounds,
+    KeyBounds,
     Linear,
     TooWide,
     exact_extreme,
@@ -30,6 +30,13 @@ from streamjoin.semantics.linear import (
 from streamjoin.semantics.monotone import FLIPPED, NEGATED, replaced, solve_float
 from streamjoin.semantics.render import to_sql
 from streamjoin.semantics.types import BOOL, signed
+
+# Limits of what an index or a vector scan serves. Each band is code to compile, so parts beyond these numbers stay in
+# the residual, whose code need not grow with the predicate.
+MAX_BANDS = 16
+MAX_CLAUSES = 6
+MAX_CONJUNCTS = 64  # conjuncts that clauses are made of
+MAX_ANALYSED = 256  # conjuncts that are analysed
 
 # abs() of both sides splits an atom in two; beyond this many in one atom the scan is cheaper.
 _MOST_ABS = 4
@@ -176,10 +183,42 @@ _NOTHING = _Split((), False)
 
 
 def _access_path(conjuncts: list[Expr], stored: str) -> AccessPath:
-    splits = [_split(conjunct, stored) for conjunct in conjuncts]
-    rest = tuple(c for c, split in zip(conjuncts, splits, strict=True) if not split.exact)
+    splits = [_NOTHING] * len(conjuncts)
+    for number in _analysed(conjuncts):
+        splits[number] = _split(conjuncts[number], stored)
+    kept = _affordable(splits)
+    rest = tuple(c for c, split in zip(conjuncts, kept, strict=True) if not split.exact)
     residual = None if not rest else rest[0] if len(rest) == 1 else Call("and", rest, BOOL)
-    return AccessPath(stored, _all_of(splits).clauses, residual)
+    return AccessPath(stored, _all_of(kept).clauses, residual)
+
+
+def _analysed(conjuncts: list[Expr]) -> Iterable[int]:
+    """The conjuncts to look at, equalities first if there are too many."""
+    if len(conjuncts) <= MAX_ANALYSED:
+        return range(len(conjuncts))
+    ordered = sorted(
+        range(len(conjuncts)), key=lambda n: not (isinstance(c := conjuncts[n], Call) and c.op == "eq")
+    )
+    return ordered[:MAX_ANALYSED]
+
+
+def _affordable(splits: list[_Split]) -> list[_Split]:
+    """The splits, without those that would exceed MAX_BANDS, MAX_CLAUSES or MAX_CONJUNCTS: the most selective stay."""
+    if len(splits) <= MAX_CONJUNCTS and _are_few(splits):
+        return splits
+    kept = [_NOTHING if split.clauses else split for split in splits]
+    chosen: list[_Split] = []
+    found = [number for number, split in enumerate(splits) if split.clauses]
+    for number in sorted(found, key=lambda n: min(map(_looseness, splits[n].clauses))):
+        if len(chosen) < MAX_CONJUNCTS and _are_few([*chosen, splits[number]]):
+            chosen.append(splits[number])
+            kept[number] = splits[number]
+    return kept
+
+
+def _are_few(splits: list[_Split]) -> bool:
+    clauses = _all_of(splits).clauses
+    return len(clauses) <= MAX_CLAUSES and sum(len(clause.bands) for clause in clauses) <= MAX_BANDS
 
 
 def _split(expr: Expr, stored: str) -> _Split:
@@ -187,8 +226,11 @@ def _split(expr: Expr, stored: str) -> _Split:
         return _Split((), expr.value is True)
     if not isinstance(expr, Call) or len(sides(expr)) < 2:
         return _NOTHING
-    if expr.op in ("and", "or"):
-        return (_all_of if expr.op == "and" else _any_of)([_split(arg, stored) for arg in expr.args])
+    if expr.op == "and":
+        looked_at = [_split(arg, stored) for arg in expr.args[:MAX_CONJUNCTS]]
+        return _all_of([*looked_at, _NOTHING] if len(expr.args) > MAX_CONJUNCTS else looked_at)
+    if expr.op == "or":
+        return _NOTHING if len(expr.args) > MAX_BANDS else _any_of([_split(arg, stored) for arg in expr.args])
     negated = expr.op == "not"
     atom = expr.args[0] if negated else expr
     if not isinstance(atom, Call) or atom.op not in NEGATED:
@@ -246,6 +288,8 @@ def _any_of(splits: list[_Split]) -> _Split:
         return _NOTHING
     chosen = [min(split.clauses, key=_looseness) for split in splits]
     bands = dict.fromkeys(band for clause in chosen for band in clause.bands)
+    if len(bands) > MAX_BANDS:
+        return _NOTHING
     return _Split((Clause(tuple(bands)),), all(split.exact and len(split.clauses) == 1 for split in splits))
 
 
@@ -255,7 +299,7 @@ def _looseness(clause: Clause) -> tuple[bool, bool, int]:
     return not clause.is_equality, half_open, len(clause.bands)
 
 
-def _one_band(bounds: Bounds, exact: bool = True) -> _Split:
+def _one_band(bounds: KeyBounds, exact: bool = True) -> _Split:
     return _Split((Clause((Band(*bounds),)),), exact)
 
 

@@ -2,7 +2,7 @@
 
 A row offers its columns as attributes: integers as 64-bit integers, floats as float64, booleans,
 dates and timestamps as integers in the column's unit. A pair with NULL in a column that the
-callable reads does not match, and the callable is not asked.
+callable reads does not match, and the callable is not called.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.errors import PredicateError
 from streamjoin.semantics.expressions import Column
-from streamjoin.semantics.sql import column_type
 
 PredicateFunction = Callable[[Any, Any], bool]
+
+# The most byte code instructions of a callable and the functions it calls; more would take too long to compile.
+MAX_INSTRUCTIONS = 1_500
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,13 @@ def inspect_callable(function: PredicateFunction, left: pa.Schema, right: pa.Sch
         raise PredicateError(
             f"the predicate {name} must be a Python function of two rows: f(left, right) -> bool"
         )
+    length = _length(function, set())
+    if length > MAX_INSTRUCTIONS:
+        raise PredicateError(
+            f"the predicate {name} has {length:,} byte code instructions and constants, with those of the functions it "
+            f"calls; at most {MAX_INSTRUCTIONS:,} are allowed, because compiling more takes too long: shorten it, or "
+            "write SQL, which may be longer"
+        )
     row_names = code.co_varnames[:2]
     captured = set(row_names) & set(code.co_cellvars)
     if captured:
@@ -51,8 +61,34 @@ def inspect_callable(function: PredicateFunction, left: pa.Schema, right: pa.Sch
     reads = [_attributes(function, row, name) for row in row_names]
     sides = zip(("left", "right"), (left, right), reads, strict=True)
     return CallablePredicate(
-        function, *(_columns(side, schema, names, name) for side, schema, names in sides)
+        function, *(_columns_read(side, schema, names, name) for side, schema, names in sides)
     )
+
+
+def _length(function: Any, seen: set[int]) -> int:
+    """How much must be compiled: the instructions of a function and of the functions it calls, plus two for each
+    element of a constant tuple."""
+    function = getattr(function, "py_func", function)  # of what Numba has decorated
+    code = getattr(function, "__code__", None)
+    if code is None or id(code) in seen:
+        return 0
+    seen.add(id(code))
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
+    called = [*cells, *(function.__globals__.get(name) for name in code.co_names)]
+    return _length_of_code(code) + sum(_length(each, seen) for each in called if callable(each))
+
+
+def _is_full(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # assigned later
+        return False
+
+
+def _length_of_code(code: Any) -> int:
+    tuples = sum(2 * len(constant) for constant in code.co_consts if isinstance(constant, (tuple, frozenset)))
+    inner = sum(_length_of_code(constant) for constant in code.co_consts if hasattr(constant, "co_code"))
+    return sum(1 for _ in dis.get_instructions(code)) + tuples + inner
 
 
 def _attributes(function: PredicateFunction, row: str, name: str) -> list[str]:
@@ -80,7 +116,7 @@ def _attributes(function: PredicateFunction, row: str, name: str) -> list[str]:
     return list(found)
 
 
-def _columns(side: str, schema: pa.Schema, names: list[str], function: str) -> tuple[Column, ...]:
+def _columns_read(side: str, schema: pa.Schema, names: list[str], function: str) -> tuple[Column, ...]:
     found = []
     for name in names:
         if name not in schema.names:
@@ -90,7 +126,7 @@ def _columns(side: str, schema: pa.Schema, names: list[str], function: str) -> t
             )
         if name.startswith("_"):
             raise PredicateError(
-                f"the predicate {function} reads {side} column {name!r}: a callable can not read a column whose name "
+                f"the predicate {function} reads {side} column {name!r}: a callable cannot read a column whose name "
                 "begins with an underscore; rename it, or write SQL"
             )
         kind = column_type(schema.field(name).type)

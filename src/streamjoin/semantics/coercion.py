@@ -85,7 +85,7 @@ def negate(a: Expr) -> Expr:
     return a if a.type == NULL else Call("neg", (a,), a.type)
 
 
-def absolute(a: Expr) -> Expr:
+def absolute_value(a: Expr) -> Expr:
     _require_amount("ABS", a)
     if not a.type.is_exact:
         return a if a.type == NULL else Call("abs", (a,), a.type)
@@ -126,12 +126,12 @@ def cast(a: Expr, target: Type) -> Expr:
         return Literal(None, target)
     _require_number("CAST to a float", a)
     if a.type.is_exact and target == FLOAT32:
-        # By way of float64, so that there is but one conversion from exact numbers, and one way to round.
+        # Through float64, so that there is only one conversion from exact numbers, with one rounding rule.
         a = Call("cast", (a,), FLOAT64)
     return a if a.type == target and not isinstance(a, Literal) else Call("cast", (a,), target)
 
 
-def compare(op: str, a: Expr, b: Expr) -> Expr:
+def comparison_of(op: str, a: Expr, b: Expr) -> Expr:
     """`a op b` for the six comparisons and is_distinct."""
     if a.type == NULL and b.type == NULL:
         a = b = Literal(None, BOOL)
@@ -174,7 +174,7 @@ def _number_arithmetic(op: str, a: Expr, b: Expr) -> Expr:
 
 
 def _time_sum(op: str, a: Expr, b: Expr) -> Expr:
-    """`+` or `-` where at least one argument is no number."""
+    """`+` or `-` where at least one argument is not a number."""
     first, second = a.type.name, b.type.name
     if op == "add" and (second in ("date", "timestamp") and first in ("interval", "int")):
         return _time_sum(op, b, a)
@@ -233,6 +233,6 @@ def _refusal(op: str, a: Expr, b: Expr) -> PredicateError:
     }
     symbol = _SYMBOLS[op]
     return PredicateError(
-        f"{described(a)} and {described(b)}: they can not be {_VERBS[op]}; "
+        f"{described(a)} and {described(b)}: they cannot be {_VERBS[op]}; "
         f"allowed: {rules.get(op, f'number {symbol} number')}"
     )

@@ -76,7 +76,7 @@ class DeclaredColumn:
 
 
 def parse_columns(text: str) -> list[DeclaredColumn]:
-    """The columns that `name TYPE [NOT NULL], ...` declares; a `SpecError` names the place that is no column."""
+    """The columns that `name TYPE [NOT NULL], ...` declares; a `SpecError` names the place that is not a column."""
     whole, dialect = f"STRUCT<{text}>", _ColumnDialect()
     try:
         tokens = dialect.tokenize(whole)

@@ -11,7 +11,7 @@ from sqlglot import exp
 from streamjoin.semantics.errors import PredicateError
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.render import to_sql
-from streamjoin.semantics.syntax import Source
+from streamjoin.semantics.syntax import PredicateText
 from streamjoin.semantics.types import (
     BINARY,
     BOOL,
@@ -49,7 +49,7 @@ def column_type(data_type: pa.DataType) -> Type | None:
     return next((kind for test, kind in kinds if test(data_type)), None)
 
 
-def resolve(source: Source, node: exp.Column, schemas: Mapping[str, pa.Schema]) -> Column:
+def resolve(source: PredicateText, node: exp.Column, schemas: Mapping[str, pa.Schema]) -> Column:
     """The column that `node` names in the two `schemas`, or a `PredicateError` at its place."""
     if isinstance(node.this, exp.Star):
         raise source.error("* is not a column; name one", node)
@@ -70,14 +70,14 @@ def resolve(source: Source, node: exp.Column, schemas: Mapping[str, pa.Schema]) 
     kind = column_type(field.type)
     if kind is None:
         raise source.error(
-            f"{side}.{field.name} has type {field.type}, which a predicate can not use; allowed: "
+            f"{side}.{field.name} has type {field.type}, which a predicate cannot use; allowed: "
             "integers, float32, float64, bool, string, binary, date, timestamp, decimal of up to 38 digits",
             node,
         )
     return Column(side, field.name, kind)
 
 
-def _sides(source: Source, node: exp.Column, schemas: Mapping[str, pa.Schema]) -> tuple[str, ...]:
+def _sides(source: PredicateText, node: exp.Column, schemas: Mapping[str, pa.Schema]) -> tuple[str, ...]:
     if not node.table:
         return ("left", "right")
     if node.table.lower() not in schemas:
@@ -86,7 +86,7 @@ def _sides(source: Source, node: exp.Column, schemas: Mapping[str, pa.Schema]) -
     return (node.table.lower(),)
 
 
-def _unknown(source: Source, node: exp.Column, schemas: dict[str, pa.Schema]) -> PredicateError:
+def _unknown(source: PredicateText, node: exp.Column, schemas: dict[str, pa.Schema]) -> PredicateError:
     lowered = {name.lower(): name for schema in schemas.values() for name in schema.names}
     close = difflib.get_close_matches(node.name.lower(), lowered, n=1)
     hint = f"; did you mean {lowered[close[0]]!r}?" if close else ""

@@ -26,7 +26,7 @@ def unify(args: Sequence[Expr], together: str) -> tuple[tuple[Expr, ...], Type]:
     known = _read_strings(known)
     for other in known[1:]:
         if _family(other.type) != _family(known[0].type):
-            raise PredicateError(f"{described(known[0])} and {described(other)}: they can not be {together}")
+            raise PredicateError(f"{described(known[0])} and {described(other)}: they cannot be {together}")
     if any(arg.type.is_float for arg in known):
         known = as_floats(known)
     elif known[0].type.is_exact:
@@ -48,7 +48,7 @@ def as_float(a: Expr, target: Type) -> Expr:
 
 
 def as_floats(args: Sequence[Expr]) -> list[Expr]:
-    """All as float32 if every argument but literals is, else all as float64."""
+    """All arguments as float32 if every one that is not a literal is float32, else all as float64."""
     fixed = [arg for arg in args if not isinstance(arg, Literal)]
     narrow = bool(fixed) and all(arg.type == FLOAT32 for arg in fixed)
     literals = [arg for arg in args if isinstance(arg, Literal) and arg.value is not None]
@@ -113,7 +113,7 @@ def _family(kind: Type) -> str:
 
 
 def _read_strings(args: Sequence[Expr]) -> list[Expr]:
-    """String literals beside dates or timestamps, read as such."""
+    """Convert string literals beside dates or timestamps to dates or timestamps."""
     kinds = {arg.type.name for arg in args} & {"date", "timestamp"}
     if not kinds:
         return list(args)
@@ -131,7 +131,7 @@ def _as_timestamps(args: Sequence[Expr], together: str) -> Sequence[Expr]:
     if zoned is not None and local is not None:
         raise PredicateError(
             f"{described(zoned)} (with a time zone) and {described(local)} (without): "
-            f"they can not be {together}; both need a time zone (in a literal an offset such as +00:00) or neither"
+            f"they cannot be {together}; both need a time zone (in a literal an offset such as +00:00) or neither"
         )
     scale = max(least_scale(arg) for arg in moments)
     return [midnight(arg, scale) if arg.type.name == "date" else arg for arg in args]
@@ -155,7 +155,7 @@ def _exact_value(literal: Literal) -> Fraction:
 
 
 def _nearest(exact: Fraction, target: Type) -> float:
-    """The float of type `target` nearest to `exact`: rounded once, never by way of the other type."""
+    """The float of type `target` nearest to `exact`: rounded once, never through the other float type."""
     wide = exact.numerator / exact.denominator
     if target == FLOAT64:
         return wide

@@ -1,7 +1,7 @@
 """Durations: windows, lateness and intervals of a clock, parsed in one place for specs, Spark and job files.
 
-A duration is text such as "1 hour 30 min", a `timedelta`, or an int where the time columns are integers. It is
-computed exactly, and becomes whole *ticks*: the unit of the time columns, or 1 for integer columns.
+A duration is text such as "1 hour 30 min" or "-5 seconds", a `timedelta`, or an int where the time columns are
+integers. It is computed exactly, and becomes whole *ticks*: the unit of the time columns, or 1 for integer columns.
 `what` is the field that has the duration: messages begin with it, and errors have it as `field`.
 """
 
@@ -18,7 +18,7 @@ from streamjoin.semantics.types import TIME_SCALE
 
 Duration = str | datetime.timedelta | int
 
-INT64_MAX = 2**63 - 1
+MAX_TICKS = 2**63 - 1  # the longest duration; also the most rows of a row window and of `k`
 MAX_DURATION_CHARACTERS = 200
 
 _NANOSECONDS = {
@@ -78,6 +78,18 @@ def ticks(duration: Duration, unit: str | None, what: str) -> int:
     >>> ticks("1.9999 s", "ms", "window")
     1999
     """
+    count = exact_ticks(duration, unit, what).__floor__()
+    if count > MAX_TICKS:
+        raise overflow(duration, unit, what)
+    return count
+
+
+def exact_ticks(duration: Duration, unit: str | None, what: str) -> Fraction:
+    """The duration in ticks, not rounded and of any sign.
+
+    >>> exact_ticks("-1.5 ms", "ms", "lower")
+    Fraction(-3, 2)
+    """
     if isinstance(duration, (int, np.integer)):
         if unit is not None:
             raise WindowError(
@@ -87,34 +99,42 @@ def ticks(duration: Duration, unit: str | None, what: str) -> int:
                 given=duration,
                 allowed=_EXAMPLE,
             )
-        count = int(duration)
-    else:
-        if unit is None:
-            raise WindowError(
-                f"{what} is {short_repr(duration)}, but the time columns are plain integers: give an int",
-                field=what,
-                given=duration,
-                allowed="an int",
-            )
-        count = nanoseconds(duration, what) * 10 ** TIME_SCALE[unit] // 10**9
-    if count > INT64_MAX:
+        return Fraction(int(duration))
+    if unit is None:
         raise WindowError(
-            f"{what} is {short_repr(duration)}, which overflows 64-bit time[{unit or 'integer'}]",
+            f"{what} is {short_repr(duration)}, but the time columns are plain integers: give an int",
             field=what,
             given=duration,
+            allowed="an int",
         )
-    return count
+    return nanoseconds(duration, what) * Fraction(10 ** TIME_SCALE[unit], 10**9)
 
 
-def check_duration(duration: object, what: str, allowed: str = "an int for integer time columns") -> None:
-    """Raise a `WindowError` unless this is a duration and not negative. `allowed` ends the list of allowed values."""
+def overflow(duration: Duration, unit: str | None, what: str) -> WindowError:
+    """The error about a duration of too many ticks for 64 bits."""
+    return WindowError(
+        f"{what} is {short_repr(duration)}, which overflows 64-bit time[{unit or 'integer'}]",
+        field=what,
+        given=duration,
+    )
+
+
+def duration_length(
+    duration: object, what: str, allowed: str = "an int for integer time columns"
+) -> int | Fraction:
+    """The number itself, or nanoseconds, of any sign; raises a `WindowError` if this is not a duration. `allowed` ends
+    the list of allowed values."""
     if isinstance(duration, bool) or not isinstance(duration, (int, np.integer, str, datetime.timedelta)):
         allowed = f"a string, a timedelta, or {allowed}"
         raise WindowError(
             f"{what} is {short_repr(duration)}: give {allowed}", field=what, given=duration, allowed=allowed
         )
-    length = duration if isinstance(duration, (int, np.integer)) else nanoseconds(duration, what)
-    if length < 0:
+    return int(duration) if isinstance(duration, (int, np.integer)) else nanoseconds(duration, what)
+
+
+def check_duration(duration: object, what: str, allowed: str = "an int for integer time columns") -> None:
+    """Raise a `WindowError` unless this is a duration and not negative. `allowed` ends the list of allowed values."""
+    if duration_length(duration, what, allowed) < 0:
         message = f"{what} is {short_repr(duration)}: it cannot be negative, zero is the smallest"
         raise WindowError(message, field=what, given=duration, allowed="zero or more")
 

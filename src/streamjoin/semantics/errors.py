@@ -7,6 +7,8 @@ from collections.abc import Sequence
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 MAX_QUOTED = 200  # characters of a given value that a message repeats
+MAX_MESSAGE = 600  # characters of a message about a predicate, not counting the excerpt
+AROUND = 60  # characters shown before an error's place; twice as many from there on
 
 
 def short_repr(value: object, most: int = MAX_QUOTED) -> str:
@@ -21,12 +23,17 @@ def short_repr(value: object, most: int = MAX_QUOTED) -> str:
     return text if len(text) <= 4 * most else f"{text[: 2 * most]}...{text[-2 * most :]}"
 
 
+def without_middle(text: str, most: int = MAX_MESSAGE) -> str:
+    """The text, without its middle if it has more than `most` characters."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
+
+
 class StreamJoinError(Exception):
     """Base of every error raised on purpose by streamjoin.
 
     Messages quote what they were given, and may be printed on a terminal: control characters are escaped, but for tabs
     and line ends. An error about one argument, option or key also has it as data: `field` is its name (`window.left` is
-    the left part of a window), `given` the value, `allowed` the values that would do, each None where it says nothing.
+    the left part of a window), `given` the value, `allowed` the allowed values; each is None where unknown.
     """
 
     def __init__(
@@ -51,7 +58,7 @@ class SpecError(StreamJoinError, ValueError):
 
 
 class PredicateError(SpecError):
-    """The join predicate can not be parsed, typed or compiled.
+    """The join predicate cannot be parsed, typed or compiled.
 
     `text` is the predicate and `start`/`end` the offending characters (end exclusive),
     where they are known; the message shows them with a caret line.
@@ -59,12 +66,24 @@ class PredicateError(SpecError):
 
     def __init__(self, message: str, text: str = "", start: int | None = None, end: int | None = None):
         self.text, self.start, self.end = text, start, end
+        message = without_middle(message)
         if text and start is not None:
-            line_start = text.rfind("\n", 0, start) + 1
-            line = text[line_start:].split("\n", 1)[0]
-            carets = "^" * max(1, min((end or start + 1) - start, len(line) - (start - line_start)))
-            message = f"{message}\n  {line}\n  {' ' * (start - line_start)}{carets}"
+            message = f"{message}\n{_excerpt(text, start, start + 1 if end is None else end)}"
         super().__init__(message, field="on", given=text or None)
+
+
+def _excerpt(text: str, start: int, end: int) -> str:
+    """The line of `text` that has `start`, around that place where it is long, and carets below start to end."""
+    first = text.rfind("\n", 0, start) + 1
+    last = text.find("\n", first)
+    last = len(text) if last < 0 else last
+    end = max(min(end, last), start + 1)
+    shown_from = max(first, min(start - AROUND, last - 2 * AROUND)) if last - first > 3 * AROUND else first
+    shown_to = min(last, shown_from + 3 * AROUND)
+    before, after = "... " * (shown_from > first), " ..." * (shown_to < last)
+    carets = "^" * (min(end, max(shown_to, start + 1)) - start)
+    line = f"  {before}{text[shown_from:shown_to]}{after}"
+    return f"{line}\n  {' ' * (len(before) + start - shown_from)}{carets}"
 
 
 class WindowError(SpecError):
@@ -81,8 +100,8 @@ class ClosedError(StreamJoinError, RuntimeError):
 
 class Backpressure(StreamJoinError, TimeoutError):
     """The result buffer is full, and a wait would take longer than the timeout, or for ever, as no other thread polls.
-    The pushed data was not taken."""
+    The join did not take the pushed data."""
 
 
 class IndexNotApplicableError(SpecError):
-    """The chosen index can not serve this predicate."""
+    """The chosen index cannot serve this predicate."""

@@ -35,9 +35,13 @@ hash64                  string or binary -> int, equal for equal bytes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from streamjoin.semantics.types import Type
+
+_NO_SIDES: frozenset[str] = frozenset()
+_ONE_SIDE = {side: frozenset((side,)) for side in ("left", "right")}
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,13 @@ class Column:
     name: str
     type: Type
 
+    size: ClassVar[int] = 1
+    depth: ClassVar[int] = 0
+
+    @property
+    def reads(self) -> frozenset[str]:
+        return _ONE_SIDE[self.side]
+
 
 @dataclass(frozen=True)
 class Literal:
@@ -55,6 +66,10 @@ class Literal:
 
     value: int | float | bool | str | bytes | None
     type: Type
+
+    size: ClassVar[int] = 1
+    depth: ClassVar[int] = 0
+    reads: ClassVar[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -64,6 +79,25 @@ class Call:
     op: str
     args: tuple[Expr, ...]
     type: Type
+
+    # Computed on creation, because the analysis reads them at every level of a tree.
+    size: int = field(init=False, repr=False, compare=False)  # nodes; shared ones count each time
+    depth: int = field(init=False, repr=False, compare=False)  # levels of nested operations
+    reads: frozenset[str] = field(
+        init=False, repr=False, compare=False
+    )  # the sides that the expression reads
+
+    def __post_init__(self) -> None:
+        read = self.args[0].reads if self.args else _NO_SIDES
+        size, depth = 1, 0
+        for arg in self.args:
+            size += arg.size
+            depth = max(depth, arg.depth)
+            if not arg.reads <= read:
+                read |= arg.reads
+        object.__setattr__(self, "size", size)
+        object.__setattr__(self, "depth", depth + 1)
+        object.__setattr__(self, "reads", read)
 
 
 @dataclass(frozen=True)
@@ -78,6 +112,15 @@ class Solve:
     variable: Column
     condition: Expr
     side: str
+
+    size: int = field(init=False, repr=False, compare=False)
+    depth: int = field(init=False, repr=False, compare=False)
+    reads: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", self.condition.size + 1)
+        object.__setattr__(self, "depth", self.condition.depth + 1)
+        object.__setattr__(self, "reads", frozenset(column.side for column in columns(self)))
 
     @property
     def type(self) -> Type:
@@ -94,9 +137,12 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    yield expr
-    for child in children(expr):
-        yield from walk(child)
+    """Every node of the tree, parents before children, children in order. O(size)."""
+    waiting = [expr]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(reversed(children(node)))
 
 
 def columns(expr: Expr) -> tuple[Column, ...]:
@@ -107,4 +153,4 @@ def columns(expr: Expr) -> tuple[Column, ...]:
 
 def sides(expr: Expr) -> frozenset[str]:
     """Which of "left", "right" an expression reads."""
-    return frozenset(column.side for column in columns(expr))
+    return expr.reads

@@ -18,10 +18,11 @@ from math import gcd
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, sides
 from streamjoin.semantics.types import BOOL, INT128_MAX, INT128_MIN, Type
 
-Bounds = tuple[Expr, Expr | None, Expr | None]
+KeyBounds = tuple[Expr, Expr | None, Expr | None]
 """key, lo, hi: key BETWEEN lo AND hi, both ends closed; None is unbounded."""
 
 _TIMES = ("timestamp", "interval")
+MAX_TERMS = 32  # terms of a form that is solved; the tree of a sum has one level per term
 
 
 class TooWide(Exception):
@@ -71,16 +72,16 @@ def linear_form(expr: Expr) -> Linear | None:
     return Linear({expr: 1}, 0)
 
 
-def solve_at_most_zero(form: Linear, stored: str) -> Bounds | None:
+def solve_at_most_zero(form: Linear, stored: str) -> KeyBounds | None:
     """`form <= 0` as a bound of a key over `stored`; None if there is none. See `_solve`."""
     divisor = gcd(*form.terms.values())
     if divisor > 1:
-        # d*L + c <= 0 is L <= floor(-c / d): the constant is tightened, whichever way it was written.
+        # d*L + c <= 0 is L <= floor(-c / d): this gives the same constant however the comparison was written.
         form = Linear({t: c // divisor for t, c in form.terms.items()}, -(-form.const // divisor))
     return _solve(form, stored, equality=False)
 
 
-def solve_zero(form: Linear, stored: str) -> Bounds | None:
+def solve_zero(form: Linear, stored: str) -> KeyBounds | None:
     """`form = 0` as one bound, both lo and hi, of a key over `stored`; None if there is none."""
     divisor = gcd(*form.terms.values())
     if divisor > 1 and form.const % divisor == 0:
@@ -88,13 +89,13 @@ def solve_zero(form: Linear, stored: str) -> Bounds | None:
     return _solve(form, stored, equality=True)
 
 
-def _solve(form: Linear, stored: str, equality: bool) -> Bounds | None:
+def _solve(form: Linear, stored: str, equality: bool) -> KeyBounds | None:
     """Solve for the stored terms, divided by the gcd of their coefficients and with a positive first one.
 
     None if either side has no term, a term has cancelled (it may be NULL, which the bound would not
     see), or the key's range is not narrower than 2**64. Raises TooWide for bounds beyond 128 bits.
     """
-    if not all(form.terms.values()):
+    if len(form.terms) > MAX_TERMS or not all(form.terms.values()):
         return None
     own = {t: form.terms[t] for t in _ordered(form.terms) if sides(t) == {stored}}
     rest = {t: form.terms[t] for t in _ordered(form.terms) if t not in own}
@@ -119,6 +120,24 @@ def _solve(form: Linear, stored: str, equality: bool) -> Bounds | None:
     return key, _quotient("ceildiv", limit, divisor, scale), None
 
 
+def as_equality_with_constant(a: Expr, b: Expr) -> tuple[Expr, int] | None:
+    """`a = b` (exact) as `value = constant`, or None. Equalities whose sides differ by a constant have equal values."""
+    left, right = linear_form(a), linear_form(b)
+    if left is None or right is None:
+        return None
+    form = left.plus(right, -1)
+    if not form.terms or not all(form.terms.values()) or len(form.terms) > MAX_TERMS:
+        return None
+    terms = {term: form.terms[term] for term in _ordered(form.terms)}
+    sign = 1 if next(iter(terms.values())) > 0 else -1
+    scale = max(term.type.scale for term in terms)
+    try:
+        value = _total({term: sign * c for term, c in terms.items()}, 0, _plain(scale), scale, timed=False)
+    except TooWide:
+        return None
+    return value, -sign * form.const
+
+
 def exact_extreme(op: str, bounds: list[Expr]) -> Expr:
     """`max` or `min` of exact bounds of one scale."""
     pick = max if op == "max" else min
@@ -128,7 +147,7 @@ def exact_extreme(op: str, bounds: list[Expr]) -> Expr:
 
 
 def _ordered(terms: Mapping[Expr, int]) -> list[Expr]:
-    """One order for all ways of writing a sum: columns by name, then the rest."""
+    """Sort key for terms, so that all ways of writing a sum give one order: columns by name, then the rest."""
     return sorted(terms, key=lambda t: (not isinstance(t, Column), repr(t)))
 
 
@@ -142,7 +161,7 @@ def _node(op: str, args: tuple[Expr, ...], type_: Type) -> Call:
     return Call(op, args, type_)
 
 
-def _literal(value: int, name: str, scale: int) -> Literal:
+def _exact_literal(value: int, name: str, scale: int) -> Literal:
     if not INT128_MIN <= value <= INT128_MAX:
         raise TooWide
     return Literal(value, Type(name, scale, value, value))
@@ -153,16 +172,16 @@ def _product(term: Expr, factor: int, name: str, scale: int) -> Expr:
         return term
     difference = scale - term.type.scale
     type_ = Type(name, scale, factor * term.type.lo, factor * term.type.hi)
-    return _node("mul", (term, _literal(factor, _plain(difference), difference)), type_)
+    return _node("mul", (term, _exact_literal(factor, _plain(difference), difference)), type_)
 
 
 def _total(terms: Mapping[Expr, int], const: int, name: str, scale: int, timed: bool) -> Expr:
-    """The sum as a tree: what is added, then what is subtracted, then the constant."""
+    """The sum as a tree: added terms first, then subtracted terms, then the constant."""
     parts = sorted(
         ((c > 0, _product(t, abs(c), name, scale)) for t, c in terms.items()), key=lambda p: not p[0]
     )
     if const:
-        literal = _literal(abs(const), "interval" if timed else _plain(scale), scale)
+        literal = _exact_literal(abs(const), "interval" if timed else _plain(scale), scale)
         leads = const > 0 and not parts[0][0]  # 5 - a rather than -a + 5
         parts.insert(0 if leads else len(parts), (const > 0, literal))
     positive, total = parts[0]
@@ -180,7 +199,9 @@ def _quotient(op: str, limit: Expr, divisor: int, scale: int) -> Expr:
         return limit
     a, difference = limit.type, limit.type.scale - scale
     lo, hi = (v // divisor if op == "floordiv" else -(-v // divisor) for v in (a.lo, a.hi))
-    return _node(op, (limit, _literal(divisor, _plain(difference), difference)), Type(a.name, scale, lo, hi))
+    return _node(
+        op, (limit, _exact_literal(divisor, _plain(difference), difference)), Type(a.name, scale, lo, hi)
+    )
 
 
 def _exact_quotient(limit: Expr, divisor: int, scale: int) -> Expr:
@@ -188,8 +209,8 @@ def _exact_quotient(limit: Expr, divisor: int, scale: int) -> Expr:
     if divisor == 1:
         return limit
     quotient, a = _quotient("floordiv", limit, divisor, scale), limit.type
-    literal = _literal(divisor, _plain(a.scale), a.scale)
+    literal = _exact_literal(divisor, _plain(a.scale), a.scale)
     left_over = Type(a.name, a.scale, 0 if a.lo >= 0 else 1 - divisor, 0 if a.hi <= 0 else divisor - 1)
     rest = _node("mod", (limit, literal), left_over)
-    divides = Call("eq", (rest, _literal(0, _plain(a.scale), a.scale)), BOOL)
+    divides = Call("eq", (rest, _exact_literal(0, _plain(a.scale), a.scale)), BOOL)
     return Call("case", (divides, quotient, Literal(None, quotient.type)), quotient.type)

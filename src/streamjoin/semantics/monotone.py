@@ -1,6 +1,6 @@
 """Float comparisons solved for one side, exactly as IEEE 754 rounds them.
 
-Floats can not be moved across a comparison: `x - a <= 10` and `x <= a + 10` round differently.
+Floats cannot be moved across a comparison: `x - a <= 10` and `x <= a + 10` round differently.
 But adding, negating, multiplying or dividing by a constant, rounding and converting are monotone
 functions, each correctly rounded, so the `x` for which `x - a <= 10` holds are an interval, and
 its end is found by bisection (`Solve`) once per probing tuple.
@@ -31,7 +31,7 @@ from math import inf, isfinite
 import numpy as np
 
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve, sides, walk
-from streamjoin.semantics.linear import Bounds
+from streamjoin.semantics.linear import KeyBounds
 from streamjoin.semantics.types import BOOL
 
 FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -40,7 +40,9 @@ NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq
 _NULL_TOLERANT = frozenset(("least", "greatest", "coalesce", "case", "and", "or", "is_null", "is_distinct"))
 
 
-def solve_float(op: str, a: Expr, b: Expr, stored: str, or_nan: bool = False) -> tuple[Bounds, bool] | None:
+def solve_float(
+    op: str, a: Expr, b: Expr, stored: str, or_nan: bool = False
+) -> tuple[KeyBounds, bool] | None:
     """`a op b`, op one of lt le gt ge eq, as bounds of a key over `stored`, and whether they are exact.
 
     With `or_nan` the atom also holds if a or b is NaN; `eq` is not allowed then. The atom reads
@@ -52,12 +54,12 @@ def solve_float(op: str, a: Expr, b: Expr, stored: str, or_nan: bool = False) ->
         return None
     exact = True
     if or_nan and op in ("lt", "gt"):
-        # NaN < inf has to hold, but no infinity put in NaN's place is below inf: allow equality.
+        # NaN < inf must hold here, but no infinity that replaces NaN is below inf. So allow equality.
         op, exact = {"lt": "le", "gt": "ge"}[op], False
     path = _path(a, stored)
     if path is not None and not all(_is_strict(e) for e in (*path.operands, b)):
         path = None
-    # An equality of separated sides stays one: it can be hashed, which is worth more than a shared key.
+    # Keep an equality whose sides are separated: it can be hashed, which is worth more than a shared key.
     if sides(a) == {stored} and (path is None or path.stem == a or op == "eq"):
         return (_separated_or_nan if or_nan else _separated)(op, a, b), exact
     if path is None:
@@ -69,7 +71,7 @@ def solve_float(op: str, a: Expr, b: Expr, stored: str, or_nan: bool = False) ->
     return (key, found.get("lo"), found.get("hi")), exact
 
 
-def _separated(op: str, a: Expr, b: Expr) -> Bounds:
+def _separated(op: str, a: Expr, b: Expr) -> KeyBounds:
     if op == "lt":
         return a, None, Call("next_down", (b,), b.type)
     if op == "gt":
@@ -77,7 +79,7 @@ def _separated(op: str, a: Expr, b: Expr) -> Bounds:
     return a, b if op != "le" else None, b if op != "ge" else None
 
 
-def _separated_or_nan(op: str, a: Expr, b: Expr) -> Bounds:
+def _separated_or_nan(op: str, a: Expr, b: Expr) -> KeyBounds:
     end = -inf if op == "le" else inf
     return _separated(op, _without_nan(a, end), _without_nan(b, -end))
 
@@ -86,7 +88,7 @@ def _separated_or_nan(op: str, a: Expr, b: Expr) -> Bounds:
 class _Path:
     """The way down to `stem`, the only part that reads the stored side, through monotone operations.
 
-    It goes on below operations with constants: then `b - 10 <= y` and `b + 10 >= y` share the key `b`.
+    It continues below operations with constants: then `b - 10 <= y` and `b + 10 >= y` share the key `b`.
     """
 
     stem: Expr
@@ -134,7 +136,7 @@ def _bound(op: str, a: Expr, b: Expr, path: _Path, stored: str, loose: bool) -> 
 
 
 def replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
-    """`expr` with `new` wherever `old` stands."""
+    """`expr` with every `old` replaced by `new`."""
     if expr == old:
         return new
     if not isinstance(expr, Call):
@@ -143,7 +145,7 @@ def replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
 
 
 def _is_strict(expr: Expr) -> bool:
-    """A NULL in any column makes it NULL, as `Solve` takes for granted."""
+    """Whether a NULL in any column makes the expression NULL, which `Solve` assumes."""
     return not any(isinstance(node, Call) and node.op in _NULL_TOLERANT for node in walk(expr))
 
 
@@ -165,7 +167,7 @@ def _constant(expr: Expr) -> float | None:
 
 
 def _is_finite(expr: Expr) -> bool:
-    """Surely neither infinite nor NaN: a finite constant, or converted from 128 bits or fewer."""
+    """Whether the value is certainly finite: a finite constant, or converted from at most 128 bits."""
     constant = _constant(expr)
     if constant is not None:
         return isfinite(constant)

@@ -3,15 +3,18 @@
 Every engine is judged by this module, so it is written to be read, not to be fast: it shares no
 code with them, looks at all O(left rows x right rows) pairs, and interprets the typed predicate
 tree with a three-valued logic of its own (`None` is SQL's unknown).
+
+In four steps: all tuples in one total order; the matches, which are the pairs that are in the window and satisfy the
+predicate; `keep` and `how`, which make result rows of them; the result times, which order the rows.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +22,34 @@ import pyarrow as pa
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import InputError, PredicateError, SpecError
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns
-from streamjoin.semantics.spec import JoinSpec
+from streamjoin.semantics.keep import AsOf, Nearest
+from streamjoin.semantics.spec import OTHER, SIDES, UNMATCHED, JoinSpec
 from streamjoin.semantics.types import TIME_SCALE, Type
 
 # The value of an expression: a bool, the integer of an exact type, a float, str or bytes; None is NULL.
 Value = Any
 Row = Mapping[str, Value]
+RowsBySide = Mapping[str, Sequence[Row]]  # by side
 
 MILLISECONDS_PER_DAY = 86_400_000
+END_OF_STREAMS = 2**63 - 1  # the end of time: the result time of rows that nothing before decides
+
+
+class Tuple(NamedTuple):
+    """A row of one side: its place in the total order, its time in ticks, and its number in its table."""
+
+    place: int
+    ts: int
+    side: str
+    row: int
+
+
+class ResultRow(NamedTuple):
+    """A row of the result: its result time, and the row numbers it is made of, None for a side it does not have."""
+
+    time: int
+    left: int | None
+    right: int | None
 
 
 def join(left: pa.Table, right: pa.Table, spec: JoinSpec) -> pa.Table:
@@ -40,52 +63,161 @@ def join(left: pa.Table, right: pa.Table, spec: JoinSpec) -> pa.Table:
     >>> join(left, right, spec).to_pylist()
     [{'ts': 0, 'x': 7, 'ts_right': 2, 'x_right': 7}]
     """
-    found = pairs(left, right, spec)
-    left_rows = pa.array([row for row, _ in found], pa.int64())
-    right_rows = pa.array([row for _, row in found], pa.int64())
-    left_part = [_take(column, left_rows) for column in _declared(left, spec, "left").columns]
-    right_part = [_take(column, right_rows) for column in _declared(right, spec, "right").columns]
-    return pa.Table.from_arrays(left_part + right_part, schema=spec.schema)
+    found = rows(left, right, spec)
+    left_rows = pa.array([row.left for row in found], pa.int64())
+    right_rows = pa.array([row.right for row in found], pa.int64())
+    part = [_take(column, left_rows) for column in _declared(left, spec, "left").columns]
+    if spec.how not in ("semi", "anti"):
+        part += [_take(column, right_rows) for column in _declared(right, spec, "right").columns]
+    return pa.Table.from_arrays(part, schema=spec.schema)
 
 
 def pairs(left: pa.Table, right: pa.Table, spec: JoinSpec) -> list[tuple[int, int]]:
-    """The result as row numbers (of `left`, of `right`), by the later tuple of each pair, then the earlier.
-
-    A tuple meets every tuple of the other side that is before it in the total order, and pairs with
-    those that are still in their side's window and satisfy the predicate.
-    """
-    tables = {"left": _declared(left, spec, "left"), "right": _declared(right, spec, "right")}
-    rows = {side: _read_rows(table, spec, side) for side, table in tables.items()}
-    before: dict[str, list[tuple[int, int]]] = {"left": [], "right": []}
-    found = []
-    for ts, side, row in _total_order(tables, spec):
-        other = "right" if side == "left" else "left"
-        window = spec.side_window(other)
-        for at, (other_ts, other_row) in enumerate(before[other]):
-            rank = len(before[other]) - at  # 1 is the newest tuple of the other side
-            in_window = rank <= window.size if window.rows else ts - other_ts <= window.size
-            l, r = (row, other_row) if side == "left" else (other_row, row)
-            if in_window and _holds(spec.predicate, rows["left"][l], rows["right"][r]):
-                found.append((l, r))
-        before[side].append((ts, row))
-    return found
+    """The result of an inner join as row numbers (of `left`, of `right`), in the order of `rows`."""
+    if spec.how != "inner":
+        raise SpecError(f"how is {spec.how!r}: its rows are not all pairs; call oracle.rows", field="how")
+    return [(row.left, row.right) for row in rows(left, right, spec)]  # type: ignore[misc]  # both are there
 
 
-def _total_order(tables: Mapping[str, pa.Table], spec: JoinSpec) -> list[tuple[int, str, int]]:
-    """All tuples as (ts, side, row number). Each table is one source, so its rows give `seq`;
-    ts is in `spec.time_unit`; "left" sorts before "right"."""
+def rows(left: pa.Table, right: pa.Table, spec: JoinSpec) -> list[ResultRow]:
+    """The result as row numbers and result times, in the order of `order="timestamp"`."""
+    tables = {side: _declared(table, spec, side) for side, table in zip(SIDES, (left, right), strict=True)}
+    values = {side: _read_rows(table, spec, side) for side, table in tables.items()}
+    order = _total_order(tables, spec)
+    found = _matching_pairs(order, values, spec)
+    if spec.keep != "all":
+        found = _picked(found, values, spec)
+    matched = {t for pair in found for t in pair}
+    alone = [t for t in order if t.side in UNMATCHED[spec.how] and t not in matched]
+    if spec.how == "semi":
+        found = list({l: (l, r) for l, r in reversed(found)}.values())  # the first match of each left tuple
+    elif spec.how == "anti":
+        found = []
+    # Each row with what orders it: its result time, and then by `_sequence`.
+    keyed: list[tuple[tuple[int, ...], Tuple | None, Tuple | None]]
+    keyed = [((max(l.ts, r.ts), *_sequence(l, r, spec)), l, r) for l, r in found]
+    for t in alone:
+        l, r = (t, None) if t.side == "left" else (None, t)
+        keyed.append(((_time_alone(t, order, spec), *_sequence(l, r, spec)), l, r))
+    keyed.sort(key=lambda entry: entry[0])
+    if spec.how == "semi":
+        keyed = [(key, l, None) for key, l, _ in keyed]
+    return [ResultRow(key[0], _row(l), _row(r)) for key, l, r in keyed]
+
+
+def _row(t: Tuple | None) -> int | None:
+    return None if t is None else t.row
+
+
+def _sequence(l: Tuple | None, r: Tuple | None, spec: JoinSpec) -> tuple[int, ...]:
+    """The order of rows of one result time: picked rows by the left tuple, then the right one; others with pairs first,
+    by the later tuple and then the earlier, and then the rows without partner by their tuple."""
+    places = [t.place for t in (l, r) if t is not None]
+    if spec.keep != "all":
+        return tuple(places)
+    return (2 - len(places), *sorted(places, reverse=True))
+
+
+def _total_order(tables: Mapping[str, pa.Table], spec: JoinSpec) -> list[Tuple]:
+    """All tuples in the total order. Each table is one source, so its rows give `seq`; ts is in `spec.time_unit`;
+    "left" sorts before "right"."""
     stamped = []
     for side, table in tables.items():
-        name = spec.side_time(side)
+        name, tie = spec.side_time(side), spec.side_tie(side)
         kind = table.schema.field(name).type
         factor = 10 ** (TIME_SCALE[spec.time_unit] - TIME_SCALE[kind.unit]) if spec.time_unit else 1
+        ranks = [_rank(value) for value in column_values(table.column(tie))] if tie else [()] * len(table)
         for row, ts in enumerate(column_values(table.column(name))):
             if ts is None:
                 raise InputError(
                     f"{side} row {row} has NULL in its time column {name!r}: every row needs a time"
                 )
-            stamped.append((ts * factor, side, row))
-    return sorted(stamped)
+            stamped.append((ts * factor, side, ranks[row], row))
+    return [Tuple(place, ts, side, row) for place, (ts, side, _, row) in enumerate(sorted(stamped))]
+
+
+def _rank(value: Value) -> tuple[Value, ...]:
+    """By which rows of equal time are ordered: NULL is the least value, NaN the greatest."""
+    return (False,) if value is None else (True, *_with_nan_largest(value))
+
+
+# ---- which pairs match, and which of them count
+
+
+def _matching_pairs(order: list[Tuple], values: RowsBySide, spec: JoinSpec) -> list[tuple[Tuple, Tuple]]:
+    """The pairs (left, right) that match, by the later tuple of each pair, then the earlier.
+
+    A tuple meets every tuple of the other side that is before it in the total order, and matches
+    those that are still in their side's window and satisfy the predicate.
+    """
+    before: dict[str, list[Tuple]] = {"left": [], "right": []}
+    found = []
+    for later in order:
+        waiting = before[OTHER[later.side]]
+        for at, earlier in enumerate(waiting):
+            l, r = (later, earlier) if later.side == "left" else (earlier, later)
+            rank = len(waiting) - at  # 1 is the newest tuple of the other side
+            if _in_window(l, r, rank, spec) and _holds(
+                spec.predicate, values["left"][l.row], values["right"][r.row]
+            ):
+                found.append((l, r))
+        before[later.side].append(later)
+    return found
+
+
+def _in_window(l: Tuple, r: Tuple, rank: int, spec: JoinSpec) -> bool:
+    """Whether the earlier tuple, the `rank`-th newest of its side, is in its side's window when the later one comes."""
+    if spec.delta is not None:
+        return spec.delta.lo <= r.ts - l.ts <= spec.delta.hi
+    earlier, later = sorted((l, r))
+    window = spec.side_window(earlier.side)
+    return rank <= window.size if window.rows else later.ts - earlier.ts <= window.size
+
+
+def _picked(
+    found: list[tuple[Tuple, Tuple]], values: RowsBySide, spec: JoinSpec
+) -> list[tuple[Tuple, Tuple]]:
+    """The matches that `keep` picks for each left tuple. Of rows that are equally good the later one is better."""
+    scored: dict[Tuple, list[tuple[Value, int, Tuple]]] = {}
+    for l, r in found:
+        score = _badness(l, r, values, spec)
+        if score is not None and not _is_nan(score):
+            scored.setdefault(l, []).append((score, -r.place, r))
+    count = spec.keep.k if isinstance(spec.keep, Nearest) else 1
+    return [(l, r) for l, candidates in scored.items() for _, _, r in sorted(candidates)[:count]]
+
+
+def _badness(l: Tuple, r: Tuple, values: RowsBySide, spec: JoinSpec) -> Value:
+    """The less, the better; NULL or NaN for a right tuple that cannot be picked."""
+    if isinstance(spec.keep, AsOf):
+        return abs(r.ts - l.ts) if spec.keep.allows(r.ts - l.ts) else None
+    assert isinstance(spec.keep, Nearest) and spec.score is not None
+    score = evaluate(spec.score, values["left"][l.row], values["right"][r.row])
+    return -score if spec.keep.largest and score is not None else score
+
+
+# ---- when a row without a partner is final
+
+
+def _time_alone(t: Tuple, order: list[Tuple], spec: JoinSpec) -> int:
+    """The result time of a tuple without partner: the later of its own time and the end of its window."""
+    end = _window_end(t, order, spec)
+    if isinstance(spec.keep, AsOf) and spec.keep.direction == "backward":
+        end = min(end, t.ts)  # no later tuple can be picked
+    return min(max(t.ts, end), END_OF_STREAMS)
+
+
+def _window_end(t: Tuple, order: list[Tuple], spec: JoinSpec) -> int:
+    """The last time at which a partner of a tuple can come. In a row window of n rows that is the time of the n-th
+    tuple of its side after it, or the end of the streams if fewer follow."""
+    window = spec.side_window(t.side)
+    if not window.rows:
+        return t.ts + window.size
+    same_side = [t, *(later for later in order[t.place + 1 :] if later.side == t.side)]
+    return same_side[window.size].ts if window.size < len(same_side) else END_OF_STREAMS
+
+
+# ---- the predicate
 
 
 def _holds(predicate: Expr | CallablePredicate, left: Row, right: Row) -> bool:
@@ -150,20 +282,23 @@ def _without_layout(kind: pa.DataType) -> pa.DataType:
 
 
 def _take(column: pa.ChunkedArray, rows: pa.Array) -> pa.ChunkedArray:
-    if column.type in (pa.string_view(), pa.binary_view()):  # which Arrow can not take from
+    if column.type in (pa.string_view(), pa.binary_view()):  # which Arrow cannot take from
         return _take(column.cast(_without_layout(column.type)), rows).cast(column.type)
     try:
         return column.take(rows)
     except pa.ArrowNotImplementedError:  # views inside lists, structs or maps
-        values = column.to_pylist()
-        return pa.chunked_array([pa.array([values[row] for row in rows.to_pylist()], column.type)])
+        values = [*column.to_pylist(), None]
+        numbers = [-1 if row is None else row for row in rows.to_pylist()]
+        return pa.chunked_array([pa.array([values[number] for number in numbers], column.type)])
 
 
 def _read_rows(table: pa.Table, spec: JoinSpec, side: str) -> list[dict[str, Value]]:
-    """The columns the predicate reads; the others may be of any type."""
+    """The columns that the predicate and the score read; the others may be of any type."""
     predicate = spec.predicate
     read = predicate.columns if isinstance(predicate, CallablePredicate) else columns(predicate)
-    return table_rows(table.select([column.name for column in read if column.side == side]))
+    if spec.score is not None:
+        read += columns(spec.score)
+    return table_rows(table.select(list(dict.fromkeys(c.name for c in read if c.side == side))))
 
 
 def table_rows(table: pa.Table) -> list[dict[str, Value]]:
@@ -178,7 +313,7 @@ def column_values(column: pa.ChunkedArray) -> list[Value]:
     if pa.types.is_dictionary(kind):
         return column_values(column.cast(kind.value_type))
     if pa.types.is_decimal(kind):
-        return [None if value is None else _scaled(value, kind.scale) for value in column.to_pylist()]
+        return [None if value is None else _scaled_decimal(value, kind.scale) for value in column.to_pylist()]
     if pa.types.is_timestamp(kind):
         return column.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
     if pa.types.is_date32(kind):
@@ -189,7 +324,7 @@ def column_values(column: pa.ChunkedArray) -> list[Value]:
     return column.to_pylist()  # type: ignore[no-any-return]
 
 
-def _scaled(value: Any, scale: int) -> int:
+def _scaled_decimal(value: Any, scale: int) -> int:
     """The integer of units of 10**-scale; Arrow's decimals never have more digits than that."""
     sign, digits, exponent = value.as_tuple()
     unsigned = int("".join(map(str, digits))) * int(10 ** (exponent + scale))
@@ -310,7 +445,7 @@ def _to_float(value: Value, kind: Type) -> float:
     return float(value) / 10.0**kind.scale if kind.is_exact else float(value)
 
 
-def like(text: str, pattern: str, escape: str | None = None) -> bool:
+def is_like(text: str, pattern: str, escape: str | None = None) -> bool:
     """SQL's LIKE on code points: `%` is any run of characters, `_` any one, `escape` makes the next literal."""
     reached = {0}  # lengths of the beginnings of `text` that the pattern read so far matches
     characters = iter(pattern)
@@ -350,7 +485,7 @@ STRICT: dict[str, Callable[[list[Value], Type], Value]] = {
     "power": lambda values, _: _power(values[0], values[1]),
     "cast": lambda values, kind: _to_float(values[0], kind),
     "not": lambda values, _: not values[0],
-    "like": lambda values, _: like(*values),
+    "like": lambda values, _: is_like(*values),
     "eq": lambda values, _: _compare("eq", *values),
     "ne": lambda values, _: _compare("ne", *values),
     "lt": lambda values, _: _compare("lt", *values),

@@ -43,12 +43,12 @@ def _render(expr: Expr, bare: bool = False) -> tuple[str, int]:
         extreme = "greatest" if expr.side == "hi" else "least"
         return f"{extreme} {to_sql(expr.variable)} with ({to_sql(expr.condition)})", _OR
     if isinstance(expr, Literal):
-        text = _literal(expr, bare)
+        text = _literal_text(expr, bare)
         return text, _NEG if text.startswith("-") else _ATOM
-    return _call(expr)
+    return _call_text(expr)
 
 
-def _call(call: Call) -> tuple[str, int]:
+def _call_text(call: Call) -> tuple[str, int]:
     # A literal next to a float becomes one by itself; among literals alone it has to say so.
     values = (*call.args[1:-1:2], call.args[-1]) if call.op == "case" else call.args
     bare = call.op in ("div", "sqrt", "power") or any(not isinstance(value, Literal) for value in values)
@@ -63,7 +63,7 @@ def _call(call: Call) -> tuple[str, int]:
         left = binding + 1 if binding == _COMPARISON else binding
         return f"{at(0, left)} {symbol} {at(1, binding + 1)}", binding
     if op in ("and", "or"):
-        return _junction(call)
+        return _junction_text(call)
     if op == "not":
         return _negation(call.args[0])
     if op == "neg":
@@ -82,7 +82,7 @@ def _call(call: Call) -> tuple[str, int]:
     return f"{op.upper()}({', '.join(at(i, _OR) for i in range(len(call.args)))})", _ATOM
 
 
-def _junction(call: Call) -> tuple[str, int]:
+def _junction_text(call: Call) -> tuple[str, int]:
     binding = _AND if call.op == "and" else _OR
     parts, i = [], 0
     while i < len(call.args):
@@ -130,7 +130,7 @@ def _within(expr: Expr, least: int, bare: bool) -> str:
     return text if binding >= least else f"({text})"
 
 
-def _literal(literal: Literal, bare: bool) -> str:
+def _literal_text(literal: Literal, bare: bool) -> str:
     value, kind = literal.value, literal.type
     if value is None:
         return "NULL"
@@ -151,8 +151,8 @@ def _literal(literal: Literal, bare: bool) -> str:
         instant = timestamp_text(exact, kind.scale, kind.tz)
         if instant:
             return f"TIMESTAMP '{instant}'"
-        return f"(TIMESTAMP '1970-01-01{'+00:00' if kind.tz else ''}' + {_interval(exact, kind.scale)})"
-    return _interval(exact, kind.scale) if kind.name == "interval" else _decimal(exact, kind.scale)
+        return f"(TIMESTAMP '1970-01-01{'+00:00' if kind.tz else ''}' + {_interval_text(exact, kind.scale)})"
+    return _interval_text(exact, kind.scale) if kind.name == "interval" else _decimal(exact, kind.scale)
 
 
 def _decimal(value: int, scale: int) -> str:
@@ -162,5 +162,5 @@ def _decimal(value: int, scale: int) -> str:
     return f"{'-' if value < 0 else ''}{whole}.{fraction:0{scale}}"
 
 
-def _interval(value: int, scale: int) -> str:
+def _interval_text(value: int, scale: int) -> str:
     return f"INTERVAL '{_decimal(value, scale)}' SECOND"

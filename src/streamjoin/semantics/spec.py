@@ -1,9 +1,9 @@
-"""`JoinSpec`: what to join, checked on creation. It says nothing of how it is run.
+"""`JoinSpec`: what to join, checked on creation. It does not say how the join runs.
 
-The total order of all tuples is (ts, side, source, seq): left before right at equal `ts`, sources
-of a side by name, `seq` the position within the source. A pair is in the result iff the predicate
-is true and the tuple that comes first in this order is still in its side's window when the other
-one comes (see `TimeWindow`, `RowWindow`).
+The total order of all tuples is (ts, side, tie, source, seq): left before right at equal `ts`, then by the side's tie
+column if it has one, sources of a side by name, `seq` the position within the source. Two tuples match iff the
+predicate is true and the one that comes first in this order is still in its side's window when the other one comes
+(see `TimeWindow`, `RowWindow`, `Interval`). `how` and `keep` make result rows of the matches (see `keep`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,29 @@ from functools import cached_property
 import pyarrow as pa
 
 from streamjoin.semantics.callables import CallablePredicate, PredicateFunction, inspect_callable
+from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.durations import Duration, lateness_ticks
-from streamjoin.semantics.errors import SpecError, WindowError
+from streamjoin.semantics.errors import PredicateError, SpecError, WindowError
 from streamjoin.semantics.expressions import Expr
-from streamjoin.semantics.sql import parse_predicate
+from streamjoin.semantics.keep import How, Keep, Nearest, check_how, check_keep
+from streamjoin.semantics.sql import parse_expression, parse_predicate
 from streamjoin.semantics.types import TIME_SCALE
-from streamjoin.semantics.windows import RowWindow, SideWindow, TimeWindow, Window, side_window
+from streamjoin.semantics.windows import (
+    Delta,
+    Interval,
+    RowWindow,
+    SideWindow,
+    TimeWindow,
+    Window,
+    side_window,
+)
 
 SIDES = ("left", "right")
 OTHER = {"left": "right", "right": "left"}
-HOW = ("inner",)
+# The sides whose rows come out without a partner if they have no match.
+UNMATCHED: dict[How, tuple[str, ...]] = {
+    "inner": (), "left": ("left",), "right": ("right",), "full": SIDES, "semi": (), "anti": ("left",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,8 +45,10 @@ class JoinSpec:
     """A sliding-window join of two streams.
 
     `on` is SQL text over the tables `left` and `right`, or a callable `f(left_row, right_row)`.
-    `window` is a `TimeWindow`, a `RowWindow`, or a pair (left's, right's) of them.
-    `lateness` is how far `ts` may fall within one source; None means it must not fall at all.
+    `window` is a `TimeWindow`, an `Interval`, a `RowWindow`, or a pair (left's, right's) of a `TimeWindow` and a
+    `RowWindow`. `lateness` is how far `ts` may fall within one source; None means it must not fall at all.
+    `keep` picks among the matches of a left row: `"all"`, `AsOf(...)` or `Nearest(...)`; only with how inner or left.
+    `left_tie`, `right_tie`: columns that rank rows of equal time, before source and position.
     """
 
     left: pa.Schema
@@ -42,9 +57,12 @@ class JoinSpec:
     window: Window | tuple[Window, Window]
     left_time: str
     right_time: str
-    how: str = "inner"
+    how: How = "inner"
     lateness: Duration | None = None
     suffix: str = "_right"
+    keep: Keep = "all"
+    left_tie: str | None = None
+    right_tie: str | None = None
 
     def __post_init__(self) -> None:
         for side in SIDES:
@@ -56,14 +74,9 @@ class JoinSpec:
                 given=self.suffix,
                 allowed="a string",
             )
-        if self.how not in HOW:
-            message = f"how is {self.how!r}; allowed: {', '.join(HOW)}"
-            raise SpecError(message, field="how", given=self.how, allowed=HOW)
-        windows = self.window if isinstance(self.window, tuple) else (self.window, self.window)
-        if len(windows) != 2 or not all(isinstance(w, (TimeWindow, RowWindow)) for w in windows):
-            allowed = "a TimeWindow, a RowWindow, or a tuple (left's window, right's window)"
-            message = f"window is {self.window!r}: give {allowed}"
-            raise WindowError(message, field="window", given=self.window, allowed=allowed)
+        check_how(self.how)
+        check_keep(self.keep, self.how)
+        self._check_window()
         # Computing the derived parts checks them.
         _ = (
             self.time_unit,
@@ -72,7 +85,18 @@ class JoinSpec:
             self.lateness_ticks,
             self.schema,
             self.predicate,
+            self.score,
         )
+
+    def _check_window(self) -> None:
+        kinds: tuple[type, ...] = (TimeWindow, RowWindow)
+        windows = self.window
+        if not isinstance(windows, tuple):
+            windows, kinds = (windows, windows), (*kinds, Interval)
+        if len(windows) != 2 or not all(isinstance(w, kinds) for w in windows):
+            allowed = "a TimeWindow, an Interval, a RowWindow, or a tuple (left's, right's) of TimeWindow and RowWindow"
+            message = f"window is {self.window!r}: give {allowed}"
+            raise WindowError(message, field="window", given=self.window, allowed=allowed)
 
     def _check_schema(self, side: str) -> None:
         schema, time = getattr(self, side), getattr(self, f"{side}_time")
@@ -95,12 +119,26 @@ class JoinSpec:
                 given=schema,
             )
         if time not in schema.names:
-            message = f"{side}_time is {time!r}, which is no column of {side}: it has {schema.names}"
+            message = f"{side}_time is {time!r}, which is not a column of {side}: it has {schema.names}"
             raise SpecError(message, field=f"{side}_time", given=time, allowed=schema.names)
         kind = schema.field(time).type
         if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind)):
             message = f"{side}_time {time!r} has type {kind}: a time column is a timestamp or an integer"
             raise SpecError(message, field=f"{side}_time", given=time, allowed="a timestamp or an integer")
+        self._check_tie(side, schema)
+
+    def _check_tie(self, side: str, schema: pa.Schema) -> None:
+        tie, field = self.side_tie(side), f"{side}_tie"
+        if tie is None:
+            return
+        if tie not in schema.names:
+            message = f"{field} is {tie!r}, which is not a column of {side}: it has {schema.names}"
+            raise SpecError(message, field=field, given=tie, allowed=schema.names)
+        kind = schema.field(tie).type
+        if column_type(kind) is None:
+            allowed = "a column of numbers, times, strings, binary or bool"
+            message = f"{field} {tie!r} has type {kind}, which has no order here: name {allowed}"
+            raise SpecError(message, field=field, given=tie, allowed=allowed)
 
     @cached_property
     def predicate(self) -> Expr | CallablePredicate:
@@ -115,6 +153,22 @@ class JoinSpec:
             given=self.on,
             allowed="SQL text or a callable f(left_row, right_row)",
         )
+
+    @cached_property
+    def score(self) -> Expr | None:
+        """The expression by which `Nearest` picks, typed; None for another `keep`."""
+        if not isinstance(self.keep, Nearest):
+            return None
+        try:
+            score = parse_expression(self.keep.by, self.left, self.right)
+        except PredicateError as error:
+            error.field, error.args = "keep.by", (str(error).replace("the predicate", "keep.by", 1),)
+            raise
+        if not (score.type.is_exact or score.type.is_float):
+            allowed = "a number, a date, a timestamp or an interval"
+            message = f"keep.by is {self.keep.by!r}, which is of type {score.type}: give {allowed}"
+            raise SpecError(message, field="keep.by", given=self.keep.by, allowed=allowed)
+        return score
 
     @cached_property
     def time_unit(self) -> str | None:
@@ -147,9 +201,25 @@ class JoinSpec:
         return None if self.lateness is None else lateness_ticks(self.lateness, self.time_unit)
 
     @cached_property
+    def delta(self) -> Delta | None:
+        """The differences of time that may be joined; None where a side's window counts rows."""
+        if self.left_window.rows or self.right_window.rows:
+            return None
+        return Delta(-self.right_window.size, self.left_window.size)
+
+    @cached_property
     def schema(self) -> pa.Schema:
-        """The result's columns: left's, then right's; a right name that is taken gets the suffix."""
-        fields = list(self.left)
+        """The result's columns: left's, then right's; a right name that is taken gets the suffix. Those of a side that
+        can be missing may be NULL. Semi and anti joins give left's columns alone."""
+        if self.how in ("semi", "anti"):
+            return pa.schema(list(self.left))
+        missing = {OTHER[side] for side in UNMATCHED[self.how]}
+        fields = [("left", field) for field in self.left] + [("right", f) for f in self._right_fields()]
+        return pa.schema([f.with_nullable(f.nullable or side in missing) for side, f in fields])
+
+    def _right_fields(self) -> list[pa.Field]:
+        """Right's columns under their names in the result."""
+        fields = []
         taken = set(self.left.names) | set(self.right.names)
         for field in self.right:
             if field.name in self.left.names:
@@ -163,7 +233,7 @@ class JoinSpec:
                 taken.add(field.name + self.suffix)
                 field = field.with_name(field.name + self.suffix)
             fields.append(field)
-        return pa.schema(fields)
+        return fields
 
     def side_schema(self, side: str) -> pa.Schema:
         return self.left if side == "left" else self.right
@@ -174,3 +244,7 @@ class JoinSpec:
     def side_window(self, side: str) -> SideWindow:
         """How long tuples of `side` wait for partners."""
         return self.left_window if side == "left" else self.right_window
+
+    def side_tie(self, side: str) -> str | None:
+        """The column that ranks rows of `side` at equal times, if there is one."""
+        return self.left_tie if side == "left" else self.right_tie

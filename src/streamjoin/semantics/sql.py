@@ -22,11 +22,11 @@ from sqlglot import exp
 
 from streamjoin.semantics import coercion
 from streamjoin.semantics.coercion import UNTYPED_NULL
-from streamjoin.semantics.columns import column_type, resolve
+from streamjoin.semantics.columns import resolve
 from streamjoin.semantics.conversion import described
-from streamjoin.semantics.errors import PredicateError
+from streamjoin.semantics.errors import MAX_QUOTED, PredicateError
 from streamjoin.semantics.expressions import Call, Expr, Literal
-from streamjoin.semantics.syntax import Source
+from streamjoin.semantics.syntax import PredicateText, too_deep
 from streamjoin.semantics.temporal import date_literal, interval_literal, timestamp_literal
 from streamjoin.semantics.types import (
     BINARY,
@@ -40,14 +40,16 @@ from streamjoin.semantics.types import (
     Type,
 )
 
-__all__ = ["FUNCTIONS", "column_type", "parse_predicate"]
-
-MANY = 1_000_000
+ANY_NUMBER = 1_000_000
+LONG_SUM = 32  # terms of a sum from which on its tree is balanced
+# What is translated, so that nothing that walks a tree takes long or runs out of stack.
+MAX_SIZE = 100_000
+MAX_CHAIN = 128
 # name -> fewest arguments, most arguments, what it builds
 FUNCTIONS: dict[str, tuple[int, int, Callable[..., Expr]]] = {
-    "ABS": (1, 1, coercion.absolute),
-    "LEAST": (1, MANY, lambda *args: coercion.choose("least", args)),
-    "GREATEST": (1, MANY, lambda *args: coercion.choose("greatest", args)),
+    "ABS": (1, 1, coercion.absolute_value),
+    "LEAST": (1, ANY_NUMBER, lambda *args: coercion.choose("least", args)),
+    "GREATEST": (1, ANY_NUMBER, lambda *args: coercion.choose("greatest", args)),
     "FLOOR": (1, 1, lambda a: coercion.rounded("floor", a)),
     "CEIL": (1, 1, lambda a: coercion.rounded("ceil", a)),
     "CEILING": (1, 1, lambda a: coercion.rounded("ceil", a)),
@@ -55,18 +57,19 @@ FUNCTIONS: dict[str, tuple[int, int, Callable[..., Expr]]] = {
     "POWER": (2, 2, coercion.power),
     "POW": (2, 2, coercion.power),
     "MOD": (2, 2, lambda a, b: coercion.arithmetic("mod", a, b)),
-    "COALESCE": (1, MANY, lambda *args: coercion.choose("coalesce", args)),
+    "COALESCE": (1, ANY_NUMBER, lambda *args: coercion.choose("coalesce", args)),
 }
 _ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Add: "add", exp.Sub: "sub", exp.Mul: "mul", exp.Div: "div", exp.Mod: "mod",
 }  # fmt: skip
+_SUMS = (exp.Add, exp.Sub)
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "eq", exp.NEQ: "ne", exp.LT: "lt", exp.LTE: "le", exp.GT: "gt", exp.GTE: "ge",
     exp.NullSafeNEQ: "is_distinct",
 }  # fmt: skip
 _AGGREGATES = {"COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST", "LAST", "STDDEV", "VARIANCE", "MEDIAN"}
 _ONE_PAIR = "a predicate sees one left and one right tuple"
-_NAMES: dict[type[exp.Expr], str] = {
+_SPOKEN_NAMES: dict[type[exp.Expr], str] = {
     exp.DPipe: "||", exp.Bracket: "a subscript", exp.IntDiv: "//", exp.ILike: "ILIKE", exp.Tuple: "a tuple",
     exp.Pow: "^", exp.Placeholder: "?",
 }  # fmt: skip
@@ -77,15 +80,24 @@ _TIMESTAMP_CASTS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMES
 def parse_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Expr:
     """The typed tree (of type bool) of the SQL condition `text`, or a `PredicateError` at its place."""
     try:
-        return _Translator(Source(text), {"left": left, "right": right}).predicate()
+        return _Translator(PredicateText(text), {"left": left, "right": right}).predicate()
     except RecursionError:
-        raise PredicateError("the predicate is nested too deeply", text, 0, len(text)) from None
+        raise PredicateError(too_deep(), text, 0, len(text)) from None
+
+
+def parse_expression(text: str, left: pa.Schema, right: pa.Schema) -> Expr:
+    """The typed tree of any SQL expression `text`, or a `PredicateError` at its place."""
+    try:
+        source = PredicateText(text)
+        return _Translator(source, {"left": left, "right": right}).translate(source.tree)
+    except RecursionError:
+        raise PredicateError("the expression is nested too deeply", text, 0, len(text)) from None
 
 
 class _Translator:
     """One predicate's syntax tree into a typed tree. Methods take a syntax node and return its expression."""
 
-    def __init__(self, source: Source, schemas: dict[str, pa.Schema]):
+    def __init__(self, source: PredicateText, schemas: dict[str, pa.Schema]):
         self.source, self.schemas = source, schemas
         self.error = source.error
 
@@ -94,18 +106,22 @@ class _Translator:
 
     def translate(self, node: exp.Expr) -> Expr:
         try:
-            return self._translate(node)
+            found = self._translate(node)
+            check_size(found)
         except PredicateError as error:
             if error.start is not None:
                 raise
             raise self.error(str(error), node) from None
+        return found
 
     def _translate(self, node: exp.Expr) -> Expr:
         kind = type(node)
+        if kind in _SUMS:
+            return self.total(node)
         if kind in _ARITHMETIC:
             return coercion.arithmetic(_ARITHMETIC[kind], *self.operands(node))
         if kind in _COMPARISONS:
-            return coercion.compare(_COMPARISONS[kind], *self.operands(node))
+            return coercion.comparison_of(_COMPARISONS[kind], *self.operands(node))
         handler = _HANDLERS.get(kind)
         if handler is None:
             raise self.unsupported(node)
@@ -121,21 +137,50 @@ class _Translator:
         except PredicateError as error:
             raise self.error(str(error), node) from None
 
+    def total(self, node: exp.Expr) -> Expr:
+        """A chain of `+` and `-`. A long one of exact numbers becomes a balanced tree, which has the same values."""
+        signs, nodes = [], []
+        last = node
+        while type(last) in _SUMS:
+            signs.append(_ARITHMETIC[type(last)])
+            nodes.append(last.expression)
+            last = last.this
+        operators, terms = (
+            ["add", *reversed(signs)],
+            [self.translate(each) for each in (last, *reversed(nodes))],
+        )
+        if len(terms) > LONG_SUM and all(term.type.is_exact and term.type.is_number for term in terms):
+            parts = {
+                op: [t for o, t in zip(operators, terms, strict=True) if o == op] for op in ("add", "sub")
+            }
+            added = _balanced(parts["add"])
+            return coercion.arithmetic("sub", added, _balanced(parts["sub"])) if parts["sub"] else added
+        found = terms[0]
+        for op, term in zip(operators[1:], terms[1:], strict=True):
+            found = coercion.arithmetic(op, found, term)
+            check_size(found)
+        return found
+
     # --- literals
 
     def literal(self, node: exp.Literal) -> Expr:
         text = node.name
         if node.is_string:
             return Literal(text, STRING)
+        shown = text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}... ({len(text)} characters)"
+        try:
+            number = float(text)
+        except ValueError:
+            raise self.error(f"{shown} is not a number; write it like 5, 0.5 or 1e3", node) from None
         if "e" in text.lower():
-            if math.isinf(float(text)):
-                raise self.error(f"{text} exceeds the range of float64", node)
-            return Literal(float(text), FLOAT64)
+            if math.isinf(number):
+                raise self.error(f"{shown} exceeds the range of float64", node)
+            return Literal(number, FLOAT64)
         whole, _, fraction = text.partition(".")
-        value = int(whole + fraction)
-        if not INT128_MIN <= value <= INT128_MAX:
-            message = f"{text} needs more than 128 bits; write it in floating point, as {float(text)!r}"
-            raise self.error(message, node)
+        value = int(whole + fraction) if len(text) <= MAX_QUOTED else None
+        if value is None or not INT128_MIN <= value <= INT128_MAX:
+            instead = "" if math.isinf(number) else f"; write it in floating point, as {number!r}"
+            raise self.error(f"{shown} needs more than 128 bits{instead}", node)
         return Literal(value, Type("decimal" if fraction else "int", len(fraction), value, value))
 
     def hex_literal(self, node: exp.HexString) -> Expr:
@@ -185,7 +230,7 @@ class _Translator:
         fewest, most, build = FUNCTIONS[name]
         count = len(node.expressions)
         if not fewest <= count <= most:
-            wanted = f"{fewest} argument{'s' * (fewest > 1)}" + (" or more" if most == MANY else "")
+            wanted = f"{fewest} argument{'s' * (fewest > 1)}" + (" or more" if most == ANY_NUMBER else "")
             raise self.error(f"{name} takes {wanted}, {count} given", node)
         return build(*(self.translate(arg) for arg in node.expressions))
 
@@ -201,7 +246,9 @@ class _Translator:
             raise self.error("BETWEEN SYMMETRIC is not supported; put the bounds in order", node)
         value = self.translate(node.this)
         lo, hi = self.translate(node.args["low"]), self.translate(node.args["high"])
-        return _junction("and", [coercion.compare("ge", value, lo), coercion.compare("le", value, hi)])
+        return _junction(
+            "and", [coercion.comparison_of("ge", value, lo), coercion.comparison_of("le", value, hi)]
+        )
 
     def membership(self, node: exp.In) -> Expr:
         if node.args.get("query"):
@@ -210,7 +257,7 @@ class _Translator:
             raise self.error("IN needs a list of at least one value in parentheses", node)
         value = self.translate(node.this)
         items = map(self.translate, node.expressions)
-        return _junction("or", [coercion.compare("eq", value, item) for item in items])
+        return _junction("or", [coercion.comparison_of("eq", value, item) for item in items])
 
     def like(self, node: exp.Like, escape: exp.Expr | None = None) -> Expr:
         value, pattern = self.operands(node)
@@ -242,7 +289,7 @@ class _Translator:
         return Call("coalesce", (wanted, Literal(False, BOOL)), BOOL)
 
     def not_distinct(self, node: exp.NullSafeEQ) -> Expr:
-        return Call("not", (coercion.compare("is_distinct", *self.operands(node)),), BOOL)
+        return Call("not", (coercion.comparison_of("is_distinct", *self.operands(node)),), BOOL)
 
     def case(self, node: exp.Case) -> Expr:
         subject = self.translate(node.this) if node.this is not None else None
@@ -251,7 +298,7 @@ class _Translator:
             if subject is None:
                 conditions.append(self.condition(branch.this, "WHEN"))
             else:
-                conditions.append(coercion.compare("eq", subject, self.translate(branch.this)))
+                conditions.append(coercion.comparison_of("eq", subject, self.translate(branch.this)))
             values.append(self.translate(branch.args["true"]))
         default = node.args.get("default")
         return coercion.case(conditions, values, UNTYPED_NULL if default is None else self.translate(default))
@@ -263,7 +310,9 @@ class _Translator:
             return self.error(f"window functions are not supported; {_ONE_PAIR}", node)
         if isinstance(node, exp.Star):
             return self.error("* is not a column; name one", node)
-        what = _NAMES.get(type(node)) or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
+        what = (
+            _SPOKEN_NAMES.get(type(node)) or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
+        )
         return self.error(
             f"{what} is not supported in a predicate; allowed: + - * / %, comparisons, BETWEEN, IN, LIKE, "
             f"IS, AND, OR, NOT, CASE, CAST and the functions {', '.join(FUNCTIONS)}",
@@ -285,6 +334,28 @@ def _junction(op: str, parts: list[Expr]) -> Expr:
     for part in parts:
         flat.extend(part.args if isinstance(part, Call) and part.op == op else (part,))
     return flat[0] if len(flat) == 1 else Call(op, tuple(flat), BOOL)
+
+
+def _balanced(terms: list[Expr]) -> Expr:
+    """The sum of exact numbers as a tree of logarithmic depth."""
+    while len(terms) > 1:
+        pairs = zip(terms[::2], terms[1::2], strict=False)
+        terms = [coercion.arithmetic("add", a, b) for a, b in pairs] + terms[len(terms) & ~1 :]
+    return terms[0]
+
+
+def check_size(expr: Expr) -> None:
+    """Raise a `PredicateError` without a place if an expression is larger or deeper than any part of it may be."""
+    if expr.depth > MAX_CHAIN:
+        raise PredicateError(
+            f"{expr.depth} operations are nested here, or follow each other in a chain; at most {MAX_CHAIN} are "
+            "allowed. Only AND, OR, and sums of integers and decimals may be longer"
+        )
+    if expr.size > MAX_SIZE:
+        raise PredicateError(
+            f"the predicate has at least {expr.size:,} operations, columns and literals, with the value of BETWEEN, "
+            f"IN, CASE and POWER(value, 2) counted once a comparison; at most {MAX_SIZE:,} are allowed"
+        )
 
 
 def _check_pattern(args: tuple[Expr, ...]) -> None:

@@ -14,6 +14,15 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from streamjoin.semantics.errors import PredicateError
 
+# Limits of the text: an IN of 10,000 values fits, and any text within them is parsed within two seconds.
+MAX_CHARACTERS = 500_000
+MAX_TOKENS = 50_000  # words, numbers, strings and signs
+MAX_NESTING = 32  # of parentheses, CASE and NOT: sqlglot's parser takes some 25 stack frames a level
+
+_OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE}
+_CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 class _Dialect(DuckDB):
     """DuckDB's expressions, but every function stays a plain name, and X'..' is a binary literal."""
@@ -28,8 +37,8 @@ class _Dialect(DuckDB):
         NO_PAREN_FUNCTION_PARSERS = {"CASE": DuckDBParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
 
 
-class Source:
-    """A predicate's text and its syntax tree, and where in the text each node stands."""
+class PredicateText:
+    """A predicate's text, its syntax tree, and the place of each node in the text."""
 
     def __init__(self, text: str):
         self.text, self.tree = text, _parse(text)
@@ -87,19 +96,62 @@ def _interval_end(tokens: list[Token], unit: exp.Expr | None) -> int:
 
 
 def _parse(text: str) -> exp.Expr:
+    _check_length(text)
     try:
+        _check_tokens(text, _Dialect().tokenize(text))
         conditions = [c for c in _Dialect().parse_into(exp.Condition, text) if c is not None]
     except TokenError:
         message = "the predicate has an unterminated quote or comment"
         raise PredicateError(message, text, _open_quote(text), len(text)) from None
     except ParseError as error:
         raise _syntax_error(text, error) from None
+    except (PredicateError, RecursionError, MemoryError):
+        raise
+    except Exception as error:  # text that is not an expression makes the parser raise many kinds of errors
+        message = f"the predicate is not valid SQL ({type(error).__name__} in the parser)"
+        raise PredicateError(message, text, 0, len(text)) from None
     if not conditions:
-        raise PredicateError("the predicate is empty; write a condition, or TRUE to join all that meets")
+        raise PredicateError(
+            "the predicate is empty; write a condition, or TRUE to join every pair in the window"
+        )
     if len(conditions) > 1:
         start = next(t.start for t in _Dialect().tokenize(text) if t.token_type == TokenType.SEMICOLON)
         raise PredicateError("the predicate has several conditions; write one", text, start, start + 1)
     return conditions[0]
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_CHARACTERS:
+        raise PredicateError(
+            f"the predicate has {len(text):,} characters; at most {MAX_CHARACTERS:,} are allowed. Join a table of the "
+            "values instead of listing them"
+        )
+    half = _SURROGATE.search(text)
+    if half:
+        message = f"the predicate contains {half[0]!a}, half of a surrogate pair, which is not a character; remove it"
+        raise PredicateError(message, text, half.start(), half.end())
+
+
+def _check_tokens(text: str, tokens: list[Token]) -> None:
+    if len(tokens) > MAX_TOKENS:
+        raise PredicateError(
+            f"the predicate has {len(tokens):,} words, numbers, strings and signs; at most {MAX_TOKENS:,} are allowed. "
+            "Join a table of the values instead of listing them"
+        )
+    depth = nots = 0
+    for token in tokens:
+        kind = token.token_type
+        depth += (kind in _OPENING) - (kind in _CLOSING)
+        nots = nots + 1 if kind == TokenType.NOT else 0
+        if depth + nots > MAX_NESTING:
+            raise PredicateError(too_deep(), text, token.start, token.end + 1)
+
+
+def too_deep() -> str:
+    return (
+        "the predicate is nested too deeply; at most "
+        f"{MAX_NESTING} levels of parentheses, functions, CASE and NOT are allowed"
+    )
 
 
 def _open_quote(text: str) -> int:
@@ -113,7 +165,7 @@ def _syntax_error(text: str, error: ParseError) -> PredicateError:
     line_start = sum(len(line) for line in text.splitlines(keepends=True)[: detail["line"] - 1])
     end = min(line_start + detail["col"], len(text))
     token = detail["highlight"] or ""
-    problem = detail["description"] or "it can not be parsed"
+    problem = detail["description"] or "it cannot be parsed"
     if problem.startswith("Required keyword"):
         problem = f"something is missing at {token!r}"
     elif problem.startswith("Invalid expression"):

@@ -62,7 +62,7 @@ def timestamp_literal(text: str) -> Literal:
         raise PredicateError(f"{text!r} is not a timestamp: the time of day goes from 00:00:00 to 23:59:59")
     seconds = int(date_literal(day).value or 0) * SECONDS_PER_DAY + clock[0] * 3600 + clock[1] * 60 + clock[2]
     exact = seconds - _offset(zone) + Fraction(int(fraction or 0), 10 ** len(fraction or ""))
-    return _scaled(exact, "timestamp", text, tz=zone is not None)
+    return _scaled_literal(exact, "timestamp", text, tz=zone is not None)
 
 
 def interval_literal(text: str) -> Literal:
@@ -71,7 +71,7 @@ def interval_literal(text: str) -> Literal:
     if clock:
         sign, hours, minutes, seconds = clock.groups()
         total = int(hours) * 3600 + int(minutes) * 60 + Fraction(seconds or 0)
-        return _scaled(-total if sign == "-" else total, "interval", text)
+        return _scaled_literal(-total if sign == "-" else total, "interval", text)
     total, end = Fraction(0), 0
     while end < len(text):
         part = _INTERVAL_PART.match(text, end)
@@ -79,7 +79,7 @@ def interval_literal(text: str) -> Literal:
             raise PredicateError(f"{text!r} is not an interval; write a number and one of {INTERVAL_UNITS}")
         total += Fraction(part[1].replace(" ", "")) * _unit(part[2])
         end = part.end()
-    return _scaled(total, "interval", text)
+    return _scaled_literal(total, "interval", text)
 
 
 def date_text(days: int) -> str | None:
@@ -121,7 +121,7 @@ def _offset(zone: str | None) -> int:
     return -seconds if zone[0] == "-" else seconds
 
 
-def _scaled(exact: Fraction, name: str, text: str, tz: bool = False) -> Literal:
+def _scaled_literal(exact: Fraction, name: str, text: str, tz: bool = False) -> Literal:
     for scale in TIME_SCALE.values():
         if (exact * 10**scale).denominator == 1:
             value = int(exact * 10**scale)

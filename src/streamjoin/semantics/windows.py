@@ -1,13 +1,31 @@
-"""Windows: how long, or for how many rows, a tuple waits for partners."""
+"""Windows: how long, or for how many rows, a tuple waits for partners.
+
+Whatever window a user gives, the engines get it as one `SideWindow` a side. Windows of time can also be read from
+their `Delta`: two closed bounds, in ticks, of `r.ts - l.ts`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
+from typing import Literal, get_args
 
 import numpy as np
 
-from streamjoin.semantics.durations import INT64_MAX, Duration, check_duration, ticks
+from streamjoin.semantics.durations import (
+    MAX_TICKS,
+    Duration,
+    check_duration,
+    duration_length,
+    exact_ticks,
+    overflow,
+    ticks,
+)
 from streamjoin.semantics.errors import WindowError, short_repr
+
+Closed = Literal["both", "left", "right", "neither"]
+CLOSED: tuple[Closed, ...] = get_args(Closed)
 
 
 @dataclass(frozen=True)
@@ -31,6 +49,57 @@ class TimeWindow:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """(l, r) is a candidate iff lower <= r.ts - l.ts <= upper. Either bound may be negative.
+
+    `closed` names the ends that belong to the interval: "left" is the lower one, "right" the upper one.
+    `TimeWindow(left, right)` is `Interval(-right, left)`.
+
+    >>> Interval("-5 seconds", "-1 second", closed="left")
+    Interval(lower='-5 seconds', upper='-1 second', closed='left')
+    """
+
+    lower: Duration
+    upper: Duration
+    closed: Closed = "both"
+
+    def __post_init__(self) -> None:
+        lower, upper = (duration_length(getattr(self, end), f"window.{end}") for end in ("lower", "upper"))
+        if self.closed not in CLOSED:
+            message = f"window.closed is {short_repr(self.closed)}; allowed: {', '.join(CLOSED)}"
+            raise WindowError(message, field="window.closed", given=self.closed, allowed=CLOSED)
+        numbers = [isinstance(length, int) for length in (lower, upper) if length]
+        if all(numbers) or not any(numbers):  # otherwise the time columns can fit only one of the bounds
+            if lower > upper:
+                raise self._empty("the lower bound is above the upper one: swap them")
+            if lower == upper and self.closed != "both":
+                raise self._empty(
+                    f"both bounds are the same and closed is {self.closed!r}: say closed='both'"
+                )
+
+    def _empty(self, why: str) -> WindowError:
+        bounds = f"lower={short_repr(self.lower)}, upper={short_repr(self.upper)}, closed={self.closed!r}"
+        return WindowError(f"window is Interval({bounds}), which is empty: {why}", field="window", given=self)
+
+    def delta(self, unit: str | None) -> Delta:
+        """The interval in whole ticks of the time columns, both ends included."""
+        lower, upper = self._exact("lower", unit), self._exact("upper", unit)
+        lo = ceil(lower) if self.closed in ("both", "left") else floor(lower) + 1
+        hi = floor(upper) if self.closed in ("both", "right") else ceil(upper) - 1
+        if lo > hi:
+            tick = f"1 {unit}" if unit else "1"
+            raise self._empty(f"times differ by whole ticks of {tick}, and none lies in it: make it wider")
+        return Delta(lo, hi)
+
+    def _exact(self, end: str, unit: str | None) -> Fraction:
+        bound: Duration = getattr(self, end)
+        exact = Fraction(0) if bound == 0 else exact_ticks(bound, unit, f"window.{end}")
+        if not -MAX_TICKS <= exact <= MAX_TICKS:
+            raise overflow(bound, unit, f"window.{end}")
+        return exact
+
+
+@dataclass(frozen=True)
 class RowWindow:
     """A right tuple meets the last `left` left tuples before it in the total order, and mirrored.
 
@@ -50,7 +119,7 @@ class RowWindow:
                 told = f": give {allowed}"
             elif rows < 0:
                 told = ": it cannot be negative, zero is the smallest"
-            elif rows > INT64_MAX:
+            elif rows > MAX_TICKS:
                 told = ", which overflows 64 bits"
             if told is not None:
                 message = f"{field} is {short_repr(rows)}{told}"
@@ -60,7 +129,12 @@ class RowWindow:
 
 @dataclass(frozen=True)
 class SideWindow:
-    """One side's window in the engine's terms: `size` ticks (`rows=False`) or rows."""
+    """One side's window as the engine uses it: `size` ticks (`rows=False`) or rows.
+
+    In ticks, a tuple at `ts` meets tuples of the other side up to `ts + size`, both sides' windows holding together:
+    -right.size <= r.ts - l.ts <= left.size. Intervals that do not contain zero have one negative size: all partners
+    are at least that much older.
+    """
 
     rows: bool
     size: int
@@ -69,13 +143,28 @@ class SideWindow:
         return f"{self.size} {'rows' if self.rows else 'ticks'}"
 
 
-Window = TimeWindow | RowWindow
+@dataclass(frozen=True)
+class Delta:
+    """The differences of time that may be joined: lo <= r.ts - l.ts <= hi, in ticks, ends included."""
+
+    lo: int
+    hi: int
+
+    @property
+    def contains_zero(self) -> bool:
+        return self.lo <= 0 <= self.hi
+
+
+Window = TimeWindow | RowWindow | Interval
 
 
 def side_window(window: Window | tuple[Window, Window], side: str, unit: str | None) -> SideWindow:
     """The part of `window` that says how long tuples of `side` wait; a zero needs no unit."""
     if isinstance(window, tuple):
         window = window[0 if side == "left" else 1]
+    if isinstance(window, Interval):
+        delta = window.delta(unit)
+        return SideWindow(False, delta.hi if side == "left" else -delta.lo)
     size = getattr(window, side)
     if isinstance(window, RowWindow):
         return SideWindow(True, size)

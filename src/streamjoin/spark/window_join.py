@@ -1,14 +1,14 @@
 """`window_join`: two DataFrames in, one out. Checks everything it can before Spark runs anything.
 
-Both sides are packed into parcels for the workers (`wire`), parcels are grouped by worker, and the workers join
-(`processor`). A stream's workers are a stateful operator; a table's are a grouped map.
+Both sides are packed into parcels for the workers (`join/pack.py`), Spark groups the parcels by worker, and the workers
+join (`join/processor.py`). For streams the workers are a stateful operator, for tables a grouped map.
 
-**Event time of the result.** Spark gives every stateful operator the least watermark of the whole query, and what
-follows the join gets the same one. A result row is as old as the older of its two rows, so it can lie a window
-behind the moment it is found. Where this module adds the watermarks itself, it makes them lag by the length of the
-window (`slack`) and lets the workers act that much ahead of them: rows are late exactly when `lateness` says so,
-nothing is kept longer, and no result row is behind the watermark that follows it. Both time columns of the result
-then carry that watermark.
+**Event time of the result.** Spark gives every stateful operator the least watermark of the whole query, and the
+operators after the join get the same one. A result row is as old as the older of its two rows, so it can be found up to
+a window's length after its own time. Where this module adds the watermarks, it makes them lag by the length of the
+window (`slack`), and the workers act that much ahead of them. So rows are late exactly when `lateness` says so, nothing
+is kept longer, and no result row is behind the watermark that follows it. Both time columns of the result then carry
+that watermark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import contextlib
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
@@ -37,34 +37,41 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from streamjoin.plan.options import Auto, IndexName, check_choice, not_allowed
+from streamjoin.plan.options import (
+    Auto,
+    IndexName,
+    Options,
+    Partitioning,
+    StreamOrder,
+    check_choice,
+    not_allowed,
+)
+from streamjoin.plan.spread import route_rows
 from streamjoin.semantics.durations import Duration, lateness_ticks
 from streamjoin.semantics.errors import SpecError
+from streamjoin.semantics.keep import How, check_how
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.semantics.windows import RowWindow, TimeWindow, Window
-from streamjoin.spark.join import routing
+from streamjoin.semantics.windows import Interval, RowWindow, TimeWindow, Window
 from streamjoin.spark.join.metrics import MALFORMED, NAMES, OBSERVATION, WORKER, WORKERS, malformed_name
-from streamjoin.spark.join.pack import COUNTED_DDL, PARCEL_DDL, ROWS, TOLD, packer, unpack
+from streamjoin.spark.join.pack import COUNTED_DDL, COUNTS_COLUMN, PARCEL_DDL, ROWS_COLUMN, packer, unpack
 from streamjoin.spark.join.processor import JoinProcessor, join_group
 from streamjoin.spark.join.task import (
-    HOW,
     ON_MALFORMED,
-    ORDERS,
     TIE,
-    How,
     JoinTask,
     OnMalformed,
-    StreamOrder,
 )
 
-Partitioning = Literal["auto", "hash", "range", "matrix"]
-PARTITIONING: tuple[Partitioning, ...] = get_args(Partitioning)
-DELAY = "spark.watermarkDelayMs"  # the key of a column's metadata by which Spark knows a watermark
-CASE = "spark.sql.caseSensitive"  # by which Spark tells names apart that differ in their case alone
-POOL = "STREAMJOIN_SPARK_POOL"  # the environment variable by which processes for the join differ from others
-RESULT = "streamjoin.result"  # marks a column whose watermark comes from a join, which has no rows to spare
+DELAY = (
+    "spark.watermarkDelayMs"  # the key in a column's metadata under which Spark keeps its watermark's delay
+)
+CASE = "spark.sql.caseSensitive"  # the setting that makes Spark distinguish names that differ only in case
+PROCESS_POOL = "STREAMJOIN_SPARK_POOL"  # an environment variable that only the join's Python processes have
+RESULT = "streamjoin.result"  # marks a column whose watermark comes from a join: its rows cannot be late
 MARKED = {DELAY: 0, RESULT: True}  # the metadata of such a column
-EVENT_TIME = "streamjoin time"  # a time column as a TIMESTAMP, the only type of which Spark keeps a watermark
+EVENT_TIME = (
+    "streamjoin time"  # holds a time column as a TIMESTAMP, the only type for which Spark has watermarks
+)
 
 
 def window_join(
@@ -86,18 +93,39 @@ def window_join(
 ) -> DataFrame:
     """Join two streaming DataFrames, or two batch ones, over a sliding window.
 
-    `on` and `window` are those of `JoinSpec`; a plain duration means `TimeWindow`. `lateness`: how far a row may
-    be behind the newest of its side, for sides without `withWatermark`. `workers`: into how many parts the
-    join is divided, by default Spark's default parallelism. `how`: inner, left, right, full, semi, anti.
-    `malformed`: a row without a time, or with NULL in a column that is NOT NULL, stops the query (`fail`), or is left
-    out and counted (`drop`) in the metric `malformed`.
+    Arguments:
+        left, right: two streams, or two tables.
+        on: the predicate, as SQL over `left` and `right`, or a Python function of two rows.
+        window: a duration (`"15 minutes"`), a `TimeWindow`, `Interval` or `RowWindow`, or a pair (left's, right's).
+        left_time, right_time: the columns with the event times: both TIMESTAMP, both TIMESTAMP_NTZ, or both integers.
+        how: `inner`, `left`, `right`, `full`, `semi` or `anti`.
+        lateness: how far a row may be behind the newest row of its side. Needed for streams without `withWatermark`.
+        workers: how many parts the join is divided into. None: Spark's default parallelism.
+        order: `any`, or `timestamp`: no micro-batch has a result that is earlier than one of an earlier micro-batch.
+        partitioning: how rows are spread over workers: by `hash` of equality keys, by `range` of a key, in a `matrix`,
+            or `auto`, which chooses by the predicate.
+        index: how workers find partners: `auto`, `scan`, `hash`, `bisort`, `raptable` or `wibtree`.
+        suffix: appended to right columns whose name left has too.
+        malformed: a row without a time, or with NULL in a NOT NULL column, stops the query (`fail`), or is left out and
+            counted in the metric `malformed` (`drop`).
+
+    Returns the joined DataFrame. Raises a `StreamJoinError` if the arguments do not fit; starts nothing.
+
+    Example:
+        >>> left = spark.sql("SELECT TIMESTAMP '2026-01-01 00:00:00' AS ts, 1 AS x")
+        >>> right = spark.sql("SELECT TIMESTAMP '2026-01-01 00:00:05' AS ts, 1 AS y")
+        >>> matches = window_join(
+        ...     left, right, "left.x = right.y", window="10 seconds", left_time="ts", right_time="ts", workers=1
+        ... )
+        >>> matches.count()
+        1
     """
     _check_frames(left, right)
     check_choice("malformed", malformed, ON_MALFORMED)
     spec = spec_of(left, right, on, window, left_time, right_time, suffix)
     task = make_task(spec, how, order, index, partitioning, _check_workers(left, workers))
     task = replace(task, malformed=malformed)
-    check_names(task, tells_case(left.sparkSession.conf.get(CASE)))
+    check_column_names(task, tells_case(left.sparkSession.conf.get(CASE)))
     return assemble(*watermarked(task, left, right, lateness))
 
 
@@ -106,7 +134,7 @@ def assemble(
     frames: dict[str, DataFrame],
     processor: Callable[[JoinTask], StatefulProcessor] = JoinProcessor,
 ) -> DataFrame:
-    """The whole plan; streams are joined by `processor`."""
+    """Build the whole DataFrame plan; `processor` joins streams."""
     streaming = frames["left"].isStreaming
     packed = [_packed(frames[side], task, side) for side in SIDES]
     parcels = packed[0].unionByName(packed[1])
@@ -114,14 +142,18 @@ def assemble(
         counted = parcels.observe(malformed_name(_observation(task)), F.sum(MALFORMED).alias(MALFORMED))
         parcels = counted.drop(MALFORMED)
     result = _result_schema(frames, task)
-    return _streamed(parcels, task, processor(task), result) if streaming else _grouped(parcels, task, result)
+    return (
+        _joined_streams(parcels, task, processor(task), result)
+        if streaming
+        else _joined_tables(parcels, task, result)
+    )
 
 
 # Checks
 
 
 def _check_frames(left: DataFrame, right: DataFrame) -> None:
-    """Both must be streams, or none."""
+    """Raise unless both are DataFrames, and both are streams or both are tables."""
     for side, frame in (("left", left), ("right", right)):
         if not isinstance(frame, DataFrame):
             raise SpecError(
@@ -155,15 +187,15 @@ def spec_of(
     right_time: str,
     suffix: str = "_right",
 ) -> JoinSpec:
-    """What is to be joined, with the columns of the DataFrames as Arrow knows them."""
+    """The spec of the join, with the columns of the DataFrames in Arrow's types."""
     schemas = [arrow_schema(side, frame.schema) for side, frame in (("left", left), ("right", right))]
-    if not isinstance(window, (TimeWindow, RowWindow, tuple)):
+    if not isinstance(window, (TimeWindow, Interval, RowWindow, tuple)):
         window = TimeWindow(window)
     return JoinSpec(schemas[0], schemas[1], on, window, left_time, right_time, suffix=suffix)
 
 
 def arrow_schema(side: str, columns: StructType) -> pa.Schema:
-    """The columns of a side; instants are UTC, whatever time zone the session shows them in."""
+    """The columns of a side in Arrow's types. Instants are UTC, whatever the session's time zone."""
     fields: list[pa.Field] = []
     for column in columns:
         try:
@@ -171,47 +203,37 @@ def arrow_schema(side: str, columns: StructType) -> pa.Schema:
         except PySparkTypeError:
             kind = column.dataType.simpleString()
             raise SpecError(
-                f"{side} has a column {column.name!r} of type {kind}, which Spark can not hand to Arrow: cast it, or "
+                f"{side} has a column {column.name!r} of type {kind}, which Spark cannot convert to Arrow: cast it, or "
                 "leave it out"
             ) from None
     return pa.schema(fields)
 
 
 def make_task(
-    spec: JoinSpec, how: str, order: str, index: IndexName | Auto, partitioning: str, workers: int
+    spec: JoinSpec,
+    how: How,
+    order: StreamOrder,
+    index: IndexName | Auto,
+    partitioning: Partitioning,
+    workers: int,
 ) -> JoinTask:
-    """The join as its workers will know it, before anything is known of watermarks. Needs no Spark.
+    """Plan the join as its workers will see it, without watermarks. Needs no Spark.
 
-    Makes the plan, which refuses an index that does not fit.
+    Raises if the index or the partitioning does not fit the predicate.
     """
-    check_choice("how", how, HOW)
-    check_choice("order", order, ORDERS)
-    check_choice("partitioning", partitioning, PARTITIONING)
-    task = JoinTask(spec, how, order, index)
-    analysis = task.plan().analysis
-    equality = analysis is not None and any(clause.is_equality for clause in analysis.left.clauses)
-    rows = any(spec.side_window(side).rows for side in SIDES)
-    if partitioning == "hash" and (rows or not equality):
-        why = "row windows are counted over all rows" if rows else "the predicate has no equality"
-        ranges = "" if rows else ", range (for an interval of one width)"
-        message = f"partitioning is 'hash', but {why}; allowed: auto, matrix{ranges}"
-        raise SpecError(message, field="partitioning", given=partitioning)
-    ranged = partitioning in ("auto", "range") and not (rows or (partitioning == "auto" and equality))
-    widths = {side: found.width for side, found in task.compiled.ranges.items()} if ranged else {}
-    chosen = routing.choose(partitioning, workers, equality, rows, task.kept, widths)
-    if partitioning == "range" and chosen.kind != "range":
-        message = f"partitioning is 'range', but {_why_no_ranges(task, rows)}; allowed: auto, matrix"
-        raise SpecError(message, field="partitioning", given=partitioning, allowed=("auto", "matrix"))
-    return replace(task, routing=chosen)
+    check_how(how)
+    options = Options(index=index, workers=workers, order=order, partitioning=partitioning, engine="spark")
+    task = JoinTask(spec, how, options)
+    return replace(task, routing=route_rows(task.compiled.plan, how, options))
 
 
 def tells_case(setting: str | None) -> bool:
-    """What a value of the setting CASE says, in whatever case it is itself."""
+    """Whether a value of the setting CASE, in upper or lower case, means true."""
     return setting is not None and setting.lower() == "true"
 
 
-def check_names(task: JoinTask, case_sensitive: bool) -> None:
-    """Raise if two columns of a side, or of the result, differ in their case alone and Spark does not look at it."""
+def check_column_names(task: JoinTask, case_sensitive: bool) -> None:
+    """Raise if two columns of a side, or of the result, differ only in case and Spark ignores case."""
     if case_sensitive:
         return
     spec = task.spec
@@ -229,20 +251,13 @@ def check_names(task: JoinTask, case_sensitive: bool) -> None:
                 )
 
 
-def _why_no_ranges(task: JoinTask, rows: bool) -> str:
-    if rows:
-        return "row windows are counted over all rows"
-    if len(task.kept) == 2:
-        return "a full join would need both sides in one place"
-    return "the predicate has no interval condition whose width is the same for all rows"
-
-
 # Watermarks
 
 
 @dataclass(frozen=True)
-class Mark:
-    """The watermark of one input. `delay_ms`: of the one it has, or is to get (`added`)."""
+class InputWatermark:
+    """The watermark of one input. `delay_ms`: its delay. `added`: the input has none, so we add it. `from_join`: the
+    input is the result of another join, so its rows cannot be late."""
 
     delay_ms: int
     added: bool
@@ -252,7 +267,7 @@ class Mark:
 def watermarked(
     task: JoinTask, left: DataFrame, right: DataFrame, lateness: Duration | None
 ) -> tuple[JoinTask, dict[str, DataFrame]]:
-    """Both sides with a watermark, and the task that knows how far it lags; tables need none."""
+    """Both sides with a watermark, and the task with its slack; tables need neither."""
     frames = {"left": left, "right": right}
     if not left.isStreaming:
         return task, frames
@@ -264,8 +279,9 @@ def watermarked(
 
 def _slack(
     frames: dict[str, DataFrame], spec: JoinSpec, lateness: Duration | None
-) -> tuple[int, dict[str, Mark]]:
-    """By how much the inputs' watermarks lag behind what can still come, and those watermarks."""
+) -> tuple[int, dict[str, InputWatermark]]:
+    """The milliseconds by which the query's watermark lags behind the times that can still come, and the watermark of
+    each input."""
     given = None if lateness is None else _ceil_ms(lateness_ticks(lateness, spec.time_unit), spec)
     metadata = {side: frames[side].schema[spec.side_time(side)].metadata for side in SIDES}
     windows = [spec.side_window(side) for side in SIDES]
@@ -279,7 +295,7 @@ def _slack(
                 instants = isinstance(frames[side].schema[name].dataType, TimestampType)
                 other = f', or {side}.withWatermark({name!r}, "10 seconds")' if instants else ""
                 raise SpecError(
-                    f"{side} has no watermark on {name!r}, so rows would be kept for ever: give "
+                    f"{side} has no watermark on {name!r}, so its rows could never be dropped: give "
                     f'lateness="10 seconds"{other}'
                 )
             spare.append(span)
@@ -288,10 +304,10 @@ def _slack(
             spare.append(0 if given is None or from_join[side] else max(0, delay - given))
     slack = min(spare)
     return slack, {
-        side: Mark(int(metadata[side][DELAY]), False, from_join[side])
+        side: InputWatermark(int(metadata[side][DELAY]), False, from_join[side])
         if DELAY in metadata[side]
         # A millisecond more, because Spark drops a row that is exactly as late as allowed.
-        else Mark((given or 0) + slack + 1, True)
+        else InputWatermark((given or 0) + slack + 1, True)
         for side in SIDES
     }
 
@@ -300,8 +316,8 @@ def _ceil_ms(ticks: int, spec: JoinSpec) -> int:
     return ticks if spec.time_unit is None else -(-ticks // 1000)
 
 
-def _watermarked(frame: DataFrame, spec: JoinSpec, side: str, mark: Mark) -> DataFrame:
-    """The side with a watermark, which for times that are no instants is kept on a column of its own."""
+def _watermarked(frame: DataFrame, spec: JoinSpec, side: str, mark: InputWatermark) -> DataFrame:
+    """The side with a watermark. Times that are not instants get it on a separate column."""
     if not mark.added:
         return frame
     name = spec.side_time(side)
@@ -312,8 +328,8 @@ def _watermarked(frame: DataFrame, spec: JoinSpec, side: str, mark: Mark) -> Dat
 
 
 def _instant(time: Column, kind: DataType) -> Column:
-    """An integer as so many milliseconds, a time without a zone as if it were UTC: a cast would ask the session's zone,
-    in which some hours are there twice."""
+    """Read an integer as milliseconds, and a time without a zone as UTC. A cast would use the session's zone, in which
+    some hours occur twice."""
     if not isinstance(kind, TimestampNTZType):
         return F.timestamp_millis(time)
     minutes = F.unix_date(time.cast("date")).cast("bigint") * 1440 + F.hour(time) * 60 + F.minute(time)
@@ -335,8 +351,8 @@ def _packed(frame: DataFrame, task: JoinTask, side: str) -> DataFrame:
 
 
 def _tie(frame: DataFrame) -> Column:
-    """A hash of a row, which decides where it goes and how rows of equal time are ordered: content, never chance.
-    Spark can not hash maps and variants."""
+    """A hash of a row's content. It decides which workers get the row, and how rows of equal time are ordered. Maps and
+    variants are left out, because Spark cannot hash them."""
     hashable = [F.col(quoted(field.name)) for field in frame.schema if _is_hashable(field.dataType)]
     return F.xxhash64(*hashable)
 
@@ -349,35 +365,35 @@ def _is_hashable(kind: DataType) -> bool:
     return not isinstance(kind, (MapType, VariantType))
 
 
-def _streamed(
+def _joined_streams(
     parcels: DataFrame, task: JoinTask, processor: StatefulProcessor, result: StructType
 ) -> DataFrame:
-    """The workers as a stateful operator; what they tell becomes observed metrics."""
-    given = StructField(ROWS, ArrayType(result, containsNull=False))
-    output = StructType([given, StructField(TOLD, ArrayType(LongType()))])
+    """The workers as a stateful operator. Their counts become observed metrics."""
+    given = StructField(ROWS_COLUMN, ArrayType(result, containsNull=False))
+    output = StructType([given, StructField(COUNTS_COLUMN, ArrayType(LongType()))])
     with processes_of_its_own(parcels):
         joined = parcels.groupBy("worker").transformWithStateInPandas(
             processor, output, outputMode="Append", timeMode="EventTime"
         )
-    # One aggregate that is not compiled: Spark would generate the code of every other anew in each task.
-    counts = F.transform(F.collect_list(TOLD), _named_counts).alias(WORKERS)
+    # collect_list is one aggregate that Spark does not compile. It would generate code for any other in each task.
+    counts = F.transform(F.collect_list(COUNTS_COLUMN), _named_counts).alias(WORKERS)
     return _rows(joined.observe(_observation(task), counts), result)
 
 
 def _observation(task: JoinTask) -> str:
-    """The name under which a join's counts are observed. Two joins of a query have two names."""
+    """The name under which Spark reports a join's counts. Two joins of one query have different names."""
     return f"{OBSERVATION}_{zlib.crc32(task.digest.encode()):08x}"
 
 
-def _named_counts(told: Column) -> Column:
-    """What a worker told, under the names it goes by."""
-    return F.struct(*(F.get(told, F.lit(place)).alias(name) for place, name in enumerate((WORKER, *NAMES))))
+def _named_counts(counts: Column) -> Column:
+    """The counts of a worker, under their names."""
+    return F.struct(*(F.get(counts, F.lit(place)).alias(name) for place, name in enumerate((WORKER, *NAMES))))
 
 
 def _rows(given: DataFrame, result: StructType) -> DataFrame:
-    """The rows in the values of the column ROWS, each a row of its own: `given.select(F.inline(ROWS))`, but for types.
-    Spark takes all that a stateful operator in Python gives to be nullable, at any depth, and has no function that
-    says otherwise."""
+    """Unpack the column ROWS, whose values are lists of rows, as `given.select(F.inline(ROWS))` does, but with the
+    types of `result`. Spark treats all output of a stateful Python operator as nullable, at any depth, and has no
+    function that changes this."""
     session = given.sparkSession
     jvm: Any = session._jvm
     java = session._jsparkSession
@@ -391,18 +407,19 @@ def _rows(given: DataFrame, result: StructType) -> DataFrame:
 
 @contextlib.contextmanager
 def processes_of_its_own(frame: DataFrame) -> Iterator[None]:
-    """Python functions of a query made meanwhile share their processes with no others: Spark keeps a pool of them for
-    each environment. The fewer take turns at the join's partitions, the fewer have to decode and index a new run."""
+    """Run the Python functions of a query that is built in this block in processes of their own. Spark has one pool of
+    processes for each environment. With fewer processes for the join's partitions, fewer must decode and index a new
+    run."""
     environment = frame.sparkSession.sparkContext.environment
-    environment[POOL] = "join"
+    environment[PROCESS_POOL] = "join"
     try:
         yield
     finally:
-        del environment[POOL]
+        del environment[PROCESS_POOL]
 
 
-def _grouped(parcels: DataFrame, task: JoinTask, result: StructType) -> DataFrame:
-    """The workers as a grouped map, whose values of rows are unpacked."""
+def _joined_tables(parcels: DataFrame, task: JoinTask, result: StructType) -> DataFrame:
+    """The workers as a grouped map; the binary values that it returns are unpacked into rows."""
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return join_group(task, batches)
@@ -411,7 +428,7 @@ def _grouped(parcels: DataFrame, task: JoinTask, result: StructType) -> DataFram
 
 
 def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:
-    """The columns of `task.schema` in Spark's types. Its event times are marked as such here: a projection that does so
+    """The columns of `task.schema` in Spark's types. We mark the event times here, because a projection that does it
     would copy every row."""
     sides = ("left",) if task.how in ("semi", "anti") else SIDES
     timed = frames["left"].isStreaming and _in_time(frames, task)
@@ -429,7 +446,7 @@ def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:
 
 
 def _in_time(frames: dict[str, DataFrame], task: JoinTask) -> bool:
-    """Whether the result's times are instants of which none can be behind the watermark."""
+    """Whether the result's times are instants, and none of them can be behind the watermark."""
     windows = [task.spec.side_window(side) for side in SIDES]
     instants = isinstance(frames["left"].schema[task.spec.left_time].dataType, TimestampType)
     if not instants or any(w.rows for w in windows):
@@ -442,9 +459,9 @@ def in_time_order(
 ) -> Callable[[DataFrame, int], None]:
     """For `foreachBatch` of an inner join with `order="timestamp"`: `write` gets each micro-batch in result order.
 
-    A micro-batch of such a join has no result that is earlier than one of a micro-batch before; within it, rows come
-    from several workers. They are sorted by result time, then by the later row and the earlier one. The names are those
-    of the result's two time columns.
+    No result of such a join is earlier than one of an earlier micro-batch, but within a micro-batch rows come from
+    several workers. This function sorts them by result time, then by the later row and the earlier one. `left_time` and
+    `right_time` name the two time columns of the result.
     """
 
     def sort_and_write(batch: DataFrame, batch_id: int) -> None:

@@ -1,1 +1,1 @@
-"""How the work of a join spreads over cores: one procedure, one file."""
+"""The topologies: how a join spreads its work over cores, one procedure per file or folder."""

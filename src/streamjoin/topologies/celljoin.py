@@ -1,10 +1,10 @@
-"""CellJoin: Kang's procedure, with the scan of every batch cut anew into equal parts for all cores
-(Gedik, Bordawekar & Yu 2009; Teubner & Mueller 2011, section 2.2). The baseline of the parallel topologies.
+"""CellJoin: Kang's procedure, which splits the scan of every batch into equal parts for all cores (Gedik, Bordawekar
+& Yu 2009; Teubner & Mueller 2011, section 2.2). It is the baseline of the parallel topologies.
 
-The windows belong to the driver, the thread that pushes and polls. It takes the tuples that have come, cuts the window
-they probe into as many parts as there are workers, hands each worker its part, waits for all of them, and
-stores the tuples. So the work is balanced whatever the windows hold, and the price is a cut, a message and a
-wait for the slowest per batch: parts too small to be worth that are scanned by the driver.
+The driver, the thread that pushes and polls, owns the windows. It takes the tuples that have arrived, splits the
+window they probe into one part per worker, waits for all workers, and then stores the tuples. This balances the work
+whatever the windows hold. Each batch costs one split, one message per worker, and a wait for the slowest worker. The
+driver scans small windows itself, where that cost is not worth paying.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 
 from streamjoin.codegen.prepared import Probing, Stored
 from streamjoin.index.stats import IndexStats
-from streamjoin.index.times import Reach, reach_from
+from streamjoin.index.times import Reach
 from streamjoin.index.tuples import Mark, ProbingTuples, Tuples
-from streamjoin.index.window import ALONE, Part, Team, WindowIndex
+from streamjoin.index.window import ALONE, ONE_SOURCE, ProbePart, Team, WindowIndex
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.topologies.matching import Collector, Found, Matcher
@@ -27,19 +27,17 @@ from streamjoin.topologies.runtime.node import Bell, Channel, Executor, Outbox, 
 from streamjoin.topologies.runtime.threads import Threads
 from streamjoin.topologies.stamps import make_stamps
 
-BATCH = 4_096  # tuples that are joined at a time
-ROUND = 1 << 18  # pairs that a worker collects before it waits for the driver
-RANK = np.zeros(1, np.int32)  # places order tuples, sources need not
-
 
 class Scanner:
     """A node that finds the pairs of one part at a time."""
 
-    def __init__(self, number: int, driver: Bell):
-        self.name, self.bell, self._driver = f"celljoin {number}", Bell(), driver
-        self.inlet: Channel[Part] = Channel(f"driver to {self.name}", 1, driver, self.bell)
+    def __init__(self, number: int, driver: Bell, round_pairs: int):
+        self.name, self.bell, self._round = f"celljoin {number}", Bell(), round_pairs
+        self.inlet: Channel[ProbePart] = Channel(f"driver to {self.name}", 1, driver, self.bell)
         self.outlet: Channel[bool] = Channel(f"{self.name} to driver", 1, self.bell, driver)
-        self.pairs = PairBuffer()  # the driver's while a message is in the outlet, else this node's
+        self.pairs = (
+            PairBuffer()
+        )  # The driver owns it while a message is in the outlet, otherwise this node does.
         self._stretches: Iterator[int] | None = None
 
     def __str__(self) -> str:
@@ -57,7 +55,7 @@ class Scanner:
             if next(self._stretches, None) is None:
                 self._stretches = None
                 return self.outlet.put(True)
-            if self.pairs.count >= ROUND:
+            if self.pairs.count >= self._round:
                 return self.outlet.put(False)
             if self.bell.stopped:
                 break
@@ -68,17 +66,17 @@ class Scanner:
 
 
 class Cores:
-    """A `Team` of nodes. The driver waits for them, and takes pairs in the order of the parts. Once `found` is stopped,
-    it gets stretches without pairs instead of waiting, so that it can leave."""
+    """A `Team` of nodes. The driver waits for them and takes their pairs in the order of the parts. After `found` is
+    stopped, the driver gets stretches without pairs instead of waiting, so that it can leave."""
 
-    def __init__(self, workers: int, executor: Executor, found: Bell):
+    def __init__(self, workers: int, executor: Executor, found: Bell, round_pairs: int):
         self.workers, self._executor, self._bell, self._found = workers, executor, Bell(), found
-        self.nodes = [Scanner(number, self._bell) for number in range(workers)]
+        self.nodes = [Scanner(number, self._bell, round_pairs) for number in range(workers)]
         self.compared = [0] * workers
         self._started = False
         rehearse_channels()
 
-    def share(self, parts: Sequence[Part], pairs: PairBuffer) -> Iterator[int]:
+    def share(self, parts: Sequence[ProbePart], pairs: PairBuffer) -> Iterator[int]:
         if len(parts) == 1:
             yield from parts[0](pairs)
             return
@@ -104,8 +102,8 @@ class Cores:
             self._executor.start(self.nodes, channels, self._bell)
 
     def _result(self, node: Scanner) -> bool | None:
-        """Wait until the pairs of a node are the driver's; whether its part is finished. None if nobody wants to know
-        any more."""
+        """Wait until the driver owns the pairs of a node. Return whether the node's part is finished, or None after
+        `found` was stopped."""
         while True:
             seen = self._bell.read()
             finished = node.outlet.first()
@@ -120,7 +118,7 @@ class Cores:
 
 
 class SharedWindow:
-    """A `WindowIndex` whose probes are shared by a team."""
+    """A `WindowIndex` whose probes a team shares."""
 
     def __init__(self, window: WindowIndex, team: Team):
         self._window, self._team = window, team
@@ -177,8 +175,11 @@ class SharedWindow:
     def stats(self) -> IndexStats:
         return self._window.stats()
 
-    def expire(self, reach: Reach) -> None:
-        self._window.expire(reach)
+    def expire(self, before: int) -> None:
+        self._window.expire(before)
+
+    def expire_first(self, count: int) -> None:
+        self._window.expire_first(count)
 
     def clear(self) -> None:
         self._window.clear()
@@ -187,14 +188,15 @@ class SharedWindow:
 class CellJoin:
     """The driver and its windows."""
 
-    def __init__(self, task: Task, executor: Executor | None = None, batch: int = BATCH):
+    def __init__(self, task: Task, executor: Executor | None = None, batch: int | None = None):
         self.settles = task.settles
-        self._batch = batch
+        tuning = task.plan.tuning.celljoin
+        self._batch = batch or tuning.batch
         self._stamps = make_stamps(task.spec, self.settles)
         self.found = Bell()
-        self._cores = Cores(task.workers, executor or Threads(), self.found)
+        self._cores = Cores(task.workers, executor or Threads(), self.found, tuning.round)
         self.windows = {side: SharedWindow(task.make_window(side), self._cores) for side in SIDES}
-        self._outbox: Outbox[Found] = Outbox(ROUND, self.found)  # from this thread to itself
+        self._outbox: Outbox[Found] = Outbox(tuning.round, self.found)  # this thread writes and reads it
         self._match = Matcher(task.make_prober(), self._outbox).match
         self._collector = Collector(task.order)
         self._work: Iterator[None] | None = None
@@ -202,7 +204,7 @@ class CellJoin:
 
     @property
     def comparisons(self) -> tuple[int, ...]:
-        """By worker; those of the driver count as the first one's."""
+        """Comparisons of each worker; those of the driver count for the first one."""
         shared = self._cores.compared
         total = sum(window.comparisons for window in self.windows.values())
         return total - sum(shared[1:]), *shared[1:]
@@ -239,6 +241,9 @@ class CellJoin:
     def least_result_time(self) -> float:
         return self._stamps.low
 
+    def least_result_time_of(self, side: str) -> float:
+        return self._stamps.least_result_time_of(side)
+
     def step(self, most: float) -> Matches:
         if not self._collector.ready:
             if self._work is None:
@@ -253,15 +258,15 @@ class CellJoin:
         return self._collector.hand_out(most)
 
     def _join(self, side: str, tuples: ProbingTuples) -> Iterator[None]:
-        """Probe, insert, expire; yields wherever pairs were found."""
+        """Probe, insert, expire; yields wherever it has handed over pairs."""
         yield from self._match(self.windows[OTHER[side]], side, tuples)
-        self.windows[side].insert(tuples, RANK)
+        self.windows[side].insert(tuples, ONE_SOURCE)
         self._at_work = None
         self._expire()
 
     def _expire(self) -> None:
         for side in SIDES:
-            self.windows[side].expire(reach_from(self._stamps.expired(side)))
+            self.windows[side].expire(self._stamps.expired(side))
 
     def clear(self) -> None:
         self._cores.clear()

@@ -1,7 +1,7 @@
-"""What nodes find and how it leaves: pairs with their places from a node, results in order from a collector.
+"""How pairs leave a topology: nodes hand over pairs with their places, and a collector hands out results in order.
 
-Any topology whose tuples are stamped (`stamps.py`) can use both. A node hands pairs over stretch by stretch, so
-that it can stop for a full outbox in the middle of a batch; the collector belongs to the driver.
+Any topology that stamps its tuples (`stamps.py`) can use both. A node hands pairs over stretch by stretch, so that it
+can stop for a full outbox in the middle of a batch. The collector belongs to the driver.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from streamjoin.topologies.protocol import Matches
 from streamjoin.topologies.runtime.node import Outbox
 from streamjoin.topologies.stamps import in_reach
 
-STRETCH = 65_536  # pairs that a node hands over at a time
+STRETCH = 65_536  # A node hands over about this many pairs at a time.
 
 
 @dataclass(frozen=True)
 class Found:
-    """Pairs that a node has found: ids and places of both."""
+    """Pairs that a node has found: ids and places of both tuples."""
 
     ids: Mapping[str, np.ndarray]
     places: Mapping[str, np.ndarray]
 
 
 class Matcher:
-    """Probes windows for one node and puts what it finds into the node's outbox."""
+    """Probes windows for one node and puts the pairs it finds into the node's outbox."""
 
     def __init__(self, prober: Prober, outbox: Outbox[Found]):
         self._prober, self._outbox = prober, outbox
@@ -44,8 +44,9 @@ class Matcher:
     def match(
         self, window: WindowIndex, side: str, probes: ProbingTuples, floor: int = INT64_MIN
     ) -> Iterator[None]:
-        """Hand over the pairs of `probes`, tuples of `side`, with what they reach in a window of the other, from the
-        place `floor` on. Yields wherever pairs were handed over, and wherever it can once the node is to stop."""
+        """Hand over the pairs of `probes`, tuples of `side`, with the tuples that they reach in a window of the other
+        side, from the place `floor` on. Yields wherever it has handed over pairs, and after every stretch once the
+        node must stop."""
         if not len(window) or not len(probes):
             return
         pairs = self._pairs
@@ -66,18 +67,31 @@ class Matcher:
         self._outbox.put(len(probe), Found(ids, places))
 
 
+def take_first(ready: deque[Matches], most: float) -> Matches:
+    """Take the first matches of a queue, at most `most`; none if it is empty."""
+    if not ready:
+        none = np.empty(0, np.int64)
+        return Matches(none, none)
+    first = ready.popleft()
+    if len(first) > most:
+        cut = int(most)
+        ready.appendleft(Matches(first.left[cut:], first.right[cut:]))
+        first = Matches(first.left[:cut], first.right[:cut])
+    return first
+
+
 class Collector:
-    """Results on their way out. Sorted ones wait until nothing before them can come."""
+    """Results on their way out. Sorted results wait until nothing earlier can come."""
 
     def __init__(self, order: str):
         self._sorted = order == "timestamp"
         self._ready: deque[Matches] = deque()
         self._waiting: list[Found] = []
-        self._least: float = math.inf  # place of the later tuple of a pair that waits
+        self._least: float = math.inf  # least place of the later tuple among the pairs that wait
 
     @property
     def ready(self) -> bool:
-        """Whether `hand_out` has something."""
+        """Whether `hand_out` has results."""
         return bool(self._ready)
 
     @property
@@ -100,8 +114,8 @@ class Collector:
             self._ready.append(Matches(found.ids["left"], found.ids["right"]))
 
     def release(self, bound: float) -> None:
-        """Every pair to come has its later tuple at `bound` or after it: let those before go, by the
-        place of the later tuple, then of the earlier. O(waiting + n log n) for n that go, O(1) if none can."""
+        """Let pairs go whose later tuple lies before `bound`; no later pair can precede them. Sorts them by the place
+        of the later tuple, then of the earlier one. O(waiting + n log n) for n pairs that go, O(1) if none can."""
         if bound <= self._least:
             return
         places, ids = (
@@ -117,20 +131,12 @@ class Collector:
         self._least = int(later[rest].min()) if len(rest) else math.inf
 
     def oldest_id(self, side: str) -> int | None:
-        """The smallest id of a side among what waits to be sorted; O(waiting)."""
+        """The smallest id of a side among the pairs that wait to be sorted; O(waiting)."""
         return min((int(found.ids[side].min()) for found in self._waiting), default=None)
 
     def hand_out(self, most: float) -> Matches:
-        """The next results, at most `most` of them, which is 1 or more."""
-        if not self._ready:
-            none = np.empty(0, np.int64)
-            return Matches(none, none)
-        first = self._ready.popleft()
-        if len(first) > most:
-            cut = int(most)
-            self._ready.appendleft(Matches(first.left[cut:], first.right[cut:]))
-            first = Matches(first.left[:cut], first.right[:cut])
-        return first
+        """The next results, at most `most`, which is at least 1."""
+        return take_first(self._ready, most)
 
     def clear(self) -> None:
         self._ready.clear()

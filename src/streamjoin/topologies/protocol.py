@@ -32,9 +32,9 @@ class Frontier:
     low: Mapping[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class Matches:
-    """Results of one step: row ids of both sides."""
+    """Results of one step: row ids of both sides. Never changed; not frozen, since every push may make some."""
 
     left: np.ndarray
     right: np.ndarray
@@ -78,7 +78,7 @@ class Spread:
 
     @property
     def nbytes(self) -> int:
-        """Workers go on meanwhile: where one adds its first columns while they are counted, they are counted again."""
+        """Workers continue meanwhile: if one adds its first columns during the count, the count starts again."""
         while True:
             try:
                 return sum(part.nbytes for part in self._parts)
@@ -100,11 +100,12 @@ class Task:
 
     @property
     def spec(self) -> JoinSpec:
-        return self.plan.spec
+        """The inner join that the topology runs."""
+        return self.plan.matching
 
     @property
     def order(self) -> str:
-        return self.plan.options.order
+        return self.plan.matching_order
 
     @property
     def workers(self) -> int:
@@ -124,9 +125,9 @@ class Topology(Protocol):
     """A way to run a `Task`.
 
     `settles`: whether tuples wait for their place in the total order. `found`: its threads, if it has
-    some, ring it when results may be ready. It works on then while nobody calls; what it tells of itself is as of a
-    moment ago. Who closes the join, in any thread, stops `found`: a step under way then comes back after a stretch of
-    comparisons, a fraction of a second or one call of a slow function, with its tuples where they were.
+    some, ring it when results may be ready. They work between calls, so what a topology reports may be a moment old.
+    Closing the join, in any thread, stops `found`: a step under way then returns after a stretch of comparisons,
+    a fraction of a second or one call of a slow function, with its tuples where they were.
     """
 
     settles: bool
@@ -170,6 +171,9 @@ class Topology(Protocol):
     @property
     def least_result_time(self) -> float:
         """Once idle: no result to come is earlier."""
+
+    def least_result_time_of(self, side: str) -> float:
+        """Once idle: no result to come that has a tuple of `side` which was pushed already is earlier."""
 
 
 class MakeTopology(Protocol):

@@ -1,11 +1,11 @@
-"""The topologies by name. Each is imported when it is first asked for."""
+"""The topologies by name. Each is imported on first use."""
 
 from __future__ import annotations
 
 from streamjoin.lazy import LazyRegistry
 from streamjoin.topologies.protocol import MakeTopology
 
-TOPOLOGIES: LazyRegistry[MakeTopology] = LazyRegistry(
+TOPOLOGY_CLASSES: LazyRegistry[MakeTopology] = LazyRegistry(
     three_step="streamjoin.topologies.three_step:ThreeStep",
     handshake="streamjoin.topologies.handshake.handshake:Handshake",
     low_latency_handshake="streamjoin.topologies.handshake.low_latency:LowLatencyHandshake",

@@ -34,6 +34,10 @@ class Settling:
         self.frontier = frontier
         self.settled = {side: self._settled(side) for side in SIDES}
 
+    @property
+    def any_settled(self) -> bool:
+        return self.settled["left"] > 0 or self.settled["right"] > 0
+
     def _settled(self, side: str) -> int:
         """How many tuples of a side precede everything that can still come; O(log waiting)."""
         bound, first_side, rank = self.frontier.bound

@@ -4,7 +4,7 @@ Two tuples of different sides are in each other's window iff the intervals [sinc
 `place` orders tuples, and `since` is the least place of the other side that a tuple reaches back to. Whichever
 of the two finds the other, the same test decides, so a topology may let them meet in any order and anywhere.
 
-- `ArrivalStamps`: a place is an event time. Tuples go on at once; enough for time windows in any output order.
+- `ArrivalStamps`: a place is an event time. Tuples proceed at once; enough for time windows in any output order.
 - `OrderStamps`: a place is the number in the total order. Tuples wait until nothing that precedes them can
   still come. Row windows and sorted output need it.
 
@@ -30,7 +30,7 @@ from streamjoin.semantics.spec import OTHER, SIDES, JoinSpec
 from streamjoin.topologies.protocol import Frontier
 from streamjoin.topologies.settling import Settling
 
-TIMES, PLACES = 0, 1  # columns of `OrderStamps._taken`
+EVENT_TIMES, PLACES = 0, 1  # columns of `OrderStamps._taken`
 
 
 def in_reach(window: WindowIndex, probes: ProbingTuples, floor: int = INT64_MIN) -> Reach:
@@ -106,6 +106,10 @@ class ArrivalStamps:
     def low(self) -> float:
         """No tuple that is still to be taken has an earlier event time."""
         return min([*self._frontier.low.values(), *(int(tuples.ts[0]) for _, tuples in self._arrived)])
+
+    def least_result_time_of(self, side: str) -> float:
+        """No match that tuples still to be taken make with a tuple of `side` which was pushed already is earlier."""
+        return min([self._frontier.low[OTHER[side]], *(int(tuples.ts[0]) for _, tuples in self._arrived)])
 
     def clear(self) -> None:
         self._arrived.clear()
@@ -191,13 +195,13 @@ class OrderStamps:
         return since
 
     def _oldest_in_reach(self, stored: str, ts: np.ndarray, preceding: np.ndarray) -> np.ndarray:
-        """The number of the oldest tuple of `stored` in the window of tuples at `ts` with so many before them."""
+        """The number of the oldest tuple of `stored` in the window of tuples at `ts` with that many before them."""
         window = self._windows[stored]
         oldest: np.ndarray
         if window.rows:
             oldest = np.maximum(preceding - window.size, 0)
         else:
-            oldest = self._taken[stored][TIMES].searchsorted(saturated_sum(ts, -window.size))
+            oldest = self._taken[stored][EVENT_TIMES].searchsorted(saturated_sum(ts, -window.size))
             oldest += self._first[stored]
         return oldest
 
@@ -237,13 +241,18 @@ class OrderStamps:
         """No tuple that is still to be taken has an earlier event time."""
         return min([*map(self._settling.low, SIDES), *(ts for _, _, ts in self._stamped)])
 
+    def least_result_time_of(self, side: str) -> float:
+        """No match that tuples still to be taken make with a tuple of `side` which was pushed already is earlier."""
+        times = [int(ts) for ts in self._settling.waiting[side].ts[:1]] + [ts for _, _, ts in self._stamped]
+        return min([self._settling.low(OTHER[side]), *times])
+
     def clear(self) -> None:
         self._stamped.clear()
         self._settling.clear()
 
 
 def make_stamps(spec: JoinSpec, settles: bool) -> ArrivalStamps | OrderStamps:
-    """The stamps for tuples that settle, or for such as go on at once."""
+    """The stamps for tuples that settle, or for such as proceed at once."""
     return OrderStamps(spec) if settles else ArrivalStamps(spec)
 
 

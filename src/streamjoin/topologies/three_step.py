@@ -21,16 +21,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from streamjoin.index.times import Reach, reach_of
+from streamjoin.index.times import Reach, reach_around, reach_of
 from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.pairs import PairBuffer
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
 from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.topologies.protocol import Frontier, Matches, Task
 from streamjoin.topologies.runtime.node import Bell
-from streamjoin.topologies.runtime.team import Team
+from streamjoin.topologies.runtime.team import ThreadTeam
 from streamjoin.topologies.settling import Settling
 
 LARGEST_STEP = 131_072  # probes in one step
+NOTHING_FOUND = np.empty(0, np.int32), np.empty(0, np.int32)
 NO_MATCHES = Matches(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -41,14 +43,22 @@ class ThreeStep:
         self.spec, self.order = task.spec, task.order
         self.settles = task.settles
         self.windows = {side: task.make_window(side) for side in SIDES}
+        self._sizes = {side: task.spec.side_window(side) for side in SIDES}
         self._prober = task.make_prober()
-        self._arrived: deque[tuple[str, ProbingTuples]] = deque()
+        self._arrived: deque[tuple[str, ProbingTuples]] = deque()  # to be joined at once
         self._offset = 0  # probes of the first arrival that are done
-        self._settling = Settling()
+        self._settling = Settling() if task.settles else None
+        self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
+        self._low: Mapping[str, float] = dict.fromkeys(
+            SIDES, -math.inf
+        )  # the least event time that can still come
         self._inserted = dict.fromkeys(SIDES, 0)
         self._step, self._rest = LARGEST_STEP, NO_MATCHES  # of a step of a single tuple that found too much
         self.found = Bell()
-        self._pairs, self._team = PairBuffer(65_536), Team(task.workers, self.found)
+        self._pairs, self._team = (
+            PairBuffer(65_536),
+            ThreadTeam(task.workers, self.found, task.plan.tuning.team),
+        )
 
     @property
     def comparisons(self) -> tuple[int, ...]:
@@ -58,31 +68,37 @@ class ThreeStep:
     def push(
         self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
     ) -> None:
-        self._settling.ranks = ranks
-        if self.settles:
+        self._ranks = ranks
+        if self._settling is not None:
+            self._settling.ranks = ranks
             self._settling.push(side, tuples)
-        elif len(tuples):
+        elif len(tuples.ts):
             self._arrived.append((side, tuples))
         self.advance(frontier)
 
     def advance(self, frontier: Frontier) -> None:
-        self._settling.advance(frontier)
+        self._low = frontier.low
+        if self._settling is not None:
+            self._settling.advance(frontier)
         if not self._arrived:
             self._expire()
 
     def held(self, side: str) -> int:
-        return len(self.windows[side]) + len(self._settling.waiting[side])
+        waiting = 0 if self._settling is None else len(self._settling.waiting[side])
+        return len(self.windows[side]) + waiting
 
     def oldest_id(self, side: str) -> int | None:
-        window, waiting = self.windows[side], self._settling.waiting[side]
+        window = self.windows[side]
         oldest = [window.oldest_id()] if len(window) else []
-        oldest += [int(waiting.id.min())] if len(waiting) else []
+        if self._settling is not None and len(self._settling.waiting[side]):
+            oldest.append(int(self._settling.waiting[side].id.min()))
         return min(oldest, default=None)
 
     def clear(self) -> None:
         self._team.close()
         self._arrived.clear()
-        self._settling.clear()
+        if self._settling is not None:
+            self._settling.clear()
         self._rest = NO_MATCHES
         for side in SIDES:
             self.windows[side].clear()
@@ -91,17 +107,25 @@ class ThreeStep:
     @property
     def least_result_time(self) -> float:
         """Each result to come has a tuple that is still to come or to settle."""
-        return min(self._settling.low(side) for side in SIDES)
+        return min(self._low.values()) if self._settling is None else min(map(self._settling.low, SIDES))
+
+    def least_result_time_of(self, side: str) -> float:
+        if self._settling is None:
+            return self._low[OTHER[side]]
+        waiting = self._settling.waiting[side].ts
+        return min([self._settling.low(OTHER[side]), *(int(ts) for ts in waiting[:1])])
 
     @property
     def idle(self) -> bool:
-        return not self._arrived and not any(self._settling.settled.values()) and not len(self._rest)
+        if self._arrived or self._rest is not NO_MATCHES:
+            return False
+        return self._settling is None or not self._settling.any_settled
 
     def step(self, most: float) -> Matches:
         found = self._rest
-        if not len(found):
-            found = self._settled_step(most) if self.settles else self._arrival_step(most)
-        if len(found) <= most:
+        if found is NO_MATCHES:
+            found = self._arrival_step(most) if self._settling is None else self._settled_step(most)
+        if len(found.left) <= most:
             self._rest = NO_MATCHES
             return found
         cut = int(most)
@@ -112,22 +136,23 @@ class ThreeStep:
 
     def _arrival_step(self, most: float) -> Matches:
         side, tuples = self._arrived[0]
-        stored = OTHER[side]
+        stored, count = OTHER[side], len(tuples.ts)
+        back, ahead = self._sizes[stored].size, self._sizes[side].size
         while True:
-            whole = self._offset == 0 and len(tuples) <= self._step
+            whole = self._offset == 0 and count <= self._step
             probes = tuples if whole else tuples.pick(slice(self._offset, self._offset + self._step))
-            found = self._probe(stored, probes, self._reach(stored, probes.ts), most, len(probes) > 1)
+            reach = reach_around(probes.ts, back, ahead)
+            found = self._probe(stored, probes, reach, most, len(probes.ts) > 1)
             if found is not None:
                 break
             if self.found.stopped:
                 return NO_MATCHES
-        probe, pos = found
-        matches = self._matches(side, probes.id[probe], self.windows[stored].ids(pos))
-        self._offset += len(probes)
-        if self._offset >= len(tuples):
+        matches = self._matches(side, probes, found)
+        self._offset += len(probes.ts)
+        if self._offset >= count:
             self._arrived.popleft()
             self._offset = 0
-            self.windows[side].insert(tuples, self._settling.ranks[side], self._team)
+            self.windows[side].insert(tuples, self._ranks[side], self._team)
             if not self._arrived:
                 self._expire()
         return matches
@@ -136,42 +161,46 @@ class ThreeStep:
 
     def _settled_step(self, most: float) -> Matches:
         """Join the next tuples of both sides in the total order with what precedes them."""
+        settling = self._settling
+        assert settling is not None
         counts = self._counts()
         while True:
-            ends = self._settling.first(self._step)
+            ends = settling.first(self._step)
             self._recount(counts)
             for side in SIDES:
                 if ends[side] > self._inserted[side]:
-                    settled = self._settling.waiting[side].between(self._inserted[side], ends[side])
-                    self.windows[side].insert(settled, self._settling.ranks[side], self._team)
+                    settled = settling.waiting[side].between(self._inserted[side], ends[side])
+                    self.windows[side].insert(settled, self._ranks[side], self._team)
                     self._inserted[side] = ends[side]
             several = sum(ends.values()) > 1
-            left = self._settled_probe("left", ends["left"], most, several)
-            right = left and self._settled_probe("right", ends["right"], most - len(left[0]), several)
+            left = self._settled_probe(settling, "left", ends["left"], most, several)
+            right = left and self._settled_probe(
+                settling, "right", ends["right"], most - len(left[0]), several
+            )
             if left and right:
                 break
             if self.found.stopped:
                 return NO_MATCHES
         for side in SIDES:
-            self._settling.drop(side, ends[side])
+            settling.drop(side, ends[side])
             self._inserted[side] -= ends[side]
         self._expire()
         return self._sorted(left, right)
 
     def _settled_probe(
-        self, side: str, end: int, most: float, several: bool
+        self, settling: Settling, side: str, end: int, most: float, several: bool
     ) -> tuple[np.ndarray, ...] | None:
-        """Probe with the first `end` pending tuples of `side`: left ids, right ids and, if the output is to be sorted,
+        """Probe with the first `end` waiting tuples of `side`: left ids, right ids and, if the output is to be sorted,
         the keys to sort them by."""
         stored = OTHER[side]
-        probes = self._settling.waiting[side].probing_between(0, end)
-        found = self._probe(stored, probes, self._reach(stored, probes.ts), most, several)
+        probes = settling.waiting[side].probing_between(0, end)
+        found = self._probe(stored, probes, reach_of(self.spec, stored, probes.ts, True), most, several)
         if found is None:
             return None
-        probe, pos = found
-        matches = self._matches(side, probes.id[probe], self.windows[stored].ids(pos))
+        matches = self._matches(side, probes, found)
         if self.order != "timestamp":
             return matches.left, matches.right
+        probe, pos = found
         return (
             matches.left,
             matches.right,
@@ -196,18 +225,19 @@ class ThreeStep:
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """Pairs (probe, position); None if there are more than `most` in a step of several tuples: the next try
         takes fewer. None, too, if the join was closed meanwhile."""
-        pairs, window = self._pairs, self.windows[stored]
-        pairs.count, counts = 0, self._counts()
-        for _ in self._prober.probe(window, OTHER[stored], probes, reach, pairs, self._team):
+        pairs, window, team = self._pairs, self.windows[stored], self._team
+        pairs.count, pairs.compared, by_team = 0, 0, team.compared.copy()
+        for _ in self._prober.probe(window, OTHER[stored], probes, reach, pairs, team):
             if pairs.count > most and several:
                 self._step = max(1, min(self._step, len(probes)) // 4)
             elif not self.found.stopped:
                 continue
-            self._recount(counts)  # they will be made again, if at all
+            window.comparisons -= pairs.compared  # they will be made again, if at all
+            team.compared = by_team
             return None
-        if pairs.count < most / 4:
+        if self._step < LARGEST_STEP and pairs.count < most / 4:
             self._step = min(2 * self._step, LARGEST_STEP)
-        return pairs.take()
+        return pairs.take() if pairs.count else NOTHING_FOUND
 
     def _counts(self) -> tuple[dict[str, int], list[int]]:
         """The comparisons in each window, and by each thread of the team."""
@@ -219,17 +249,28 @@ class ThreeStep:
             window.comparisons = counts[0][side]
         self._team.compared = counts[1].copy()
 
-    def _matches(self, probing: str, probe_ids: np.ndarray, held_ids: np.ndarray) -> Matches:
-        return Matches(probe_ids, held_ids) if probing == "left" else Matches(held_ids, probe_ids)
+    def _matches(self, side: str, probes: ProbingTuples, found: tuple[np.ndarray, np.ndarray]) -> Matches:
+        """The pairs that probes of `side` have found, as row ids."""
+        if found is NOTHING_FOUND:
+            return NO_MATCHES
+        probe, pos = found
+        probe_ids, held_ids = probes.id[probe], self.windows[OTHER[side]].ids(pos)
+        return Matches(probe_ids, held_ids) if side == "left" else Matches(held_ids, probe_ids)
 
     def _expire(self) -> None:
         """Drop what no tuple that can still probe has in reach."""
-        for stored in SIDES:
-            window, low = self.windows[stored], self._settling.low(OTHER[stored])
+        lows = self._low
+        if self._settling is not None:
+            lows = {side: self._settling.low(side) for side in SIDES}
+        for stored, window in self.windows.items():
+            size, low = self._sizes[stored], lows[OTHER[stored]]
             if low == math.inf:
                 window.clear()
-            elif low > -math.inf:
-                window.expire(self._reach(stored, np.array([int(low)])))
-
-    def _reach(self, stored: str, ts: np.ndarray) -> Reach:
-        return reach_of(self.spec, stored, ts, self.settles)
+            elif low == -math.inf:
+                continue
+            elif not size.rows:
+                window.expire(min(max(int(low) - size.size, INT64_MIN), INT64_MAX))
+            elif len(window):
+                preceding = int(window.ts.searchsorted(int(low), "left" if stored == "right" else "right"))
+                if preceding > size.size:
+                    window.expire_first(preceding - size.size)

@@ -1,4 +1,4 @@
-"""What a subwindow can be made of: one structure a file, imported when it is first asked for."""
+"""The structures of subwindows, one per file; each is imported on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamjoin.lazy import LazyRegistry
 
 Structure = Callable[[int, np.dtype, Subwindow | None], Subwindow]
 
-STRUCTURES: LazyRegistry[Structure] = LazyRegistry(
+STRUCTURE_CLASSES: LazyRegistry[Structure] = LazyRegistry(
     hash="streamjoin.index.structures.hash:HashSubwindow",
     bisort="streamjoin.index.structures.bisort:BISortSubwindow",
     raptable="streamjoin.index.structures.raptable:RaPTableSubwindow",

@@ -1,9 +1,9 @@
-"""BI-Sort: a sorted main array with a sampled index, and a buffer that gathers small batches for it
-(Pan & Jacobsen, section III-D).
+"""BI-Sort: a sorted main array with a sampled index, and a buffer that gathers small batches for it (Pan & Jacobsen,
+section III-D).
 
-Unlike the paper's, the buffer is sorted as well, by the same kernels: with 1,024 tuples in it that costs an insert
-0.2 us and makes a probe 12 ns instead of the 40 ns of a scan, and the buffer may grow as long as its
-own moves balance the merges into the main array that it saves.
+Unlike the paper's buffer, this one is sorted too, by the same kernels. With 1,024 tuples in the buffer, sorting costs
+an insert 0.2 us, and a probe takes 12 ns instead of the 40 ns of a scan. The buffer may grow while moves within it
+cost no more than the merges into the main array that it saves.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamjoin.codegen.programs import Intervals
-from streamjoin.index.window import ALONE, Subwindow, Team, cuts
+from streamjoin.index.window import ALONE, KEY_DTYPES, Subwindow, Team, cuts
+from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.sorted.probe import (
-    CURSOR_SIZE,
-    DONE,
-    MIN_ROOM,
+    MIN_RUN_ROOM,
     find_pairs,
     find_records,
     rises,
 )
 from streamjoin.kernels.sorted.runs import (
     PAD,
-    SHORT,
+    SHORT_BATCH,
     close_run,
     index_size,
     merge,
@@ -37,28 +36,28 @@ from streamjoin.kernels.sorted.runs import (
     merge_some,
     radix_sort,
 )
+from streamjoin.plan.tuning import DEFAULT_TUNING
 from streamjoin.semantics.errors import InputError
 
-DTYPES = ("int32", "int64", "float32", "float64")
-LINE = 64  # bytes; nodes of the index start where cache lines do
+CACHE_LINE = 64  # bytes; nodes of the index are aligned to cache lines
 SMALL_BUFFER, LARGE_BUFFER = 1024, 1 << 18
-SHARED_MOVES = 1 << 17  # that one thread has to make before another is worth waking up: half a millisecond
-# Sorting the probes costs 10 to 25 ns each, and pays in arrays beyond the caches with a probe for 16 keys or
-# more: of 8M 32-bit keys, 74 ns a probe become 32. Sorted ones are searched from the one before, which merges, from a
-# probe for 4 keys on: 13 ns, beside 14.8 through the index. With one for 128 it takes twice as long.
+# Sorting the probes costs 10 to 25 ns each. It pays in arrays larger than the caches (SORT_BYTES) with at least one
+# probe per SORT_SHARE keys: with 8M 32-bit keys, a probe takes 32 ns instead of 74. With at least one probe per
+# FOLLOW_SHARE keys, a search starts where the last one ended, like a merge: 13 ns, against 14.8 through the index.
+# With one probe per 128 keys, that takes twice as long.
 SORT_BYTES, SORT_SHARE, FOLLOW_SHARE = 6 << 20, 16, 4
 NO_ORDER = np.empty(0, np.int32)
 
 
 def aligned(size: int, dtype: np.dtype) -> np.ndarray:
-    """An uninitialised array that starts at a cache line."""
-    raw = np.empty(size * dtype.itemsize + LINE, np.uint8)
-    begin = -raw.ctypes.data % LINE
+    """An uninitialised array aligned to a cache line."""
+    raw = np.empty(size * dtype.itemsize + CACHE_LINE, np.uint8)
+    begin = -raw.ctypes.data % CACHE_LINE
     return raw[begin : begin + size * dtype.itemsize].view(dtype)
 
 
 def sort_batch(keys: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Copies in the order of the keys, none of them NaN; equal keys stay in order."""
+    """Copies sorted by key; no key may be NaN. Equal keys keep their order."""
     integer = np.dtype(f"i{keys.itemsize}")
     bits, sign = np.ascontiguousarray(keys).view(integer), integer.type(np.iinfo(integer).min)
     out, spare = np.empty_like(bits), np.empty_like(bits)
@@ -68,7 +67,7 @@ def sort_batch(keys: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def by_low_end(lows: np.ndarray, highs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Intervals sorted, without those that match nothing, and which they were."""
+    """Intervals sorted by low end, without those that match nothing, and their original numbers."""
     order = np.flatnonzero(lows <= highs).astype(np.int32)
     lows = lows[order]
     if len(order):
@@ -77,10 +76,11 @@ def by_low_end(lows: np.ndarray, highs: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def in_key_order(asked: Intervals, counts: Iterable[int]) -> Intervals:
-    """The same intervals, sorted, without those that match nothing, if they are many beside the keys of several arrays
-    with so many each, and those beyond the caches together: sorted once, they are looked up in all of them."""
+    """The intervals sorted once for several arrays, without those that match nothing; or as given, if they are few
+    compared with the keys of arrays of these sizes, or if the arrays together fit the caches."""
     lows, highs, asking = asked
-    if len(lows) * SORT_SHARE * lows.itemsize <= SORT_BYTES:  # few beside any array that is beyond the caches
+    # Few compared with any array that exceeds the caches.
+    if len(lows) * SORT_SHARE * lows.itemsize <= SORT_BYTES:
         return asked
     held = list(counts)
     count = sum(held)
@@ -102,13 +102,13 @@ class Probes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Records:
-    """Results as places of the main array, <id_start, id_end>, whose number and cost do not depend on how many tuples
-    match (section III-D).
+class IndexRecords:
+    """Results as ranges of the main array, <id_start, id_end>. Their number and cost do not depend on the number of
+    matches (section III-D).
 
-    Record i belongs to probe asking[i], or to probe i if that is None: it matches the tuples at places firsts[i] to
-    lasts[i] - 1, or, labelled `outside`, all but those. `slots` are those of the main array, valid until it changes;
-    `nodes`, of 16 keys each, were looked at.
+    Record i belongs to probe asking[i], or to probe i if `asking` is None. It matches the tuples at places firsts[i]
+    to lasts[i] - 1, or, if `outside`, all others. `slots` are those of the main array, valid until it changes.
+    `nodes` counts the nodes visited, of 16 keys each.
     """
 
     firsts: np.ndarray
@@ -136,7 +136,8 @@ class Records:
 
 
 class SortedRun:
-    """Keys in order, the slot of each, and the sampled index (kernels/sorted/runs.py); room for `capacity` tuples."""
+    """Sorted keys, the slot of each, and the sampled index (kernels/sorted/runs.py), with room for `capacity`
+    tuples."""
 
     def __init__(self, capacity: int, dtype: np.dtype):
         self.capacity, self.count = capacity, 0
@@ -153,8 +154,8 @@ class SortedRun:
         self.count = merge(self.keys, self.slots, self.index, self.count, keys, slots, count, self.highest)
 
     def insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
-        """Take a batch in any order, but for NaN keys."""
-        if len(keys) <= SHORT:
+        """Add a batch in any order; NaN keys are left out."""
+        if len(keys) <= SHORT_BATCH:
             run = self.keys, self.slots, self.index
             self.count = merge_short(*run, self.count, keys, slots, self.highest)
             return
@@ -167,17 +168,17 @@ class SortedRun:
 
 
 class BISortSubwindow:
-    """A `Subwindow` for intervals: O(log n) a probe, and a copy of the slots it finds.
+    """A `Subwindow` for intervals: O(log n) a probe, plus a copy of the slots it finds.
 
-    A batch larger than the buffer may get is merged into the main array at once, others gather in the buffer.
-    Probes change nothing, nor do records once it is sealed, and both run without the GIL: threads may share the
-    probes of a batch, each with a buffer for pairs of its own.
+    A batch larger than the buffer's limit is merged into the main array at once; smaller ones gather in the buffer.
+    Probes change nothing, nor do records once the subwindow is sealed, and both run without the GIL. So threads may
+    share the probes of a batch, each with its own buffer for pairs.
     """
 
     def __init__(self, capacity: int, dtype: np.dtype, predecessor: Subwindow | None = None):
-        if np.dtype(dtype).name not in DTYPES:
+        if np.dtype(dtype).name not in KEY_DTYPES:
             raise InputError(
-                f"a sorted window's key is one of {', '.join(DTYPES)}, not {np.dtype(dtype).name}"
+                f"a sorted window's key is one of {', '.join(KEY_DTYPES)}, not {np.dtype(dtype).name}"
             )
         self.capacity, self.dtype = capacity, np.dtype(dtype)
         self.most_buffered = min(max(SMALL_BUFFER, capacity // 16), LARGE_BUFFER, capacity)
@@ -194,12 +195,15 @@ class BISortSubwindow:
         return self._main.nbytes + self._buffer.nbytes
 
     def insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
-        """Add n tuples, whose slots rise in the batch too: O(n), and moves of about sqrt(len / n) held for each."""
+        """Add n tuples, whose slots ascend within the batch too. O(n), and about sqrt(len / n) moves of held tuples
+        for each."""
         n = len(keys)
         if n == 0:
             return
         if self._held + n > self.capacity:
-            raise InputError(f"{n} tuples are too many for a subwindow with {self._held} of {self.capacity}")
+            raise InputError(
+                f"a subwindow of {self.capacity:,} tuples that holds {self._held:,} cannot take {n:,} more"
+            )
         limit = self.buffer_limit(n)
         if n > limit:
             self._main.insert(keys, slots)
@@ -211,7 +215,8 @@ class BISortSubwindow:
         self._oldest, self._newest = min(self._oldest, int(slots[0])), max(self._newest, int(slots[-1]))
 
     def buffer_limit(self, batch: int) -> int:
-        """Tuples in the buffer that cost least: with n in it, a batch moves n / 2 and a flush moves the main array."""
+        """The cheapest number of tuples in the buffer: with n in it, a batch moves n / 2 tuples and a flush moves the
+        main array."""
         return min(max(SMALL_BUFFER, isqrt(4 * self._main.count * batch)), self.most_buffered)
 
     def _flush(self) -> None:
@@ -221,7 +226,7 @@ class BISortSubwindow:
             buffer.count = 0
 
     def seal(self) -> None:
-        """Merge the buffer and give its memory back, and that of the main array's free places if they are many."""
+        """Merge the buffer and give its memory back, and that of free places in the main array if there are many."""
         self._flush()
         self._buffer = SortedRun(0, self.dtype)
         if 2 * self._main.count < self.capacity:
@@ -244,11 +249,11 @@ class BISortSubwindow:
         highs: np.ndarray,
         asking: np.ndarray | None = None,
         outside: bool = False,
-    ) -> Records:
-        """A record for each interval [lows[i], highs[i]], of probe asking[i] or i, after the buffer is merged into the
-        main array; O(log n) each, whatever it covers. Those of one probe must not meet.
+    ) -> IndexRecords:
+        """One record for each interval [lows[i], highs[i]], of probe asking[i] or i, after merging the buffer into
+        the main array; O(log n) each, whatever it covers. Intervals of the same probe must not overlap.
 
-        `outside`: what matches is key < low or key > high, as in `<>`: one record instead of two. NaN matches nothing.
+        `outside`: keys match if key < low or key > high, as for `<>`: one record instead of two. NaN matches nothing.
         """
         self._flush()
         return self._records(self._main, lows, highs, asking, outside)
@@ -259,43 +264,50 @@ class BISortSubwindow:
         highs: np.ndarray,
         asking: np.ndarray | None = None,
         outside: bool = False,
-    ) -> tuple[Records, Records]:
-        """As `probe_records`, those of the main array and those of the buffer, which both stay as they are."""
+    ) -> tuple[IndexRecords, IndexRecords]:
+        """As `probe_records`, for the main array and for the buffer separately; changes neither."""
         asked = lows, highs, asking, outside
         return self._records(self._main, *asked), self._records(self._buffer, *asked)
 
     def _records(
         self, run: SortedRun, lows: np.ndarray, highs: np.ndarray, asking: np.ndarray | None, outside: bool
-    ) -> Records:
+    ) -> IndexRecords:
         firsts, lasts, nodes = np.zeros(len(lows), np.int32), np.zeros(len(lows), np.int32), 0
         if run.count:
             nodes = find_records(run.keys, run.index, run.count, lows, highs, firsts, lasts)
         if outside and self.dtype.kind == "f":
             unknown = np.isnan(lows) | np.isnan(highs)
             firsts[unknown], lasts[unknown] = 0, run.count
-        return Records(firsts, lasts, asking, outside, run.slots[: run.count], nodes)
+        return IndexRecords(firsts, lasts, asking, outside, run.slots[: run.count], nodes)
 
     def probe(
         self, lows: np.ndarray, highs: np.ndarray, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
     ) -> Iterator[int]:
-        """Append pairs (probe, slot), first those of the main array; see `Subwindow.probe`."""
+        """Append pairs (probe, slot), those of the main array first; see `Subwindow.probe`."""
         for run in (self._main, self._buffer):
             if not run.count:
                 continue
-            probes: tuple[Any, ...] = lows, highs, start, stop, NO_ORDER, False  # less to make than `Probes`
+            probes: tuple[Any, ...] = (
+                lows,
+                highs,
+                start,
+                stop,
+                NO_ORDER,
+                False,
+            )  # cheaper to create than `Probes`
             if run.keys.nbytes > SORT_BYTES and len(lows) * SORT_SHARE >= run.count:
                 probes = self._in_order(Probes(lows, highs, start, stop), run.count)
             held = run.keys, run.slots, run.index, run.count, self._oldest, self._newest
             cursor = np.zeros(CURSOR_SIZE, np.int64)
             while cursor[0] != DONE:
-                pairs.reserve(MIN_ROOM)
+                pairs.reserve(MIN_RUN_ROOM)
                 before = pairs.count
                 pairs.count = find_pairs(*held, *probes, cursor, pairs.probe, pairs.pos, before)
                 if pairs.count > before:
                     yield before
 
     def _in_order(self, probes: Probes, count: int) -> Probes:
-        """The probes sorted, without those that match nothing: neighbours share what they bring into the caches."""
+        """The probes sorted, without those that match nothing, so that neighbours share cache lines."""
         lows, highs, start, stop = probes[:4]
         if rises(lows):
             return probes._replace(follow=len(lows) * FOLLOW_SHARE >= count)
@@ -306,17 +318,23 @@ class BISortSubwindow:
 
 
 class Merging:
-    """Two sealed subwindows, neighbours in a chain, on their way to one that has the tuples of both; those of the later
-    one get slots from `shift` on."""
+    """Merges two sealed subwindows, neighbours in a chain, into one that has the tuples of both. Slots of the later
+    one are renumbered from `shift` on."""
 
-    def __init__(self, earlier: BISortSubwindow, later: BISortSubwindow, shift: int):
-        self._parts, self._shift = (earlier, later), shift
+    def __init__(
+        self,
+        earlier: BISortSubwindow,
+        later: BISortSubwindow,
+        shift: int,
+        shared_moves: int = DEFAULT_TUNING.window.shared_moves,
+    ):
+        self._parts, self._shift, self._shared_moves = (earlier, later), shift, shared_moves
         self._run = SortedRun(len(earlier.sorted_keys) + len(later.sorted_keys), earlier.dtype)
-        self._at = np.zeros(2, np.int64)  # tuples taken of each
+        self._at = np.zeros(2, np.int64)  # tuples taken from each
 
     @property
     def left(self) -> int:
-        """Tuples that are still to be moved."""
+        """The number of tuples still to move."""
         return self._run.capacity - int(self._at.sum())
 
     @property
@@ -324,8 +342,8 @@ class Merging:
         return self._run.nbytes
 
     def advance(self, many: int, team: Team = ALONE) -> None:
-        """Move up to so many tuples, of which each of a team moves a part; O(many)."""
-        pieces = cuts(min(many, self.left), SHARED_MOVES, team.workers)
+        """Move up to `many` tuples; each thread of a team moves a part. O(many)."""
+        pieces = cuts(min(many, self.left), self._shared_moves, team.workers)
         if len(pieces) == 1:
             self._move(self._at, many)
             return
@@ -341,7 +359,7 @@ class Merging:
         self._at = ends[-1]
 
     def _taken(self, count: int) -> np.ndarray:
-        """How many of each run are among the first `count` tuples of both, in order; O(log count)."""
+        """How many tuples of each run are among the first `count` of both, in order; O(log count)."""
         earlier, later = (part.sorted_keys for part in self._parts)
         low, high = max(0, count - len(later)), min(count, len(earlier))
         while low < high:
@@ -353,13 +371,13 @@ class Merging:
         return np.array([low, count - low])
 
     def _move(self, at: np.ndarray, many: int, _: PairBuffer | None = None) -> Iterator[int]:
-        """Move so many tuples from there on, as a part of a team's work that finds nothing."""
+        """Move `many` tuples, starting at `at`; a part of a team's work that finds no pairs."""
         earlier, later = ((part.sorted_keys, part.sorted_slots, part._main.count) for part in self._parts)
         merge_some(*earlier, *later, self._shift, at, many, self._run.keys, self._run.slots)
         return iter(())
 
     def finished(self) -> BISortSubwindow:
-        """The one subwindow, sealed, once nothing is left."""
+        """The merged subwindow, sealed; call this once nothing is left."""
         earlier, later = self._parts
         whole, run = BISortSubwindow(0, earlier.dtype), self._run
         close_run(run.keys, run.index, run.capacity, run.highest)

@@ -1,4 +1,5 @@
-"""What RaP-Table and WiB+-Tree share: tuples in an LLAT while they come, packed partitions once sealed."""
+"""What RaP-Table and WiB+-Tree share: tuples are in an LLAT while they arrive, and in packed partitions once
+sealed."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from streamjoin.index.window import KEY_DTYPES
+from streamjoin.kernels.cursor import CURSOR_SIZE, DONE, MAX_SLOT
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.partitioned import llat
 from streamjoin.semantics.errors import ClosedError, InputError, SpecError
 
-SIGMA = 1.25  # room of an entry over the average partition; the paper suggests 1.10-1.25
-MOST_TUPLES = 2**31 - 1  # slots are 32-bit
-DTYPES = ("int32", "int64", "float32", "float64")
+SIGMA = 1.25  # room in an entry, relative to the average partition; the paper suggests 1.10-1.25
 HIGHEST = {name: np.iinfo(name).max for name in ("int32", "int64")} | {"float32": np.inf, "float64": np.inf}
 
 # A kernel with the contract of `llat.probe_packed`, and the arrays that it takes before the probes.
@@ -22,16 +23,16 @@ Finder = tuple[Callable[..., int], tuple[Any, ...]]
 
 
 class PartitionedSubwindow(ABC):
-    """A subwindow (`index.window.Subwindow`) whose tuples lie unsorted in partitions that are ordered by key.
+    """A subwindow (`index.window.Subwindow`) that keeps its tuples unsorted in partitions that are ordered by key.
 
-    `partitions`: how many are aimed at. `columns`: of the LLAT's table of entries.
+    `partitions` is the number to aim at. `columns` is the width of the LLAT's table of entries.
     """
 
     def __init__(self, capacity: int, dtype: np.dtype, partitions: int, columns: int):
-        if not 1 <= capacity <= MOST_TUPLES:
-            raise SpecError(f"a subwindow holds 1 to {MOST_TUPLES:,} tuples, not {capacity}")
-        if dtype.name not in DTYPES:
-            raise SpecError(f"a key is one of {', '.join(DTYPES)}, not {dtype}")
+        if not 1 <= capacity <= MAX_SLOT:
+            raise SpecError(f"a subwindow holds 1 to {MAX_SLOT:,} tuples, not {capacity}")
+        if dtype.name not in KEY_DTYPES:
+            raise SpecError(f"a key is one of {', '.join(KEY_DTYPES)}, not {dtype}")
         if not 1 <= partitions <= capacity:
             raise SpecError(f"{capacity:,} tuples lie in 1 to {capacity:,} partitions, not {partitions}")
         self.capacity, self.dtype, self.partitions = capacity, dtype, partitions
@@ -44,7 +45,8 @@ class PartitionedSubwindow(ABC):
         self._allocate()
 
     def _allocate(self) -> None:
-        """Places of an LLAT of 2P entries. Those that no tuple ever reaches are asked for, but not touched."""
+        """Allocate the places of an LLAT of 2P entries. The system provides memory only for places that are
+        touched."""
         places = 2 * self.partitions * self.width + llat.LANES
         self._keys, self._slots = np.empty(places, self.dtype), np.empty(places, np.int32)
 
@@ -53,27 +55,27 @@ class PartitionedSubwindow(ABC):
 
     @property
     def entries_used(self) -> int:
-        """Entries of the LLAT that were ever used; at most 2P."""
-        return int(self._header[llat.PTR_G])
+        """The number of LLAT entries used so far; at most 2P."""
+        return int(self._header[llat.NEXT_UNUSED])
 
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.__dict__.values() if isinstance(array, np.ndarray))
 
     def insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
-        """Add tuples; O(log P) each. Those whose key is NaN are counted, and found by no probe."""
+        """Add tuples; O(log P) each. A tuple with a NaN key counts, but no probe finds it."""
         if self.sealed:
-            raise ClosedError("this subwindow is sealed and takes no tuples; a new one does")
+            raise ClosedError("this subwindow is sealed and takes no tuples; insert into the next one")
         if self._count + len(keys) > self.capacity:
             raise InputError(
-                f"a subwindow of {self.capacity:,} tuples that holds {self._count:,} can not take {len(keys):,} more"
+                f"a subwindow of {self.capacity:,} tuples that holds {self._count:,} cannot take {len(keys):,} more"
             )
         if len(keys):
             self._count += len(keys)
             self._insert(keys, slots)
 
     def seal(self) -> None:
-        """Pack the partitions and give the LLAT back; O(tuples + P)."""
+        """Pack the partitions and free the LLAT; O(tuples + P)."""
         if self.sealed:
             return
         firsts, uppers = self._ordered_partitions()
@@ -88,18 +90,18 @@ class PartitionedSubwindow(ABC):
 
     def _fence(self, uppers: np.ndarray) -> None:
         self._fences = np.empty(llat.fence_places(len(uppers)), self.dtype)
-        llat.fence(uppers, self._fences)
+        llat.fill_fences(uppers, self._fences)
 
     def probe(
         self, lows: np.ndarray, highs: np.ndarray, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
     ) -> Iterator[int]:
-        """As the protocol says; O(log P + tuples of the partitions met) a probe, `LANES` tuples at once."""
+        """See `Subwindow.probe`. O(log P + tuples of the partitions met) a probe, `LANES` tuples at once."""
         if not (self._count and len(lows)):
             return
         find, held = self._packed() if self.sealed else self._open()
-        cursor = np.zeros(llat.CURSOR_SIZE, np.int64)
-        while cursor[0] != llat.DONE:
-            pairs.reserve(llat.MIN_ROOM)
+        cursor = np.zeros(CURSOR_SIZE, np.int64)
+        while cursor[0] != DONE:
+            pairs.reserve(llat.MIN_PARTITION_ROOM)
             before = pairs.count
             pairs.count = find(*held, lows, highs, start, stop, cursor, pairs.probe, pairs.pos, before)
             yield before
@@ -113,8 +115,8 @@ class PartitionedSubwindow(ABC):
 
     @abstractmethod
     def _open(self) -> Finder:
-        """What finds pairs in the LLAT."""
+        """The kernel that finds pairs in the LLAT, and its arrays."""
 
     @abstractmethod
     def _ordered_partitions(self) -> tuple[np.ndarray, np.ndarray]:
-        """The first entry and the upper of each partition, by key."""
+        """The first entry and the upper bound of each partition, in order of keys."""

@@ -1,4 +1,5 @@
-"""The RaP-Table subwindow: range partitions, rebalanced from each subwindow to the next (Pan & Jacobsen, III-B)."""
+"""The RaP-Table subwindow: range partitions that each subwindow rebalances for its successor (Pan & Jacobsen,
+III-B)."""
 
 from __future__ import annotations
 
@@ -8,17 +9,17 @@ from streamjoin.index.structures.llat import HIGHEST, Finder, PartitionedSubwind
 from streamjoin.kernels.partitioned import llat, raptable
 from streamjoin.semantics.errors import SpecError
 
-PARTITION_SIZE = 64  # tuples aimed at by default
-FIRST_ADJUSTMENT = 1024  # tuples after which a table without a predecessor looks at its balance
+PARTITION_SIZE = 64  # the default number of tuples in a partition
+FIRST_ADJUSTMENT = 1024  # a table without predecessor first checks its balance after this many tuples
 ADJUSTMENT_GROWTH = 4
 
 
 class RaPTableSubwindow(PartitionedSubwindow):
-    """Tuples of a subwindow, partitioned by splitters that suit its predecessor's data.
+    """Tuples of a subwindow, partitioned by splitters that balance its predecessor's tuples.
 
-    `splitters`, P - 1 rising keys, replace those. Without either the table begins with the range of the dtype cut
-    evenly, and adjusts itself after 1024, 4096, ... tuples, which moves each tuple 1/3 time on average.
-    Keys that drift out of the predecessor's range meet in few partitions: WiB+-Tree serves those.
+    `splitters`, P - 1 ascending keys, replace those. Without splitters or predecessor, the table divides the range of
+    the dtype evenly, and adjusts itself after 1024, 4096, ... tuples, which moves each tuple 1/3 times on average.
+    Keys that drift out of the predecessor's range fall into few partitions; WiB+-Tree suits such data.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class RaPTableSubwindow(PartitionedSubwindow):
         )
         self._next_adjustment = self.capacity + 1
         self._counts, self._lows, self._highs = np.empty(0, np.int64), np.empty(0, dtype), np.empty(0, dtype)
-        self._header[raptable.PARTITIONS] = self.partitions
+        self._header[raptable.PARTITION_COUNT] = self.partitions
         if splitters is not None:
             self._divide(self._checked(splitters))
         elif (
@@ -50,18 +51,18 @@ class RaPTableSubwindow(PartitionedSubwindow):
     def _checked(self, splitters: np.ndarray) -> np.ndarray:
         if splitters.shape != (self.partitions - 1,) or not (splitters[1:] >= splitters[:-1]).all():
             raise SpecError(
-                f"{self.partitions} partitions need {self.partitions - 1} splitters that never fall"
+                f"{self.partitions} partitions need {self.partitions - 1} splitters in ascending order"
             )
         return splitters
 
     def _divide(self, splitters: np.ndarray) -> None:
-        """Begin empty partitions."""
+        """Start with empty partitions."""
         self._fence(np.append(splitters.astype(self.dtype), self.dtype.type(HIGHEST[self.dtype.name])))
         normal = self._entries[: self.partitions]
-        normal[:, llat.HEAD], normal[:, llat.NEXT] = 0, llat.NONE
-        normal[:, llat.LAST] = np.arange(self.partitions)
-        normal[:, llat.AFTER] = np.arange(1, self.partitions + 1)
-        self._header[llat.PTR_G] = self.partitions
+        normal[:, llat.ENTRY_COUNT], normal[:, llat.ENTRY_NEXT] = 0, llat.NO_ENTRY
+        normal[:, llat.ENTRY_LAST] = np.arange(self.partitions)
+        normal[:, llat.ENTRY_AFTER] = np.arange(1, self.partitions + 1)
+        self._header[llat.NEXT_UNUSED] = self.partitions
 
     @property
     def splitters(self) -> np.ndarray:
@@ -69,7 +70,8 @@ class RaPTableSubwindow(PartitionedSubwindow):
         return self._fences[: self.partitions - 1]
 
     def histograms(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Tuples, smallest and greatest finite key of each partition; O(tuples + P), once if sealed."""
+        """The number of tuples, and the smallest and greatest finite key, of each partition; O(tuples + P), once if
+        sealed."""
         if self.sealed:
             return self._counts, self._lows, self._highs
         counts = np.empty(self.partitions, np.int64)
@@ -78,7 +80,7 @@ class RaPTableSubwindow(PartitionedSubwindow):
         return counts, lows, highs
 
     def adjusted_splitters(self, partitions: int) -> np.ndarray:
-        """Splitters that would balance the tuples held over so many partitions (Algorithm 1)."""
+        """Splitters that would balance the held tuples over `partitions` partitions (Algorithm 1)."""
         counts, lows, highs = self.histograms()
         return (
             balanced(counts, lows, highs, partitions)
@@ -91,7 +93,7 @@ class RaPTableSubwindow(PartitionedSubwindow):
         super().seal()
 
     def _insert(self, keys: np.ndarray, slots: np.ndarray) -> None:
-        raptable.insert(
+        raptable.insert_in_partitions(
             *(self._keys, self._slots, self._entries, self._header, self.width, self._fences),
             *(keys, slots),
         )
@@ -99,7 +101,7 @@ class RaPTableSubwindow(PartitionedSubwindow):
             self._adjust()
 
     def _adjust(self) -> None:
-        """Balance the partitions of the tuples held; O(tuples + P)."""
+        """Balance the partitions of the held tuples; O(tuples + P)."""
         while self._next_adjustment <= self._count:
             self._next_adjustment *= ADJUSTMENT_GROWTH
         splitters = self.adjusted_splitters(self.partitions)
@@ -110,13 +112,13 @@ class RaPTableSubwindow(PartitionedSubwindow):
         )
         count = offsets[-1]
         self._divide(splitters)
-        raptable.insert(
+        raptable.insert_in_partitions(
             *(self._keys, self._slots, self._entries, self._header, self.width, self._fences),
             *(held[0][:count], held[1][:count]),
         )
 
     def _open(self) -> Finder:
-        return raptable.probe, (
+        return raptable.probe_partitions, (
             self._keys,
             self._slots,
             self._entries,
@@ -130,14 +132,14 @@ class RaPTableSubwindow(PartitionedSubwindow):
 
 
 def balanced(counts: np.ndarray, lows: np.ndarray, highs: np.ndarray, partitions: int) -> np.ndarray:
-    """Splitters that spread the counted tuples evenly, as far as the histograms tell (Algorithm 1); O(P)."""
+    """Splitters that spread the counted tuples as evenly as the histograms allow (Algorithm 1); O(P)."""
     uppers = np.empty(partitions, lows.dtype)
     raptable.adjust(counts, lows, highs, uppers)
     return uppers[:-1]
 
 
 def even_splitters(dtype: np.dtype, partitions: int) -> np.ndarray:
-    """The finite range of a dtype cut into equal parts, as the paper's first partition table."""
+    """The finite range of a dtype in equal parts, like the paper's first partition table."""
     limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
     return balanced(
         np.ones(1, np.int64), np.array([limits.min], dtype), np.array([limits.max], dtype), partitions

@@ -2,15 +2,16 @@
 Teubner & Gemulla 2014, sections 4.1 and 7.6).
 
 Both rows of a pair pass their one home, and whichever comes second finds the other there. So a node forwards every
-arrival and works on its own part of it, which lies in one piece: the driver stages an arrival by home. Messages, rings,
-bells, marks and who writes what are those of `kernels/concurrent/scanning_node.py`, and so is how `advance` and
-`work` are called. Both return when they need Python: to make a store or a table larger, or to begin another table.
+arrival and works only on its own part, which is contiguous: the driver stages an arrival sorted by home. Messages,
+rings, bells and marks, and which thread writes what, are those of `kernels/concurrent/scanning_node.py`; likewise
+`advance_hashing_node` can be called again at any time, and a thread runs `run_hashing_node`. Both return when they need
+Python: to enlarge a store or a table, or to begin another table. `topologies/handshake/hashing_node.py` calls them.
 
-A *store* holds the node's rows of one side in the order they came, from BEGIN to END. They are counted on as long as
-the join lasts: NUMBER_OF_FIRST is the number of the one at position 0. A *table* (`kernels/hash/tables.py`) finds some
-consecutive ones by key; only the newest takes rows, and expired ones are not asked.
+A *store* holds the node's rows of one side in the order they came, from STORE_BEGIN to STORE_END. Rows are numbered
+over the life of the join: NUMBER_OF_FIRST is the number of the row at position 0. A *table* (`kernels/hash/tables.py`)
+finds consecutive rows by key. Only the newest table takes rows, and tables of expired rows are not probed.
 
-Two rows meet iff their keys are equal and the intervals [since, place] of both overlap.
+Two rows meet iff their keys are equal and their intervals [since, place] overlap.
 """
 
 from __future__ import annotations
@@ -18,41 +19,40 @@ from __future__ import annotations
 import numpy as np
 
 from streamjoin.jit.decorator import inner, jit
-from streamjoin.kernels.concurrent.atomics import load, wait_for_ring
+from streamjoin.kernels.concurrent.atomics import BELL_STOPPED, load_acquire, wait_for_ring
 from streamjoin.kernels.concurrent.scanning_node import (
     ARRIVAL,
-    BEGIN,
+    BEGIN_MESSAGE,
     COMPARED,
-    COUNT,
-    END,
-    ENTER,
-    EXPIRED,
-    FIRST,
     FOUND_FROM,
-    FULL,
-    HANDED,
-    HOME,
-    ID,
     IDLE,
-    KIND,
-    MESSAGE,
-    MOST,
-    NODE,
-    NOTHING,
-    PAIRS,
-    PLACE,
+    KEEP_ROWS,
+    MESSAGE_COUNT,
+    MESSAGE_EXPIRED,
+    MESSAGE_FIRST,
+    MESSAGE_KIND,
+    MESSAGE_SIDE,
+    MESSAGE_WORDS,
+    MESSAGES_LEFT,
+    NEXT_STEP,
+    NO_STEP,
+    NODE_WORDS,
+    OUTBOX_FULL,
+    OWN_NODE,
+    PAIR_COUNT,
+    PAIRS_HANDED,
     PROBED_FROM,
-    REST,
-    SIDE,
-    SINCE,
+    ROW_HOME,
+    ROW_ID,
+    ROW_PLACE,
+    ROW_SINCE,
     SPENT,
-    STEP,
-    STOP,
-    VISIBLE,
-    WORDS,
-    below,
+    STORE_BEGIN,
+    STORE_END,
+    STORE_VISIBLE,
     can_take,
     end_message,
+    first_not_below,
     hand_over,
     move_bytes,
     next_message,
@@ -60,28 +60,28 @@ from streamjoin.kernels.concurrent.scanning_node import (
     send_waiting,
     view_at,
 )
+from streamjoin.kernels.cursor import DONE
 from streamjoin.kernels.hash import tables as hashing
 
-# Words of a node, behind those of `kernels/concurrent/scanning_node.py`.
-OWN, OWN_COUNT = WORDS, WORDS + 1  # of the arrival at hand, the rows that are at home here
-ASKED = WORDS + 2  # the table that is asked
-NUMBER_OF_FIRST = WORDS + 3  # of the row at position 0, of both stores
-KEYED_WORDS = WORDS + 5
+# The words of a node, after those of `kernels/concurrent/scanning_node.py`.
+OWN_FIRST, OWN_COUNT = NODE_WORDS, NODE_WORDS + 1  # the rows of the current arrival whose home is this node
+PROBED_TABLE = NODE_WORDS + 2  # the table that is probed
+NUMBER_OF_FIRST = NODE_WORDS + 3  # the number of the row at position 0, for each of the two stores
+KEYED_WORDS = NODE_WORDS + 5
 
-MEET = (
-    REST + 1
-)  # what is to be done next with the message at hand, besides those of `kernels/concurrent/scanning_node.py`
-ROOM, GROW = FULL + 1, FULL + 2  # why `advance` returned, besides those
+PROBE_TABLES = KEEP_ROWS + 1  # a further value of NEXT_STEP
+NEEDS_ROOM, NEEDS_LARGER_TABLE = OUTBOX_FULL + 1, OUTBOX_FULL + 2  # further reasons to return
 
-# Of a table: the number of its first row, and how many it can take (0: there is no table); its lines and most keys;
-# addresses and sizes of its cells and its pool, and the address of its counters.
-FIRST_ROW, CAPACITY, LINES, MOST_KEYS, CELLS, CELL_COUNT, POOL, POOL_SIZE, COUNTERS = range(9)
+# The words of a table. FIRST_ROW: the number of its first row. CAPACITY: 0 where there is no table.
+TABLE_FIRST_ROW, TABLE_CAPACITY, TABLE_LINES, TABLE_MOST_KEYS = range(4)
+# Addresses and sizes.
+TABLE_CELLS, TABLE_CELL_COUNT, TABLE_POOL, TABLE_POOL_SIZE, TABLE_COUNTERS = range(4, 9)
 
 
 @jit(nogil=False)
 def deal(lows, highs, known, nodes, homes):
-    """Fill `homes` with the node of each key, below `nodes`; -1 for what matches nothing: an interval without a
-    number, NaN, or not `known`. Other bits than those that choose a line in a table choose it."""
+    """Fill `homes` with the node of each key, a number below `nodes`, or with -1 for what matches nothing: an empty
+    interval, NaN, or a key that is not `known`. The node and the line in a table are chosen by different bits."""
     for i in range(len(lows)):
         mixed = hashing.mixed(hashing.word_of(lows[i])) & np.uint64(0xFFFFFFFF)
         home = np.int64((mixed * np.uint64(nodes)) >> np.uint64(32))
@@ -90,8 +90,10 @@ def deal(lows, highs, known, nodes, homes):
 
 @jit(nogil=False)
 def stage_by_home(place, since, ids, homes, keys, nodes, first, rows, words):
-    """Write an arrival to a stage from row `first` on, sorted by home, those of a home in their order. Keys become
-    words of 64 bits, equal iff the keys are, so that nodes are the same code whatever their type."""
+    """Write an arrival to a stage from row `first` on, sorted by home, stably.
+
+    Keys become words of 64 bits, equal iff the keys are, so that one compiled node serves keys of every type.
+    """
     ends = np.zeros(nodes + 2, np.int64)
     for home in homes:
         ends[home + 2] += 1
@@ -100,182 +102,203 @@ def stage_by_home(place, since, ids, homes, keys, nodes, first, rows, words):
     for i in range(len(homes)):
         at = first + ends[homes[i] + 1]
         ends[homes[i] + 1] += 1
-        rows[PLACE, at], rows[SINCE, at], rows[ID, at], rows[HOME, at] = place[i], since[i], ids[i], homes[i]
+        rows[ROW_PLACE, at], rows[ROW_SINCE, at] = place[i], since[i]
+        rows[ROW_ID, at], rows[ROW_HOME, at] = ids[i], homes[i]
         words[at] = hashing.word_of(keys[i])
 
 
 @inner
 def tuples_in(table):
-    """How many rows a table has taken."""
-    return view_at(table[COUNTERS], hashing.COUNTERS, np.int64)[hashing.TUPLES]
+    """The number of rows in a table."""
+    return view_at(table[TABLE_COUNTERS], hashing.COUNTER_WORDS, np.int64)[hashing.TUPLE_COUNT]
 
 
 @inner
 def newest(tables, side):
-    """The table that takes rows of a side; -1 if there is none."""
+    """The index of the table that takes rows of a side; -1 if there is none."""
     at = 0
-    while at < tables.shape[1] and tables[side, at, CAPACITY] > 0:
+    while at < tables.shape[1] and tables[side, at, TABLE_CAPACITY] > 0:
         at += 1
     return at - 1
 
 
 @inner
 def find_own(words, stage):
-    """Where the part of the arrival at hand lies that is at home here."""
-    first, end = words[FIRST], words[FIRST] + words[COUNT]
-    words[OWN] = below(stage[HOME], first, end, words[NODE])
-    words[OWN_COUNT] = below(stage[HOME], words[OWN], end, words[NODE] + 1) - words[OWN]
+    """Locate the rows of the current arrival whose home is this node."""
+    first, end = words[MESSAGE_FIRST], words[MESSAGE_FIRST] + words[MESSAGE_COUNT]
+    words[OWN_FIRST] = first_not_below(stage[ROW_HOME], first, end, words[OWN_NODE])
+    words[OWN_COUNT] = (
+        first_not_below(stage[ROW_HOME], words[OWN_FIRST], end, words[OWN_NODE] + 1) - words[OWN_FIRST]
+    )
 
 
 @inner
-def has_room(words, rows, tables, no_columns):
-    """Whether the store and the newest table of the arrival's side can take its part."""
-    side, count = words[SIDE], words[OWN_COUNT]
-    before, table = words[BEGIN + side], newest(tables, side)
+def has_room_for_own(words, rows, tables, no_columns):
+    """Whether the store and the newest table of the arrival's side have room for the node's own rows."""
+    side, count = words[MESSAGE_SIDE], words[OWN_COUNT]
+    before, table = words[STORE_BEGIN + side], newest(tables, side)
     fits = can_take(words, side, count, rows, no_columns)
-    words[NUMBER_OF_FIRST + side] += before - words[BEGIN + side]
-    return fits and table >= 0 and tables[side, table, CAPACITY] - tuples_in(tables[side, table]) >= count
+    words[NUMBER_OF_FIRST + side] += before - words[STORE_BEGIN + side]
+    return (
+        fits and table >= 0 and tables[side, table, TABLE_CAPACITY] - tuples_in(tables[side, table]) >= count
+    )
 
 
 @inner
-def enter(words, stage, rows, tables, no_columns, rings, bells, cursor):
-    """Begin with the message at hand; what comes next."""
+def begin_keyed_message(words, stage, rows, tables, no_columns, rings, bells, cursor):
+    """Begin to work on the current message; return the next step."""
     words[OWN_COUNT] = 0
-    if words[KIND] == ARRIVAL:
+    if words[MESSAGE_KIND] == ARRIVAL:
         find_own(words, stage)
-        if words[OWN_COUNT] > 0 and not has_room(words, rows, tables, no_columns):
-            return ENTER
-    send(words, words[SIDE], words[:MESSAGE], rings, bells)
-    words[ASKED], cursor[0] = -1, hashing.DONE
-    words[PAIRS] = words[HANDED] = 0
-    return MEET if words[OWN_COUNT] > 0 else REST
+        if words[OWN_COUNT] > 0 and not has_room_for_own(words, rows, tables, no_columns):
+            return BEGIN_MESSAGE
+    send(words, words[MESSAGE_SIDE], words[:MESSAGE_WORDS], rings, bells)
+    words[PROBED_TABLE], cursor[0] = -1, DONE
+    words[PAIR_COUNT] = words[PAIRS_HANDED] = 0
+    return PROBE_TABLES if words[OWN_COUNT] > 0 else KEEP_ROWS
 
 
 @inner
 def next_table(words, tables, reach):
-    """Go on to the next table of the other side with rows that have not expired; whether there is one."""
-    other, count = 1 - words[SIDE], words[OWN_COUNT]
-    oldest = words[NUMBER_OF_FIRST + other] + words[BEGIN + other]
-    for at in range(words[ASKED] + 1, tables.shape[1]):
+    """Advance to the next table of the other side that holds unexpired rows; return whether there is one."""
+    other, count = 1 - words[MESSAGE_SIDE], words[OWN_COUNT]
+    oldest = words[NUMBER_OF_FIRST + other] + words[STORE_BEGIN + other]
+    for at in range(words[PROBED_TABLE] + 1, tables.shape[1]):
         table = tables[other, at]
-        if table[CAPACITY] == 0:
+        if table[TABLE_CAPACITY] == 0:
             return False
         held = tuples_in(table)
-        if table[FIRST_ROW] + held > oldest:
-            words[ASKED] = at
-            words[PROBED_FROM] = words[OWN]
-            words[FOUND_FROM] = table[FIRST_ROW] - words[NUMBER_OF_FIRST + other]
-            reach[0, :count] = max(0, oldest - table[FIRST_ROW])
+        if table[TABLE_FIRST_ROW] + held > oldest:
+            words[PROBED_TABLE] = at
+            words[PROBED_FROM] = words[OWN_FIRST]
+            words[FOUND_FROM] = table[TABLE_FIRST_ROW] - words[NUMBER_OF_FIRST + other]
+            reach[0, :count] = max(0, oldest - table[TABLE_FIRST_ROW])
             reach[1, :count] = held
             return True
     return False
 
 
 @inner
-def ask(words, keys, tables, reach, cursor, probes, positions):
-    """Find rows with the keys of the arrival's part, until a table is done or the buffer is full; whether there was one
-    left to ask."""
-    if cursor[0] == hashing.DONE:
+def probe_tables(words, keys, tables, reach, cursor, probes, positions):
+    """Probe a table with the node's own rows until it is done or the buffer is full; return whether there was a table
+    left."""
+    if cursor[0] == DONE:
         if not next_table(words, tables, reach):
             return False
         cursor[:] = 0
-    table, count = tables[1 - words[SIDE], words[ASKED]], words[OWN_COUNT]
-    own = keys[words[OWN] : words[OWN] + count]
-    cells = view_at(table[CELLS], table[CELL_COUNT], np.int64)
-    pool = view_at(table[POOL], table[POOL_SIZE], np.int32)
-    words[PAIRS] = hashing.probe(
-        own, own, reach[0, :count], reach[1, :count], cells, table[LINES], pool, cursor, probes, positions, 0
+    table, count = tables[1 - words[MESSAGE_SIDE], words[PROBED_TABLE]], words[OWN_COUNT]
+    own = keys[words[OWN_FIRST] : words[OWN_FIRST] + count]
+    cells = view_at(table[TABLE_CELLS], table[TABLE_CELL_COUNT], np.int64)
+    pool = view_at(table[TABLE_POOL], table[TABLE_POOL_SIZE], np.int32)
+    words[PAIR_COUNT] = hashing.probe_table(
+        own,
+        own,
+        reach[0, :count],
+        reach[1, :count],
+        cells,
+        table[TABLE_LINES],
+        pool,
+        cursor,
+        probes,
+        positions,
+        0,
     )
-    words[HANDED] = 0
-    words[COMPARED] += words[PAIRS]
+    words[PAIRS_HANDED] = 0
+    words[COMPARED] += words[PAIR_COUNT]
     return True
 
 
 @inner
-def rest(words, stage, keys, rows, tables, slots):
-    """Keep the arrival's part; False if its table has to grow first."""
-    side, count = words[SIDE], words[OWN_COUNT]
+def keep_own_rows(words, stage, keys, rows, tables, slots):
+    """Store the node's own rows of the arrival; return False if the table has to grow first."""
+    side, count = words[MESSAGE_SIDE], words[OWN_COUNT]
     if count == 0:
         return True
-    table, end = tables[side, newest(tables, side)], words[END + side]
-    # Every row of a table has a slot, so the first one's is known however many are in by now.
-    slot = words[NUMBER_OF_FIRST + side] + end - table[FIRST_ROW]
+    table, end = tables[side, newest(tables, side)], words[STORE_END + side]
+    # Slots count all rows of a table, so the first one's follows from its number, even if some rows are in already.
+    slot = words[NUMBER_OF_FIRST + side] + end - table[TABLE_FIRST_ROW]
     for i in range(count):
         slots[i] = slot + i
-    own = keys[words[OWN] : words[OWN] + count]
-    cells = view_at(table[CELLS], table[CELL_COUNT], np.int64)
-    pool = view_at(table[POOL], table[POOL_SIZE], np.int32)
-    counters = view_at(table[COUNTERS], hashing.COUNTERS, np.int64)
-    done = counters[hashing.TUPLES] - slot
-    if hashing.insert(own, slots[:count], done, cells, table[LINES], table[MOST_KEYS], pool, counters) < 0:
+    own = keys[words[OWN_FIRST] : words[OWN_FIRST] + count]
+    cells = view_at(table[TABLE_CELLS], table[TABLE_CELL_COUNT], np.int64)
+    pool = view_at(table[TABLE_POOL], table[TABLE_POOL_SIZE], np.int32)
+    counters = view_at(table[TABLE_COUNTERS], hashing.COUNTER_WORDS, np.int64)
+    done = counters[hashing.TUPLE_COUNT] - slot
+    lines, most = table[TABLE_LINES], table[TABLE_MOST_KEYS]
+    if hashing.insert_in_table(own, slots[:count], done, cells, lines, most, pool, counters) < 0:
         return False
-    for column in range(HOME):
-        target, source = rows[column].ctypes.data + 8 * end, stage[column].ctypes.data + 8 * words[OWN]
+    for column in range(ROW_HOME):
+        target, source = rows[column].ctypes.data + 8 * end, stage[column].ctypes.data + 8 * words[OWN_FIRST]
         move_bytes(target, source, 8 * count)
-    words[END + side] = words[VISIBLE + side] = end + count
+    words[STORE_END + side] = words[STORE_VISIBLE + side] = end + count
     return True
 
 
 @inner
-def expire(words, rows):
-    """Drop the oldest rows of the other side, as far as the message at hand lets them expire."""
-    which = 1 - words[SIDE]
-    at = words[BEGIN + which]
-    while at < words[END + which] and rows[PLACE, at] < words[EXPIRED]:
+def expire_oldest_rows(words, rows):
+    """Drop the oldest rows of the other side that expire with the current message."""
+    which = 1 - words[MESSAGE_SIDE]
+    at = words[STORE_BEGIN + which]
+    while at < words[STORE_END + which] and rows[ROW_PLACE, at] < words[MESSAGE_EXPIRED]:
         at += 1
-    words[BEGIN + which] = at
+    words[STORE_BEGIN + which] = at
 
 
 @jit
-def advance(
+def advance_hashing_node(
     words, rings, bells, marks, stages,
     keys, stores, tables, no_columns, reach, slots, cursor, probes, positions, outbox,
 ):  # fmt: skip
-    """Work on words[MOST] messages at most. Returns why it stopped, and whether anything was done:
+    """Work on up to words[MESSAGES_LEFT] messages. Returns why it stopped, and whether anything was done:
 
-    IDLE    no message waits
-    SPENT   it has taken so many messages
-    ROOM    make room for the part of the arrival at hand, in the store and in a table of its side
-    GROW    make the newest table of the arrival's side larger
-    FULL    the outbox has no room
+    IDLE                no message waits
+    SPENT               it has taken as many messages as it may
+    NEEDS_ROOM          make room for the node's own rows, in the store and in a table of the arrival's side
+    NEEDS_LARGER_TABLE  enlarge the newest table of the arrival's side
+    OUTBOX_FULL         the outbox has no room
     """
     busy = send_waiting(words, rings, bells)
     while True:
-        step, side = words[STEP], words[SIDE]
-        if step == NOTHING:
-            if words[MOST] <= 0:
+        step, side = words[NEXT_STEP], words[MESSAGE_SIDE]
+        if step == NO_STEP:
+            if words[MESSAGES_LEFT] <= 0:
                 return SPENT, busy
             if not next_message(words, rings, bells):
                 return IDLE, busy
-            words[MOST] -= 1
+            words[MESSAGES_LEFT] -= 1
             busy = True
-        elif step == ENTER:
-            words[STEP] = enter(words, stages[side], stores[side], tables, no_columns, rings, bells, cursor)
-            if words[STEP] == ENTER:
-                return ROOM, busy
-        elif step == MEET:
+        elif step == BEGIN_MESSAGE:
+            words[NEXT_STEP] = begin_keyed_message(
+                words, stages[side], stores[side], tables, no_columns, rings, bells, cursor
+            )
+            if words[NEXT_STEP] == BEGIN_MESSAGE:
+                return NEEDS_ROOM, busy
+        elif step == PROBE_TABLES:
             if not hand_over(words, stages[side], stores[1 - side], probes, positions, outbox, bells):
-                return FULL, busy
-            if not ask(words, keys[side], tables, reach, cursor, probes, positions):
-                words[STEP] = REST
+                return OUTBOX_FULL, busy
+            if not probe_tables(words, keys[side], tables, reach, cursor, probes, positions):
+                words[NEXT_STEP] = KEEP_ROWS
         else:
-            if not rest(words, stages[side], keys[side], stores[side], tables, slots):
-                return GROW, busy
-            expire(words, stores[1 - side])
+            if not keep_own_rows(words, stages[side], keys[side], stores[side], tables, slots):
+                return NEEDS_LARGER_TABLE, busy
+            expire_oldest_rows(words, stores[1 - side])
             end_message(words, marks, bells)
-            words[STEP] = NOTHING
+            words[NEXT_STEP] = NO_STEP
 
 
 @jit
-def work(bell, patience, arguments):
-    """What a thread runs: `advance` whenever the node's bell has rung. Returns why it stopped: ROOM or GROW; or because
-    it was told to stop, or nothing has come for about `patience` microseconds."""
+def run_hashing_node(bell, patience, arguments):
+    """The loop of a thread: call `advance_hashing_node` whenever the node's bell has rung.
+
+    Returns NEEDS_ROOM or NEEDS_LARGER_TABLE, or any other reason once the bell was stopped or nothing has come for
+    about `patience` microseconds.
+    """
     words = arguments[0]
     while True:
-        seen = load(bell, 0)  # acquire, before looking for messages: what comes later rings again
-        words[MOST] = 1  # and then look whether it should stop
-        why, busy = advance(*arguments)
-        if why in (ROOM, GROW) or load(bell, STOP):
+        seen = load_acquire(bell, 0)  # acquire, before looking for messages: later ones ring again
+        words[MESSAGES_LEFT] = 1  # one at a time, and then check whether to stop
+        why, busy = advance_hashing_node(*arguments)
+        if why in (NEEDS_ROOM, NEEDS_LARGER_TABLE) or load_acquire(bell, BELL_STOPPED):
             return why
         if not busy and wait_for_ring(bell, seen, patience) == seen:
             return why

@@ -1,24 +1,26 @@
 """One node of low-latency handshake join over scanned windows, as compiled code (Roy, Teubner & Gemulla 2014, figures
-12 to 14): messages, acknowledgements, expeditions, rows that come to rest, ranges to be scanned.
+12 to 14).
 
-`advance` takes messages and works on them; it can be called again at any time and goes on where it stopped, so a
-scheduler may run it message by message. `work`, which waits in between, is what a thread runs. Both return when they
-need Python: to make a store larger, or to compare rows by a predicate that has no kernel of bands (or where something
-is NULL). All of a node's state is in arrays which only this node writes, but for these:
+`advance_scanning_node` takes messages and works on them. It can be called again at any time and continues where it
+stopped, so that a scheduler may run it one message at a time. A thread runs `run_scanning_node`, which also waits for
+messages. Both return when they need Python: to enlarge a store, or to compare rows by a predicate that has no kernel
+of bands (or where something is NULL). `topologies/handshake/scanning_node.py` calls them.
 
-    rings    lock-free queues of messages (`kernels/concurrent/queue.py`), one producer and one consumer each
+All state of a node is in arrays that only this node writes, except for these:
+
+    rings    lock-free queues of messages (`kernels/concurrent/queue.py`), each with one producer and one consumer
     bells    counters that wake a waiting thread; any thread adds to them
-    marks    the number of the last message of the driver's that a node is done with, by node and side; each node writes
-             its own. Behind them, the driver's: the number of its last message of either side, and how few of a
-             side's must be on their way for it to be told
-    stages   rows of the arrivals that are on their way; written by the driver before it sends the message, and not
-             again before the marks have passed it
+    marks    by node and side, the number of the driver's last message that the node has finished; each node writes its
+             own. The last words belong to the driver: the number of its last message of either side, and FEW_ON_WAY,
+             the number of messages on their way from which the nodes wake the driver
+    stages   rows of the arrivals that are on their way; the driver writes them before it sends the message, and
+             overwrites them only after the marks have passed it
 
-A *store* holds rows by position. From BEGIN to VISIBLE they can be found, sorted by place; from there to END they are
-on expedition, in the order they came: VISIBLE is the paper's pointer. The copies of forwarded right rows have a store
-of their own, in the order they came.
+A *store* holds rows by position. Rows from STORE_BEGIN to STORE_VISIBLE can be found and are sorted by place; rows from
+there to STORE_END are on expedition, in the order they came. STORE_VISIBLE is the paper's pointer. Copies of forwarded
+right rows have a store of their own, in the order they came.
 
-Two rows may meet iff the intervals [since, place] of both overlap.
+Two rows may meet iff their intervals [since, place] overlap.
 """
 
 from __future__ import annotations
@@ -31,59 +33,81 @@ from numba.extending import intrinsic
 
 from streamjoin.jit import source
 from streamjoin.jit.decorator import inner, jit
-from streamjoin.kernels.concurrent.atomics import LINE, fence, load, ring, store, wait_for_ring
-from streamjoin.kernels.concurrent.queue import DATA, HEAD, TAIL, has_room, put, take, waiting, was_full
-from streamjoin.kernels.scan.bands import CURSOR_SIZE, Clauses, band_scan
-from streamjoin.kernels.scan.bands import DONE as SCAN_DONE
+from streamjoin.kernels.concurrent.atomics import (
+    BELL_STOPPED,
+    LINE_PAIR,
+    fence,
+    load_acquire,
+    ring,
+    store_release,
+    wait_for_ring,
+)
+from streamjoin.kernels.concurrent.queue import (
+    RING_DATA,
+    RING_HEAD,
+    RING_TAIL,
+    has_room,
+    put,
+    take,
+    waiting,
+    was_full,
+)
+from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
+from streamjoin.kernels.scan.bands import Clauses, band_scan
 
-LEFT, RIGHT, FORWARDED = 0, 1, 2  # sides, their ways and their stores; the store of forwarded right rows
+# Sides of the join, the ways of their messages, and their stores. Forwarded right rows have a store of their own.
+LEFT_SIDE, RIGHT_SIDE, FORWARDED_RIGHT = 0, 1, 2
 
-# A message: what it is, its number, what it lets expire on the other side, and where its rows are staged.
-KIND, NUMBER, EXPIRED, FIRST, COUNT, NULLS = range(6)
-MESSAGE = 6
+# The words of a message. EXPIRED: rows of the other side at smaller places have expired. FIRST, COUNT: its rows on the
+# stage. NULLS: whether something in them is NULL.
+MESSAGE_KIND, MESSAGE_NUMBER, MESSAGE_EXPIRED, MESSAGE_FIRST, MESSAGE_COUNT, MESSAGE_NULLS = range(6)
+MESSAGE_WORDS = 6
 ARRIVAL, PROGRESS, ACKNOWLEDGEMENT, EXPEDITION_END = 1, 2, 3, 4
 
-# Rings of a node: what comes on the way of a side, what goes on, what did not fit.
+# The rings of a node, one a way: messages that come in, messages that go out, and messages that wait for room.
 INLET, OUTLET, UNSENT = 0, 2, 4
 
-# What every row has: on a stage its home, in a store the number of its arrival.
-PLACE, SINCE, ID, HOME = range(4)
-CAME_WITH = HOME
+# The columns of a row. The last one is its home node on a stage, and the number of its arrival in a store.
+ROW_PLACE, ROW_SINCE, ROW_ID, ROW_HOME = range(4)
+ROW_ARRIVAL = ROW_HOME
 
-# Words of a node, behind those of the message at hand.
-NODE, LAST = 6, 7  # its number, and that of the last one
-SIDE, STEP = 8, 9  # whose way the message came on, and what is to be done next with it
-TURN, MOST = 10, 11  # the way that a message was last taken from; how many more may be taken
-STORE, SCANNED = 12, 13  # the store that is scanned; whether that is finished
-PAIRS, HANDED = 14, 15  # pairs in the buffer, and those of them that are handed over
-IN_REACH, COMPARED = 16, 17  # pairs that the scan compares, and that were compared before
-SEEN_NULLS = 18  # whether a message has brought something that is NULL
-BEGIN, VISIBLE, END = 19, 22, 25  # of the three stores
-PROBED_FROM, FOUND_FROM = 28, 29  # rows of the stage and of the store that pairs in the buffer count from
-WORDS = 30
+# The words of a node. The first ones hold the message that it works on.
+OWN_NODE, LAST_NODE = 6, 7  # the numbers of this node and of the last one in the chain
+MESSAGE_SIDE, NEXT_STEP = 8, 9  # the way on which the message came, and the next step of the work on it
+LAST_TAKEN_SIDE = 10  # the way from which the last message was taken; both take turns
+MESSAGES_LEFT = 11  # how many more messages this call may take
+PROBED_STORE, SCAN_FINISHED = 12, 13  # the store that is scanned, and whether all its pairs are in the buffer
+PAIR_COUNT, PAIRS_HANDED = 14, 15  # pairs in the buffer, and how many of them are in the outbox already
+IN_REACH, COMPARED = 16, 17  # pairs that the current scan compares, and pairs compared by all scans before it
+SEEN_NULLS = 18  # whether any message has brought a NULL
+STORE_BEGIN, STORE_VISIBLE, STORE_END = 19, 22, 25  # three words each, one a store
+PROBED_FROM, FOUND_FROM = (
+    28,
+    29,
+)  # the first row of the stage and of the store that pairs in the buffer count from
+NODE_WORDS = 30
 
-# What is to be done next with the message at hand.
-NOTHING, ENTER, MEET_STORED, MEET_FORWARDED, REST = range(5)
+# NEXT_STEP: what to do next with the message.
+NO_STEP, BEGIN_MESSAGE, MEET_STORED, MEET_FORWARDED, KEEP_ROWS = range(5)
 
-# Why `advance` returned: it had nothing to do, or took as many messages as it might; or who must act first.
-IDLE, SPENT, SCAN, RESIZE, FULL = range(5)
+# Why `advance_scanning_node` returned.
+IDLE, SPENT, NEEDS_SCAN, NEEDS_RESIZE, OUTBOX_FULL = range(5)
 
-FEW = 2  # the word behind the numbers of the driver's last messages
+FEW_ON_WAY = 2  # a word of the driver's in `marks`, after the numbers of its last messages
 
-# Bells of the neighbours, by the way that leads from them; the driver's, who waits for marks, or until pairs are taken
-# that have no room; that of who waits for pairs, and of who waits for what marks let go. Of a bell, the word that says
-# stop.
-DRIVER, FOUND, LET_GO = 2, 3, 4
-STOP = 1
+# Indices into `bells`: 0 and 1 are the upstream neighbours. DRIVER_BELL rings for marks that the driver waits for and
+# when the outbox is full, FOUND_BELL for pairs, EXPIRY_BELL for every mark, which may let tuples go.
+DRIVER_BELL, FOUND_BELL, EXPIRY_BELL = 2, 3, 4
 
-# Of a further column of a store: bytes of a value, address on the stage, address in the store.
-SIZE, STAGED, STORED = range(3)
+# A further column of a store: the size of a value in bytes, its address on the stage, and its address in the store.
+COLUMN_SIZE, COLUMN_STAGED, COLUMN_STORED = range(3)
 
-# Of an argument of a scan: bytes of a value, where it begins, and whether that is on the stage or in the store.
-WIDTH, BASE, IS_STAGED = range(3)
+# An argument of a scan: the size of a value in bytes, its address, and whether it lies on the stage or in the store.
+OPERAND_SIZE, OPERAND_ADDRESS, OPERAND_STAGED = range(3)
 
-# What a scan is called with: sizes and addresses, then those of keys, lows and highs.
-PROBES, ROWS, STARTS, STOPS, CURSOR, OUT_PROBES, OUT_POSITIONS, ROOM, OPERANDS = range(9)
+# The arguments of a scan: sizes and addresses, then from CALL_OPERANDS on the addresses of keys, lows and highs.
+CALL_PROBES, CALL_ROWS, CALL_STARTS, CALL_STOPS, CALL_CURSOR = range(5)
+CALL_OUT_PROBES, CALL_OUT_POSITIONS, CALL_ROOM, CALL_OPERANDS = range(5, 9)
 
 
 @intrinsic
@@ -116,7 +140,7 @@ def view_at(address, count, kind):
 
 @intrinsic
 def call_kernel(typing_context, function, argument):
-    """Call a function of one address by its own."""
+    """Call the compiled function at an address, whose one argument is an address too."""
 
     def generate(context, builder, signature, arguments):
         word = ir.IntType(64)
@@ -127,8 +151,8 @@ def call_kernel(typing_context, function, argument):
 
 
 @inner
-def below(values, lo, hi, bound):
-    """The first position in lo..hi whose value is not below `bound`; values rise."""
+def first_not_below(values, lo, hi, bound):
+    """The first position in lo..hi whose value is at least `bound`, among sorted values."""
     while lo < hi:
         middle = (lo + hi) // 2
         if values[middle] < bound:
@@ -139,8 +163,8 @@ def below(values, lo, hi, bound):
 
 
 @inner
-def up_to(values, lo, hi, bound):
-    """The first position in lo..hi whose value is above `bound`; values rise."""
+def first_above(values, lo, hi, bound):
+    """The first position in lo..hi whose value is above `bound`, among sorted values."""
     while lo < hi:
         middle = (lo + hi) // 2
         if values[middle] <= bound:
@@ -151,69 +175,73 @@ def up_to(values, lo, hi, bound):
 
 
 @inner
-def append(words, which, row, number, stage, rows, columns):
-    """Let a staged row rest at the end of a store."""
-    at = words[END + which]
-    for column in range(HOME):
+def keep_row(words, which, row, number, stage, rows, columns):
+    """Copy a staged row to the end of a store."""
+    at = words[STORE_END + which]
+    for column in range(ROW_HOME):
         rows[column, at] = stage[column, row]
-    rows[CAME_WITH, at] = number
+    rows[ROW_ARRIVAL, at] = number
     for column in columns[which]:
-        move_bytes(column[STORED] + at * column[SIZE], column[STAGED] + row * column[SIZE], column[SIZE])
-    words[END + which] = at + 1
+        size = column[COLUMN_SIZE]
+        move_bytes(column[COLUMN_STORED] + at * size, column[COLUMN_STAGED] + row * size, size)
+    words[STORE_END + which] = at + 1
 
 
 @inner
-def shift(target, source, count, rows, columns, which):
+def move_rows(target, source, count, rows, columns, which):
     """Move `count` rows within a store."""
     for column in range(rows.shape[0]):
         base = rows[column].ctypes.data
         move_bytes(base + 8 * target, base + 8 * source, 8 * count)
     for column in columns[which]:
-        size = column[SIZE]
-        move_bytes(column[STORED] + size * target, column[STORED] + size * source, size * count)
+        size = column[COLUMN_SIZE]
+        move_bytes(column[COLUMN_STORED] + size * target, column[COLUMN_STORED] + size * source, size * count)
 
 
 @inner
 def uncover(words, which, rows, columns):
-    """Let the first row behind the pointer be found, at its place among the sorted ones."""
-    at = words[VISIBLE + which]
-    words[VISIBLE + which] = at + 1
-    place = rows[PLACE, at]
-    if at == words[BEGIN + which] or rows[PLACE, at - 1] <= place:
+    """Make the first row behind the pointer visible: move it to its place among the sorted rows."""
+    at = words[STORE_VISIBLE + which]
+    words[STORE_VISIBLE + which] = at + 1
+    place = rows[ROW_PLACE, at]
+    if at == words[STORE_BEGIN + which] or rows[ROW_PLACE, at - 1] <= place:
         return
-    to = up_to(rows[PLACE], words[BEGIN + which], at, place)
+    to = first_above(rows[ROW_PLACE], words[STORE_BEGIN + which], at, place)
     spare = rows.shape[1] - 1
-    shift(spare, at, 1, rows, columns, which)
-    shift(to + 1, to, at - to, rows, columns, which)
-    shift(to, spare, 1, rows, columns, which)
+    move_rows(spare, at, 1, rows, columns, which)
+    move_rows(to + 1, to, at - to, rows, columns, which)
+    move_rows(to, spare, 1, rows, columns, which)
 
 
 @inner
 def can_take(words, which, count, rows, columns):
-    """Whether a store has room for more rows, after moving them to its front if they are few."""
-    begin, end, capacity = words[BEGIN + which], words[END + which], rows.shape[1] - 1
+    """Whether a store has room for `count` more rows. Moves its rows to the front if they are few."""
+    begin, end, capacity = words[STORE_BEGIN + which], words[STORE_END + which], rows.shape[1] - 1
     if end + count <= capacity:
         return True
     held = end - begin
     if 2 * (held + count) > capacity:
         return False
-    shift(0, begin, held, rows, columns, which)
-    words[BEGIN + which], words[END + which] = 0, held
-    words[VISIBLE + which] -= begin
+    move_rows(0, begin, held, rows, columns, which)
+    words[STORE_BEGIN + which], words[STORE_END + which] = 0, held
+    words[STORE_VISIBLE + which] -= begin
     return True
 
 
 @inner
 def is_end(words, way):
-    """Whether the way of a side ends here."""
-    return words[NODE] == (words[LAST] if way == LEFT else 0)
+    """Whether this node is the last one on the way of a side."""
+    return words[OWN_NODE] == (words[LAST_NODE] if way == LEFT_SIDE else 0)
 
 
 @inner
 def send(words, way, message, rings, bells):
-    """Send on the way of a side; at its end the message is forgotten. What does not fit waits here, so that no node
-    waits for another. An answer includes those before it: one that waits at the end is replaced. So no more can wait
-    than twice the driver's messages on the way, which it bounds."""
+    """Send a message on the way of a side; the last node on it drops the message.
+
+    A message that does not fit waits in this node, so that no node waits for another. An answer includes the answers
+    before it, so it replaces one that waits at the end. Hence at most twice as many messages wait as the driver has on
+    their way, which it bounds.
+    """
     unsent = rings[UNSENT + way]
     if is_end(words, way):
         return
@@ -221,11 +249,11 @@ def send(words, way, message, rings, bells):
         if put(rings[OUTLET + way], message):
             ring(bells[1 - way])
             return
-    elif message[KIND] in (ACKNOWLEDGEMENT, EXPEDITION_END):
-        slots = (len(unsent) - DATA) // MESSAGE
-        last = DATA + (unsent[TAIL] - 1) % slots * MESSAGE
-        if unsent[last + KIND] == message[KIND]:
-            unsent[last + NUMBER] = message[NUMBER]
+    elif message[MESSAGE_KIND] in (ACKNOWLEDGEMENT, EXPEDITION_END):
+        slots = (len(unsent) - RING_DATA) // MESSAGE_WORDS
+        last = RING_DATA + (unsent[RING_TAIL] - 1) % slots * MESSAGE_WORDS
+        if unsent[last + MESSAGE_KIND] == message[MESSAGE_KIND]:
+            unsent[last + MESSAGE_NUMBER] = message[MESSAGE_NUMBER]
             return
     if not put(unsent, message):
         raise RuntimeError("more messages than the driver lets in")
@@ -233,11 +261,11 @@ def send(words, way, message, rings, bells):
 
 @inner
 def send_waiting(words, rings, bells):
-    """Send what did not fit, as far as it does now; whether anything was sent."""
-    message, sent = np.empty(MESSAGE, np.int64), False
-    for way in (LEFT, RIGHT):
+    """Send waiting messages as far as there is room; return whether any was sent."""
+    message, sent = np.empty(MESSAGE_WORDS, np.int64), False
+    for way in (LEFT_SIDE, RIGHT_SIDE):
         unsent, outlet = rings[UNSENT + way], rings[OUTLET + way]
-        while waiting(unsent) > 0 and has_room(outlet, MESSAGE):
+        while waiting(unsent) > 0 and has_room(outlet, MESSAGE_WORDS):
             take(unsent, message)
             put(outlet, message)
             ring(bells[1 - way])
@@ -247,261 +275,288 @@ def send_waiting(words, rings, bells):
 
 @inner
 def next_message(words, rings, bells):
-    """Take a message, from both ways in turns; whether there was one."""
+    """Take a message from either way, in turns; return whether there was one."""
     for _ in range(2):
-        words[TURN] = 1 - words[TURN]
-        inlet = rings[INLET + words[TURN]]
-        taken = inlet[HEAD]
-        if take(inlet, words[:MESSAGE]):
-            if was_full(inlet, MESSAGE, taken):
-                ring(bells[words[TURN]])  # who sends may wait for room
-            words[SIDE] = words[TURN]
-            words[SEEN_NULLS] |= words[NULLS]
-            words[STEP] = ENTER
+        words[LAST_TAKEN_SIDE] = 1 - words[LAST_TAKEN_SIDE]
+        inlet = rings[INLET + words[LAST_TAKEN_SIDE]]
+        taken = inlet[RING_HEAD]
+        if take(inlet, words[:MESSAGE_WORDS]):
+            if was_full(inlet, MESSAGE_WORDS, taken):
+                ring(bells[words[LAST_TAKEN_SIDE]])  # the sender may be waiting for room
+            words[MESSAGE_SIDE] = words[LAST_TAKEN_SIDE]
+            words[SEEN_NULLS] |= words[MESSAGE_NULLS]
+            words[NEXT_STEP] = BEGIN_MESSAGE
             return True
     return False
 
 
 @jit(nogil=False)
-def mark(marks, node, way, number):
-    """Say that a node is done with a driver's message of a side; whether all nodes are."""
-    # Release: whoever reads the mark finds in the node's outbox what it has found.
-    store(marks, (2 * node + way) * LINE, number)
-    fence()  # of two nodes that are done at once, one sees the other's mark
+def set_mark(marks, node, way, number):
+    """Record that a node has finished a driver's message of a side; return whether all nodes have."""
+    # Release: a thread that reads the mark also sees the pairs that the node put into its outbox before.
+    store_release(marks, (2 * node + way) * LINE_PAIR, number)
+    fence()  # of two nodes that finish at the same time, at least one sees the other's mark
     return least_mark(marks, way) >= number
 
 
 @jit(nogil=False)
 def least_mark(marks, way):
-    """The number of the last message of a side that all nodes are done with: its high-water mark; O(nodes). Acquires:
-    what they have found before is in their outboxes."""
-    least = load(marks, way * LINE)
-    for at in range((2 + way) * LINE, len(marks) - LINE, 2 * LINE):
-        least = min(least, load(marks, at))
+    """The high-water mark of a side: the number of the last message that all nodes have finished; O(nodes).
+
+    Acquires: the pairs that the nodes found up to it are in their outboxes.
+    """
+    least = load_acquire(marks, way * LINE_PAIR)
+    for at in range((2 + way) * LINE_PAIR, len(marks) - LINE_PAIR, 2 * LINE_PAIR):
+        least = min(least, load_acquire(marks, at))
     return least
 
 
 @jit(nogil=False)
 def is_due(marks, way, number):
-    """Whether so few of a side's messages are on their way, now that all nodes are done with this one, that the driver
-    is to be told. It has counted a message before it sends it: who is done with the last one tells in any case."""
-    sent = len(marks) - LINE
-    return load(marks, sent + way) - number <= load(marks, sent + FEW)
+    """Whether to wake the driver now that all nodes have finished this message: so few of the side's messages are on
+    their way. The driver counts a message before it sends it, so the node that finishes the last one always wakes
+    it."""
+    sent = len(marks) - LINE_PAIR
+    return load_acquire(marks, sent + way) - number <= load_acquire(marks, sent + FEW_ON_WAY)
 
 
 @jit(nogil=False)
 def least_marks(marks):
-    """Those of both sides."""
-    return least_mark(marks, LEFT), least_mark(marks, RIGHT)
+    """The high-water marks of both sides."""
+    return least_mark(marks, LEFT_SIDE), least_mark(marks, RIGHT_SIDE)
 
 
 @inner
 def end_message(words, marks, bells):
-    """The node is done with the message at hand, one of the driver's. The last node that is tells."""
-    if mark(marks, words[NODE], words[SIDE], words[NUMBER]):
-        ring(bells[LET_GO])
-        if is_due(marks, words[SIDE], words[NUMBER]):
-            ring(bells[DRIVER])
+    """Mark the current message, one of the driver's, as finished. The last node to finish it rings the bells."""
+    if set_mark(marks, words[OWN_NODE], words[MESSAGE_SIDE], words[MESSAGE_NUMBER]):
+        ring(bells[EXPIRY_BELL])
+        if is_due(marks, words[MESSAGE_SIDE], words[MESSAGE_NUMBER]):
+            ring(bells[DRIVER_BELL])
 
 
 @inner
 def answer(words, way, kind, number, rings, bells):
-    """Send a message of this node's own."""
-    message = np.zeros(MESSAGE, np.int64)
-    message[KIND], message[NUMBER] = kind, number
+    """Send a message that this node makes itself, not one of the driver's."""
+    message = np.zeros(MESSAGE_WORDS, np.int64)
+    message[MESSAGE_KIND], message[MESSAGE_NUMBER] = kind, number
     send(words, way, message, rings, bells)
 
 
 @inner
 def end_expedition(words, number, rings, bells, rows, columns):
-    """The left rows of an arrival, and of all before it, have reached the right end: right rows may find them here."""
-    answer(words, RIGHT, EXPEDITION_END, number, rings, bells)
-    while words[VISIBLE + LEFT] < words[END + LEFT] and rows[CAME_WITH, words[VISIBLE + LEFT]] <= number:
-        uncover(words, LEFT, rows, columns)
+    """The left rows of an arrival, and of all before it, have reached the right end: make them visible to right
+    rows."""
+    answer(words, RIGHT_SIDE, EXPEDITION_END, number, rings, bells)
+    while (
+        words[STORE_VISIBLE + LEFT_SIDE] < words[STORE_END + LEFT_SIDE]
+        and rows[ROW_ARRIVAL, words[STORE_VISIBLE + LEFT_SIDE]] <= number
+    ):
+        uncover(words, LEFT_SIDE, rows, columns)
 
 
 @inner
 def acknowledged(words, number, rows):
-    """The left neighbour has taken the right rows of an arrival, and so of all before it."""
-    at = words[BEGIN + FORWARDED]
-    while at < words[END + FORWARDED] and rows[CAME_WITH, at] <= number:
+    """The left neighbour has taken the right rows of an arrival, and of all before it: drop the copies."""
+    at = words[STORE_BEGIN + FORWARDED_RIGHT]
+    while at < words[STORE_END + FORWARDED_RIGHT] and rows[ROW_ARRIVAL, at] <= number:
         at += 1
-    words[BEGIN + FORWARDED] = at
+    words[STORE_BEGIN + FORWARDED_RIGHT] = at
 
 
 @inner
-def meet(words, which, stage, rows, reach, cursor):
-    """Prepare the scan of a store by the arrival at hand: what each of its rows reaches. Forwarded rows are few and not
-    sorted: of those, every row meets all, and what is out of reach is left out afterwards."""
-    begin, end = words[BEGIN + which], words[VISIBLE + which]
+def plan_scan(words, which, stage, rows, reach, cursor):
+    """Prepare the scan of a store for the current arrival: compute the range that each of its rows reaches.
+
+    Forwarded rows are few and not sorted: each row is compared with all of them, and `hand_over` drops pairs out of
+    reach.
+    """
+    begin, end = words[STORE_BEGIN + which], words[STORE_VISIBLE + which]
     words[IN_REACH] = 0
-    for probe in range(words[COUNT]):
-        row, start, stop = words[FIRST] + probe, begin, end
-        if which != FORWARDED:
-            start = below(rows[PLACE], begin, end, stage[SINCE, row])
-            stop = max(start, up_to(rows[SINCE], begin, end, stage[PLACE, row]))
+    for probe in range(words[MESSAGE_COUNT]):
+        row, start, stop = words[MESSAGE_FIRST] + probe, begin, end
+        if which != FORWARDED_RIGHT:
+            start = first_not_below(rows[ROW_PLACE], begin, end, stage[ROW_SINCE, row])
+            stop = max(start, first_above(rows[ROW_SINCE], begin, end, stage[ROW_PLACE, row]))
         reach[0, probe], reach[1, probe] = start - begin, stop - begin
         words[IN_REACH] += stop - start
-    words[STORE], words[SCANNED] = which, begin == end
-    words[PROBED_FROM], words[FOUND_FROM] = words[FIRST], begin
-    words[PAIRS] = words[HANDED] = 0
+    words[PROBED_STORE], words[SCAN_FINISHED] = which, begin == end
+    words[PROBED_FROM], words[FOUND_FROM] = words[MESSAGE_FIRST], begin
+    words[PAIR_COUNT] = words[PAIRS_HANDED] = 0
     cursor[:] = 0
 
 
 @inner
 def hand_over(words, stage, rows, probes, positions, outbox, bells):
-    """Put found pairs that reach each other into the outbox: ids and places, left and right. Whether all fitted."""
-    mine, other, pair = words[SIDE], 1 - words[SIDE], np.empty(4, np.int64)
-    before = words[HANDED]
-    while words[HANDED] < words[PAIRS]:
-        row, at = words[PROBED_FROM] + probes[words[HANDED]], words[FOUND_FROM] + positions[words[HANDED]]
-        if stage[SINCE, row] <= rows[PLACE, at] and rows[SINCE, at] <= stage[PLACE, row]:
-            pair[mine], pair[other] = stage[ID, row], rows[ID, at]
-            pair[2 + mine], pair[2 + other] = stage[PLACE, row], rows[PLACE, at]
+    """Put the pairs in the buffer that reach each other into the outbox, as ids and places of left and right; return
+    whether all fitted."""
+    mine, other, pair = words[MESSAGE_SIDE], 1 - words[MESSAGE_SIDE], np.empty(4, np.int64)
+    before = words[PAIRS_HANDED]
+    while words[PAIRS_HANDED] < words[PAIR_COUNT]:
+        row, at = (
+            words[PROBED_FROM] + probes[words[PAIRS_HANDED]],
+            words[FOUND_FROM] + positions[words[PAIRS_HANDED]],
+        )
+        if stage[ROW_SINCE, row] <= rows[ROW_PLACE, at] and rows[ROW_SINCE, at] <= stage[ROW_PLACE, row]:
+            pair[mine], pair[other] = stage[ROW_ID, row], rows[ROW_ID, at]
+            pair[2 + mine], pair[2 + other] = stage[ROW_PLACE, row], rows[ROW_PLACE, at]
             if not put(outbox, pair):
                 break
-        words[HANDED] += 1
-    if words[HANDED] > before:
-        ring(bells[FOUND])
-    if words[HANDED] < words[PAIRS]:
-        ring(bells[DRIVER])
-    return words[HANDED] == words[PAIRS]
+        words[PAIRS_HANDED] += 1
+    if words[PAIRS_HANDED] > before:
+        ring(bells[FOUND_BELL])
+    if words[PAIRS_HANDED] < words[PAIR_COUNT]:
+        ring(bells[DRIVER_BELL])
+    return words[PAIRS_HANDED] == words[PAIR_COUNT]
 
 
 @inner
-def rest(words, stage, stores, columns, rings, bells):
-    """Keep the rows of the arrival at hand that are at home here, and copies of right ones that have not been at home
-    (figures 13 and 14)."""
-    side, number = words[SIDE], words[NUMBER]
-    for row in range(words[FIRST], words[FIRST] + words[COUNT]):
-        if stage[HOME, row] == words[NODE]:
-            append(words, side, row, number, stage, stores[side], columns)
-            if side == RIGHT:
-                uncover(words, RIGHT, stores[RIGHT], columns)
-        elif side == RIGHT and stage[HOME, row] < words[NODE]:
-            append(words, FORWARDED, row, number, stage, stores[FORWARDED], columns)
-            words[VISIBLE + FORWARDED] += 1
-    if side == RIGHT:
-        answer(words, LEFT, ACKNOWLEDGEMENT, number, rings, bells)
-    elif is_end(words, LEFT):
-        end_expedition(words, number, rings, bells, stores[LEFT], columns)
+def keep_rows(words, stage, stores, columns, rings, bells):
+    """Store the rows of the current arrival whose home is this node, and copies of the right rows that have not reached
+    their home yet (figures 13 and 14)."""
+    side, number = words[MESSAGE_SIDE], words[MESSAGE_NUMBER]
+    for row in range(words[MESSAGE_FIRST], words[MESSAGE_FIRST] + words[MESSAGE_COUNT]):
+        if stage[ROW_HOME, row] == words[OWN_NODE]:
+            keep_row(words, side, row, number, stage, stores[side], columns)
+            if side == RIGHT_SIDE:
+                uncover(words, RIGHT_SIDE, stores[RIGHT_SIDE], columns)
+        elif side == RIGHT_SIDE and stage[ROW_HOME, row] < words[OWN_NODE]:
+            keep_row(words, FORWARDED_RIGHT, row, number, stage, stores[FORWARDED_RIGHT], columns)
+            words[STORE_VISIBLE + FORWARDED_RIGHT] += 1
+    if side == RIGHT_SIDE:
+        answer(words, LEFT_SIDE, ACKNOWLEDGEMENT, number, rings, bells)
+    elif is_end(words, LEFT_SIDE):
+        end_expedition(words, number, rings, bells, stores[LEFT_SIDE], columns)
 
 
 @inner
-def expire(words, rows):
-    """Drop what the message at hand lets expire."""
-    which = 1 - words[SIDE]
-    words[BEGIN + which] = below(rows[PLACE], words[BEGIN + which], words[VISIBLE + which], words[EXPIRED])
+def expire_sorted_rows(words, rows):
+    """Drop the rows that expire with the current message."""
+    which = 1 - words[MESSAGE_SIDE]
+    begin, end = words[STORE_BEGIN + which], words[STORE_VISIBLE + which]
+    words[STORE_BEGIN + which] = first_not_below(rows[ROW_PLACE], begin, end, words[MESSAGE_EXPIRED])
 
 
 @inner
-def enter(words, stores, columns, rings, bells, marks):
-    """Begin with the message at hand; what comes next."""
-    kind = words[KIND]
+def begin_message(words, stores, columns, rings, bells, marks):
+    """Begin to work on the current message; return the next step."""
+    kind = words[MESSAGE_KIND]
     if kind == ARRIVAL:
-        side = words[SIDE]
-        ready = can_take(words, side, words[COUNT], stores[side], columns)
-        if side == RIGHT:
-            ready &= can_take(words, FORWARDED, words[COUNT], stores[FORWARDED], columns)
+        side = words[MESSAGE_SIDE]
+        ready = can_take(words, side, words[MESSAGE_COUNT], stores[side], columns)
+        if side == RIGHT_SIDE:
+            ready &= can_take(words, FORWARDED_RIGHT, words[MESSAGE_COUNT], stores[FORWARDED_RIGHT], columns)
         if not ready:
-            return ENTER
-        send(words, side, words[:MESSAGE], rings, bells)
+            return BEGIN_MESSAGE
+        send(words, side, words[:MESSAGE_WORDS], rings, bells)
         return MEET_STORED
     if kind == PROGRESS:
-        send(words, words[SIDE], words[:MESSAGE], rings, bells)
-        expire(words, stores[1 - words[SIDE]])
+        send(words, words[MESSAGE_SIDE], words[:MESSAGE_WORDS], rings, bells)
+        expire_sorted_rows(words, stores[1 - words[MESSAGE_SIDE]])
         end_message(words, marks, bells)
     elif kind == ACKNOWLEDGEMENT:
-        acknowledged(words, words[NUMBER], stores[FORWARDED])
+        acknowledged(words, words[MESSAGE_NUMBER], stores[FORWARDED_RIGHT])
     else:
-        end_expedition(words, words[NUMBER], rings, bells, stores[LEFT], columns)
-    return NOTHING
+        end_expedition(words, words[MESSAGE_NUMBER], rings, bells, stores[LEFT_SIDE], columns)
+    return NO_STEP
 
 
 @inner
-def scan(words, call, operands):
-    """Compare the arrival at hand with what it reaches in a store, until all is done or the buffer is full; whether
+def scan_store(words, call, operands):
+    """Compare the current arrival with the rows in its reach, until all are done or the buffer is full; return whether
     there is a kernel for it."""
-    which = words[STORE]
-    if operands[which, 0, BASE] == 0 or words[SEEN_NULLS]:
+    which = words[PROBED_STORE]
+    if operands[which, 0, OPERAND_ADDRESS] == 0 or words[SEEN_NULLS]:
         return False
-    call[PROBES], call[ROWS] = words[COUNT], words[VISIBLE + which] - words[BEGIN + which]
+    call[CALL_PROBES], call[CALL_ROWS] = (
+        words[MESSAGE_COUNT],
+        words[STORE_VISIBLE + which] - words[STORE_BEGIN + which],
+    )
     for i in range(1, operands.shape[1]):
         of = operands[which, i]
-        call[OPERANDS + i - 1] = of[BASE] + of[WIDTH] * (
-            words[FIRST] if of[IS_STAGED] else words[BEGIN + which]
+        call[CALL_OPERANDS + i - 1] = of[OPERAND_ADDRESS] + of[OPERAND_SIZE] * (
+            words[MESSAGE_FIRST] if of[OPERAND_STAGED] else words[STORE_BEGIN + which]
         )
-    words[PAIRS], words[HANDED] = call_kernel(operands[which, 0, BASE], call.ctypes.data), 0
-    words[SCANNED] = view_at(call[CURSOR], 1, np.int64)[0] == SCAN_DONE
+    words[PAIR_COUNT], words[PAIRS_HANDED] = (
+        call_kernel(operands[which, 0, OPERAND_ADDRESS], call.ctypes.data),
+        0,
+    )
+    words[SCAN_FINISHED] = view_at(call[CALL_CURSOR], 1, np.int64)[0] == DONE
     return True
 
 
 @jit
-def advance(
+def advance_scanning_node(
     words, rings, bells, marks, stages, stores, columns, reach, probes, positions, outbox, call, operands
 ):
-    """Work on words[MOST] messages at most. Returns why it stopped, and whether anything was done:
+    """Work on up to words[MESSAGES_LEFT] messages. Returns why it stopped, and whether anything was done:
 
-    IDLE    no message waits
-    SPENT   it has taken so many messages
-    SCAN    compare the ranges `reach` of the store words[STORE] with the rows of the message at hand, put pairs (probe,
-            position) into the buffer and their number into words[PAIRS], and set words[SCANNED] once all are found
-    RESIZE  make the stores of the message's side larger
-    FULL    the outbox has no room
+    IDLE          no message waits
+    SPENT         it has taken as many messages as it may
+    NEEDS_SCAN    compare the rows of the current message with the ranges `reach` of store words[PROBED_STORE]; put
+                  pairs (probe, position) into the buffer and their number into words[PAIR_COUNT]; set
+                  words[SCAN_FINISHED] once all pairs are found
+    NEEDS_RESIZE  enlarge the stores of the message's side
+    OUTBOX_FULL   the outbox has no room
     """
-    busy, cursor = send_waiting(words, rings, bells), view_at(call[CURSOR], CURSOR_SIZE, np.int64)
+    busy, cursor = send_waiting(words, rings, bells), view_at(call[CALL_CURSOR], CURSOR_SIZE, np.int64)
     while True:
-        step, stage = words[STEP], stages[words[SIDE]]
-        if step == NOTHING:
-            if words[MOST] <= 0:
+        step, stage = words[NEXT_STEP], stages[words[MESSAGE_SIDE]]
+        if step == NO_STEP:
+            if words[MESSAGES_LEFT] <= 0:
                 return SPENT, busy
             if not next_message(words, rings, bells):
                 return IDLE, busy
-            words[MOST] -= 1
+            words[MESSAGES_LEFT] -= 1
             busy = True
-        elif step == ENTER:
-            words[STEP] = enter(words, stores, columns, rings, bells, marks)
-            if words[STEP] == ENTER:
-                return RESIZE, busy
-            if words[STEP] == MEET_STORED:
-                meet(words, 1 - words[SIDE], stage, stores[1 - words[SIDE]], reach, cursor)
-        elif step == REST:
-            rest(words, stage, stores, columns, rings, bells)
-            expire(words, stores[1 - words[SIDE]])
+        elif step == BEGIN_MESSAGE:
+            words[NEXT_STEP] = begin_message(words, stores, columns, rings, bells, marks)
+            if words[NEXT_STEP] == BEGIN_MESSAGE:
+                return NEEDS_RESIZE, busy
+            if words[NEXT_STEP] == MEET_STORED:
+                plan_scan(
+                    words, 1 - words[MESSAGE_SIDE], stage, stores[1 - words[MESSAGE_SIDE]], reach, cursor
+                )
+        elif step == KEEP_ROWS:
+            keep_rows(words, stage, stores, columns, rings, bells)
+            expire_sorted_rows(words, stores[1 - words[MESSAGE_SIDE]])
             end_message(words, marks, bells)
-            words[STEP] = NOTHING
+            words[NEXT_STEP] = NO_STEP
         else:
-            if not hand_over(words, stage, stores[words[STORE]], probes, positions, outbox, bells):
-                return FULL, busy
-            if not words[SCANNED]:
-                if not scan(words, call, operands):
-                    return SCAN, True
+            if not hand_over(words, stage, stores[words[PROBED_STORE]], probes, positions, outbox, bells):
+                return OUTBOX_FULL, busy
+            if not words[SCAN_FINISHED]:
+                if not scan_store(words, call, operands):
+                    return NEEDS_SCAN, True
                 continue
             words[COMPARED] += words[IN_REACH]
-            if step == MEET_STORED and words[SIDE] == LEFT:
-                words[STEP] = MEET_FORWARDED
-                meet(words, FORWARDED, stage, stores[FORWARDED], reach, cursor)
+            if step == MEET_STORED and words[MESSAGE_SIDE] == LEFT_SIDE:
+                words[NEXT_STEP] = MEET_FORWARDED
+                plan_scan(words, FORWARDED_RIGHT, stage, stores[FORWARDED_RIGHT], reach, cursor)
             else:
-                words[STEP] = REST
+                words[NEXT_STEP] = KEEP_ROWS
 
 
 @jit
-def work(bell, patience, arguments):
-    """What a thread runs: `advance` whenever the node's bell has rung. Returns why it stopped: SCAN or RESIZE; or
-    because it was told to stop, or nothing has come for about `patience` microseconds."""
+def run_scanning_node(bell, patience, arguments):
+    """The loop of a thread: call `advance_scanning_node` whenever the node's bell has rung.
+
+    Returns NEEDS_SCAN or NEEDS_RESIZE, or any other reason once the bell was stopped or nothing has come for about
+    `patience` microseconds.
+    """
     words = arguments[0]
     while True:
-        seen = load(bell, 0)  # acquire, before looking for messages: what comes later rings again
-        words[MOST] = 1  # and then look whether it should stop
-        why, busy = advance(*arguments)
-        if why in (SCAN, RESIZE) or load(bell, STOP):
+        seen = load_acquire(bell, 0)  # acquire, before looking for messages: later ones ring again
+        words[MESSAGES_LEFT] = 1  # one at a time, and then check whether to stop
+        why, busy = advance_scanning_node(*arguments)
+        if why in (NEEDS_SCAN, NEEDS_RESIZE) or load_acquire(bell, BELL_STOPPED):
             return why
         if not busy and wait_for_ring(bell, seen, patience) == seen:
             return why
 
 
 def scan_address(clauses: Clauses) -> int:
-    """The address of the kernel for `clauses`, as `scan` calls it. Costs a second the first time."""
+    """The address of the kernel for `clauses` that `scan_store` calls. Compiling it takes a second the first time."""
     function = source.load(_scan_source(clauses), "scan_at").scan_at
     function.compile((types.int64,))
     compiled = function.overloads[(types.int64,)]
@@ -512,9 +567,10 @@ def _scan_source(clauses: Clauses) -> str:
     bands = [band for clause in clauses for band in clause]
     keys = dict(sorted({band.key: band.dtype for band in bands}.items()))
     kinds = [*keys.values(), *(band.dtype for band in bands), *(band.dtype for band in bands)]
+    sizes = ["CALL_ROWS"] * len(keys) + ["CALL_PROBES"] * (len(kinds) - len(keys))
     views = [
-        f"view_at(call[OPERANDS + {i}], call[{'ROWS' if i < len(keys) else 'PROBES'}], np.{np.dtype(kind).name})"
-        for i, kind in enumerate(kinds)
+        f"view_at(call[CALL_OPERANDS + {i}], call[{size}], np.{np.dtype(kind).name})"
+        for i, (kind, size) in enumerate(zip(kinds, sizes, strict=True))
     ]
     groups = views[: len(keys)], views[len(keys) : len(keys) + len(bands)], views[len(keys) + len(bands) :]
     keys_, lows, highs = (f"({', '.join(group)},)" for group in groups)
@@ -533,28 +589,30 @@ import numpy as np
 
 from streamjoin.jit.decorator import jit
 from {here} import (
-    CURSOR, OPERANDS, OUT_POSITIONS, OUT_PROBES, PROBES, ROOM, ROWS, STARTS, STOPS, view_at,
+    CALL_CURSOR, CALL_OPERANDS, CALL_OUT_POSITIONS, CALL_OUT_PROBES, CALL_PROBES, CALL_ROOM, CALL_ROWS, CALL_STARTS,
+    CALL_STOPS, view_at,
 )
-from streamjoin.kernels.scan.bands import CURSOR_SIZE
+from streamjoin.kernels.cursor import CURSOR_SIZE
 from {module} import scan
 
 
 @jit
 def scan_at(address):
-    call = view_at(address, OPERANDS + {count}, np.int64)
-    starts, stops = view_at(call[STARTS], call[PROBES], np.int64), view_at(call[STOPS], call[PROBES], np.int64)
+    call = view_at(address, CALL_OPERANDS + {count}, np.int64)
+    probes, room = call[CALL_PROBES], call[CALL_ROOM]
+    starts, stops = view_at(call[CALL_STARTS], probes, np.int64), view_at(call[CALL_STOPS], probes, np.int64)
     keys, lows, highs = {keys}, {lows}, {highs}
-    cursor = view_at(call[CURSOR], CURSOR_SIZE, np.int64)
-    found = view_at(call[OUT_PROBES], call[ROOM], np.int32), view_at(call[OUT_POSITIONS], call[ROOM], np.int32)
-    return scan(starts, stops, keys, lows, highs, cursor, *found, 0)
+    cursor = view_at(call[CALL_CURSOR], CURSOR_SIZE, np.int64)
+    out = view_at(call[CALL_OUT_PROBES], room, np.int32), view_at(call[CALL_OUT_POSITIONS], room, np.int32)
+    return scan(starts, stops, keys, lows, highs, cursor, *out, 0)
 """
 
 
 @jit
 def take_pairs(outbox, pairs):
-    """Move the oldest pairs into the columns of `pairs`, as many as it has room for; whether the node may wait for
-    room. The driver's."""
-    pair, count, taken = np.empty(4, np.int64), 0, outbox[HEAD]
+    """Move the oldest pairs into the columns of `pairs`, as many as fit; return whether the node may be waiting for
+    room. Only the driver calls it."""
+    pair, count, taken = np.empty(4, np.int64), 0, outbox[RING_HEAD]
     while count < pairs.shape[1] and take(outbox, pair):
         for column in range(4):
             pairs[column, count] = pair[column]

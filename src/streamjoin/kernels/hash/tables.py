@@ -1,17 +1,18 @@
-"""Hash tables of window tuples: open addressing over distinct keys, the tuples of one key side by side.
+"""Hash tables of window tuples: open addressing over distinct keys, with the tuples of one key side by side.
 
-A *table* is made of lines of 64 bytes with four buckets: the words of four keys, then what is said about each,
-`count << 32 | ref`, 0 if the bucket is free. With one tuple, `ref` is its slot. With more, it is where their
-slots, rising, lie in the *pool*: in an area of a power of two places, left for one of twice the size when it
-is full, so that a probe always reads consecutive memory. Areas left behind are chained per size and used again.
+A *table* consists of lines of 64 bytes with four buckets each: first the words of four keys, then an entry for each,
+`count << 32 | ref`, 0 if the bucket is free. If the key has one tuple, `ref` is its slot. If it has more, `ref` is
+where their ascending slots begin in the *pool*. They are in an area of a power of two places, and move to one of
+twice the size when it is full, so that a probe always reads consecutive memory. Areas left behind are chained by size
+and reused.
 
-A key's home is the line to which its hash scales; it goes to the first free bucket from there on. Scaling
-keeps the order of hashes, so that a rebuild reads and writes both tables from front to end. The last line
-always has a free bucket: searches stop there without a check.
+A key's home is the line to which its hash scales; the key goes to the first free bucket from there on. Scaling keeps
+the order of hashes, so a rebuild reads and writes both tables from front to end. The last line always has a free
+bucket, so searches stop there without a check.
 
-Memory latency is hidden by hashing a block of keys first, and fetching lines some keys ahead of their use.
-Which bucket a key has, and whether it has none, one or a few tuples, decides no branch: none of that can be
-predicted, and a wrong guess costs as much as the rest of the work.
+To hide memory latency, kernels hash a block of keys first, and prefetch lines some keys ahead of their use. They do
+not branch on which bucket a key has, or on whether it has no, one or few tuples: such branches cannot be predicted,
+and a misprediction costs as much as the rest of the work.
 """
 
 import numpy as np
@@ -20,37 +21,45 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from streamjoin.jit.decorator import inner, jit
+from streamjoin.kernels.cursor import DONE
 from streamjoin.kernels.scan import vector
-from streamjoin.kernels.scan.vector import load, pointer, prefetch, splat, stack_array, store, trailing_zeros
+from streamjoin.kernels.scan.vector import (
+    load_vector,
+    pointer,
+    prefetch,
+    splat,
+    stack_array,
+    store_vector,
+    trailing_zeros,
+)
 
-WAYS = 4  # buckets of a line
-LINE = 2 * WAYS  # int64 of a line
-BLOCK = 256  # keys hashed at once
-AHEAD = 32  # keys whose lines are on their way from memory
-QUEUE = 288  # BLOCK + AHEAD; Numba wants a literal
-LANES = 8  # slots copied at once
-SLACK = LANES  # copying may overshoot, in the pool and in the output
-MIN_ROOM = BLOCK + SLACK  # for the pairs of a block of keys that have one tuple each
-FIRST_CLASS = 2  # a key's second to fourth slot lie in an area of 2**2 places
-CURSOR_SIZE = 2
-DONE = -1
+WAYS = 4  # buckets in a line
+LINE_WORDS = 2 * WAYS  # int64 words in a line
+KEYS_PER_BLOCK = 256  # keys hashed together
+FETCH_AHEAD = 32  # this many keys ahead, their lines are prefetched
+HOMES_SIZE = 288  # KEYS_PER_BLOCK + FETCH_AHEAD; Numba requires a literal
+SLOTS_PER_COPY = 8  # slots copied by one instruction
+COPY_OVERSHOOT = SLOTS_PER_COPY  # a copy may write this far beyond its end, in the pool and in the output
+MIN_TABLE_ROOM = KEYS_PER_BLOCK + COPY_OVERSHOOT  # room for the pairs of a block of keys with one tuple each
+FIRST_CLASS = 2  # a key's second to fourth slots are in an area of 2**2 places
 
-# The counters of a table, an int64 array: its distinct keys, tuples taken, the last slot, places of the pool in
-# use, and for each size the first area left behind, or -1.
-DISTINCT, TUPLES, LAST_SLOT, POOL_END, LEFT_BEHIND = 0, 1, 2, 3, 4
-COUNTERS = LEFT_BEHIND + 32
-# Why `insert` stopped.
+# The counters of a table, an int64 array: distinct keys, tuples taken, the last slot, places of the pool in use, and
+# for each size the first area left behind, or -1.
+DISTINCT_KEYS, TUPLE_COUNT, LAST_SLOT, POOL_END, LEFT_BEHIND = 0, 1, 2, 3, 4
+COUNTER_WORDS = LEFT_BEHIND + 32
+# The reasons why `insert` stopped.
 TABLE_FULL, TAIL_FULL, POOL_FULL, FALLING_SLOT = -1, -2, -3, -4
 
 
 def inline(function):
-    """As `inner`, for what is called for every tuple: a call would cost as much as the work."""
+    """As `inner`, for functions called for every tuple, where a call would cost as much as the work."""
     return jit(function, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 @intrinsic
 def word_of(typing_context, key):
-    """A number as int64, the same for equal numbers of one sort: floats as the bits of float64, both zeros as +0.0."""
+    """A number as int64, the same for equal numbers of one kind: floats as the bits of float64, both zeros as
+    +0.0."""
     if not isinstance(key, (types.Integer, types.Float, types.Boolean)):
         return None
 
@@ -70,7 +79,7 @@ def word_of(typing_context, key):
 
 @inline
 def mixed(word):
-    """A bijection of uint64 in which every bit of the word moves every bit of the result."""
+    """A bijection of uint64 in which every bit of the word affects every bit of the result."""
     state = np.uint64(word)
     state ^= state >> np.uint64(32)
     state *= np.uint64(0xD6E8FEB86659FD93)
@@ -81,7 +90,7 @@ def mixed(word):
 
 @inline
 def home_of(word, lines):
-    """The line at which the search for a word starts, below `lines`, which is below 2**32."""
+    """The line where the search for a word starts; less than `lines`, which is less than 2**32."""
     return np.int64(((mixed(word) >> np.uint64(32)) * np.uint64(lines)) >> np.uint64(32))
 
 
@@ -95,8 +104,8 @@ def _mix_column(keys, first, out):
 def combine(keys, out):
     """Fill `out` (int64) with a hash of each row of the columns `keys`, numbers of any type. O(rows * columns).
 
-    Equal rows have equal hashes, also if a column is int32 here and int64 there; -0.0 equals 0.0. Whoever
-    finds equal hashes must compare the columns: unequal rows may share one, and a NaN has one as well.
+    Equal rows have equal hashes, even if a column is int32 on one side and int64 on the other; -0.0 equals 0.0. After
+    equal hashes the caller must compare the columns, because unequal rows may share a hash, and NaNs have hashes too.
     """
     for number, column in enumerate(keys):
         _mix_column(column, number == 0, out)
@@ -109,25 +118,25 @@ def _equal(vectors, others):
 
 @inline
 def _search(table, line, word):
-    """The place of what is said about a word, or of the free bucket where it would be."""
+    """The place of a word's entry, or of the free bucket where it belongs."""
     while True:
-        equal = _equal(load(table, line * LINE, WAYS), splat(word, WAYS))
-        free = _equal(load(table, line * LINE + WAYS, WAYS), splat(np.int64(0), WAYS))
+        equal = _equal(load_vector(table, line * LINE_WORDS, WAYS), splat(word, WAYS))
+        free = _equal(load_vector(table, line * LINE_WORDS + WAYS, WAYS), splat(np.int64(0), WAYS))
         bits = vector.word(vector.either(equal, free))
         if bits != 0:
-            return line * LINE + WAYS + trailing_zeros(bits)
+            return line * LINE_WORDS + WAYS + trailing_zeros(bits)
         line += 1
 
 
 @inner
 def _new_area(pools, counters, size_class):
-    """The place of a free area of 2**size_class slots; -1 if the pool has to grow first."""
+    """The place of a free area of 2**size_class slots; -1 if the pool must grow first."""
     place = counters[LEFT_BEHIND + size_class]
     if place >= 0:
         counters[LEFT_BEHIND + size_class] = pools[place]
         return place
     place = counters[POOL_END]
-    if place + (1 << size_class) + SLACK > len(pools):
+    if place + (1 << size_class) + COPY_OVERSHOOT > len(pools):
         return -1
     counters[POOL_END] = place + (1 << size_class)
     return place
@@ -135,7 +144,7 @@ def _new_area(pools, counters, size_class):
 
 @inner
 def _with_slot(pools, counters, said, slot):
-    """What is said about a key after one more tuple; -1 if the pool has to grow first."""
+    """The entry of a key after one more tuple; -1 if the pool must grow first."""
     count, ref = said >> 32, said & 0xFFFFFFFF
     if count == 1:
         area = _new_area(pools, counters, FIRST_CLASS)
@@ -166,29 +175,30 @@ def _rising(slots, last):
 
 
 @jit
-def insert(keys, slots, begin, tables, lines, most, pools, counters):
-    """Add tuples from number `begin` on, whose slots rise; how many are in now, or why the rest must wait.
+def insert_in_table(keys, slots, begin, tables, lines, most, pools, counters):
+    """Add tuples from number `begin` on, with ascending slots. Return how many are in the table, or the reason why
+    the rest must wait.
 
-    On TABLE_FULL (`most` distinct keys are there), TAIL_FULL (the last line is reached) and POOL_FULL the caller
-    makes room and goes on from where counters[TUPLES] says. FALLING_SLOT: nothing was taken. O(1) a tuple.
+    On TABLE_FULL (there are `most` distinct keys), TAIL_FULL (the last line is reached) and POOL_FULL the caller
+    makes room and continues at counters[TUPLE_COUNT]. FALLING_SLOT: no tuple was taken. O(1) a tuple.
     """
     if begin == 0 and not _rising(slots, counters[LAST_SLOT]):
         return FALLING_SLOT
-    table, last = pointer(tables), len(tables) - LINE
-    words, homes = stack_array(np.int64(0), BLOCK), stack_array(np.int64(0), QUEUE)
-    for i in range(QUEUE):
+    table, last = pointer(tables), len(tables) - LINE_WORDS
+    words, homes = stack_array(np.int64(0), KEYS_PER_BLOCK), stack_array(np.int64(0), HOMES_SIZE)
+    for i in range(HOMES_SIZE):
         homes[i] = 0
-    for block in range(begin, len(keys), BLOCK):
-        size = min(BLOCK, len(keys) - block)
+    for block in range(begin, len(keys), KEYS_PER_BLOCK):
+        size = min(KEYS_PER_BLOCK, len(keys) - block)
         for i in range(size):
             words[i] = word_of(keys[block + i])
             homes[i] = home_of(words[i], lines)
-        for i in range(AHEAD):
-            prefetch(table, LINE * homes[i])
+        for i in range(FETCH_AHEAD):
+            prefetch(table, LINE_WORDS * homes[i])
         for i in range(size):
-            prefetch(table, LINE * homes[i + AHEAD])
+            prefetch(table, LINE_WORDS * homes[i + FETCH_AHEAD])
             slot = slots[block + i]
-            if keys[block + i] == keys[block + i]:  # a NaN is counted, and found by nobody
+            if keys[block + i] == keys[block + i]:  # a NaN counts, but no probe finds it
                 at = _search(table, homes[i], words[i])
                 said = table[at]
                 if said != 0:
@@ -198,23 +208,23 @@ def insert(keys, slots, begin, tables, lines, most, pools, counters):
                 else:
                     if at >= last:
                         return TAIL_FULL
-                    if counters[DISTINCT] >= most:
+                    if counters[DISTINCT_KEYS] >= most:
                         return TABLE_FULL
-                    counters[DISTINCT] += 1
+                    counters[DISTINCT_KEYS] += 1
                     table[at - WAYS] = words[i]
                     said = (np.int64(1) << 32) | np.int64(slot)
                 table[at] = said
             counters[LAST_SLOT] = slot
-            counters[TUPLES] += 1
+            counters[TUPLE_COUNT] += 1
     return len(keys)
 
 
 @jit
 def pooled(tables):
-    """How many slots the pool of a table holds, gaps and areas left behind not counted. O(buckets)."""
+    """How many slots the pool of a table holds, without gaps and areas left behind. O(buckets)."""
     total = 0
-    for line in range(0, len(tables), LINE):
-        for place in range(line + WAYS, line + LINE):
+    for line in range(0, len(tables), LINE_WORDS):
+        for place in range(line + WAYS, line + LINE_WORDS):
             count = tables[place] >> 32
             total += count if count > 1 else 0
     return total
@@ -222,15 +232,15 @@ def pooled(tables):
 
 @jit
 def rebuild(old_tables, old_pools, tables, lines, pools, packed):
-    """Fill another table, of `lines` homes, from an old one; False if its last line is reached.
+    """Fill another table, of `lines` homes, from an old one. Return False if its last line is reached.
 
-    `packed`: slots are copied to `pools` without gaps; otherwise they stay where they are. O(buckets of both
-    + slots), from front to end.
+    `packed`: slots are copied to `pools` without gaps; otherwise they stay where they are. O(buckets of both +
+    slots), from front to end.
     """
-    old, table, last, end = pointer(old_tables), pointer(tables), len(tables) - LINE, 0
+    old, table, last, end = pointer(old_tables), pointer(tables), len(tables) - LINE_WORDS, 0
     for i in range(len(tables)):
         table[i] = 0
-    for line in range(0, len(old_tables), LINE):
+    for line in range(0, len(old_tables), LINE_WORDS):
         for place in range(line, line + WAYS):
             word, said = old[place], old[place + WAYS]
             if said == 0:
@@ -250,8 +260,8 @@ def rebuild(old_tables, old_pools, tables, lines, pools, packed):
 
 
 @jit
-def is_equality(lows, highs):
-    """Whether no interval has room for two keys."""
+def all_equalities(lows, highs):
+    """Whether no interval has room for two different keys."""
     wide = 0
     for i in range(len(lows)):
         wide |= np.int64(lows[i] < highs[i])
@@ -260,16 +270,16 @@ def is_equality(lows, highs):
 
 @inline
 def _locate(low, high, begin, size, table, lines, pool, words, found):
-    """Find what is said about the keys of `size` probes, 0 without a match; the sum of their counts."""
+    """Find the entries of the keys of `size` probes, 0 without a match; return the sum of their counts."""
     for i in range(size):
         words[i] = word_of(low[begin + i])
         found[i] = home_of(words[i], lines)
-    for i in range(AHEAD):
-        prefetch(table, LINE * found[i])
+    for i in range(FETCH_AHEAD):
+        prefetch(table, LINE_WORDS * found[i])
     total = 0
     for i in range(size):
-        prefetch(table, LINE * found[i + AHEAD])
-        # Not equal are NaN and the ends of empty intervals.
+        prefetch(table, LINE_WORDS * found[i + FETCH_AHEAD])
+        # False for NaN and for the ends of empty intervals.
         equal = np.int64(low[begin + i] == high[begin + i])
         said = table[_search(table, found[i], words[i])] * equal
         many = said >> 32
@@ -281,7 +291,7 @@ def _locate(low, high, begin, size, table, lines, pool, words, found):
 
 @inner
 def _below(pool, ref, count, bound):
-    """How many of the `count` rising slots from pool[ref] on are below the bound."""
+    """How many of the `count` ascending slots from pool[ref] on are below the bound."""
     low, high = 0, count
     while low < high:
         middle = (low + high) >> 1
@@ -294,16 +304,16 @@ def _below(pool, ref, count, bound):
 
 @inner
 def _copy(probe, ref, many, pool, out_probe, out_pos, count):
-    """Write `many` pairs, none if it is negative; the new count. Overshoots by less than SLACK."""
-    for i in range(0, many, LANES):
-        store(splat(np.int32(probe), LANES), out_probe, count + i)
-        store(load(pool, ref + i, LANES), out_pos, count + i)
+    """Write `many` pairs, none if it is negative; return the new count. Overshoots by less than COPY_OVERSHOOT."""
+    for i in range(0, many, SLOTS_PER_COPY):
+        store_vector(splat(np.int32(probe), SLOTS_PER_COPY), out_probe, count + i)
+        store_vector(load_vector(pool, ref + i, SLOTS_PER_COPY), out_pos, count + i)
     return count + max(many, 0)
 
 
 @inner
 def _write_some(probe, said, start, stop, pool, out_probe, out_pos, count):
-    """As `_write`, for many slots, or some that are out of range."""
+    """As `_write`, for many slots, or for slots that may be out of range."""
     many, ref = said >> 32, said & 0xFFFFFFFF
     if many <= 1:
         return count + (many & np.int64(start <= ref) & np.int64(ref < stop))
@@ -313,44 +323,45 @@ def _write_some(probe, said, start, stop, pool, out_probe, out_pos, count):
 
 @inline
 def _write(probe, said, start, stop, pool, out_probe, out_pos, count):
-    """Write the pairs of one probe with slots in [start, stop); the new count. Overshoots by up to SLACK."""
+    """Write the pairs of one probe with slots in [start, stop); return the new count. Overshoots by up to
+    COPY_OVERSHOOT."""
     many, ref = said >> 32, said & 0xFFFFFFFF
     several = -np.int64(many > 1)  # a mask of all bits or none
     place = ref & several
     first = (pool[place] & several) | (ref & ~several)
     last = (pool[place + ((many - 1) & several)] & several) | (ref & ~several)
-    store(splat(np.int32(probe), LANES), out_probe, count)
-    store(load(pool, place, LANES), out_pos, count)
+    store_vector(splat(np.int32(probe), SLOTS_PER_COPY), out_probe, count)
+    store_vector(load_vector(pool, place, SLOTS_PER_COPY), out_pos, count)
     out_pos[count] = np.int32(first)
-    if (many <= LANES) & (start <= first) & (last < stop):
+    if (many <= SLOTS_PER_COPY) & (start <= first) & (last < stop):
         return count + many
     return _write_some(probe, said, start, stop, pool, out_probe, out_pos, count)
 
 
 @jit
-def probe(lows, highs, starts, stops, tables, lines, pools, cursor, out_probes, out_positions, count):
-    """Write (probe, slot) pairs of equal keys with slots in [start, stop) from `count` on; the new count.
+def probe_table(lows, highs, starts, stops, tables, lines, pools, cursor, out_probes, out_positions, count):
+    """Write (probe, slot) pairs of equal keys with slots in [start, stop) from `count` on; return the new count.
 
-    Needs MIN_ROOM. Returns when the room is used, with the place to go on in `cursor` (zeros at first), or
-    when all is done, with DONE there. O(probes + pairs).
+    Needs MIN_TABLE_ROOM. Returns when the room is used up, with the place to continue in `cursor` (zeros at first),
+    or when it has written all pairs, with DONE in it. O(probes + pairs).
     """
     n, table, pool = len(lows), pointer(tables), pointer(pools)
     low, high, start, stop = pointer(lows), pointer(highs), pointer(starts), pointer(stops)
     out_probe, out_pos = pointer(out_probes), pointer(out_positions)
-    room = min(len(out_probes), len(out_positions)) - SLACK
-    words, found = stack_array(np.int64(0), BLOCK), stack_array(np.int64(0), QUEUE)
-    for i in range(QUEUE):
+    room = min(len(out_probes), len(out_positions)) - COPY_OVERSHOOT
+    words, found = stack_array(np.int64(0), KEYS_PER_BLOCK), stack_array(np.int64(0), HOMES_SIZE)
+    for i in range(HOMES_SIZE):
         found[i] = 0
     begin, skip = cursor[0], cursor[1]
     while begin < n:
-        size = min(BLOCK, n - begin)
+        size = min(KEYS_PER_BLOCK, n - begin)
         total = _locate(low, high, begin, size, table, lines, pool, words, found)
         if skip == 0 and count + total <= room:
             for i in range(begin, begin + size):
                 count = _write(i, found[i - begin], start[i], stop[i], pool, out_probe, out_pos, count)
             begin += size
             continue
-        # Room may be short: probe by probe, and of the last one perhaps a part.
+        # Room may be short: write probe by probe, and possibly only part of the last one.
         for i in range(begin, begin + size):
             many, ref = found[i - begin] >> 32, found[i - begin] & 0xFFFFFFFF
             if many <= 1:

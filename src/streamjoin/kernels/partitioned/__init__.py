@@ -1,1 +1,1 @@
-"""Partitioned structures: LLAT, RaP-Table, WiB+-Tree."""
+"""Kernels of the partitioned structures: LLAT, RaP-Table and WiB+-Tree."""

@@ -1,22 +1,22 @@
 """Leaves of a WiB+-Tree: how they are filled and cut (Pan & Jacobsen, section III-C).
 
-The arrays are described in `kernels/partitioned/wibtree.py`.
+`kernels/partitioned/wibtree.py` describes the arrays.
 
-A leaf that is full is cut in two between different keys, if each part gets at least `least` = width / (2 sigma)
-tuples: at the middle key of a sample or near it, and if that fails, the leaf is sorted and cut as near the
-middle as can be. (Sorting for every cut, as in the paper, makes the insertion of random keys take 1.7 times as
-long.) If equal keys prevent a cut, the leaf takes a further entry, up to three. In a full leaf of three entries that
-still has no such cut more than two thirds of the keys are the same: it is cut on both sides of that key, and
-what remains is *pure*: its keys are all equal, and it takes any number of entries. A different key that comes to
-a pure leaf gets a new leaf on its side, at most once a side.
+A full leaf is cut in two between different keys, if each part gets at least `least` = width / (2 sigma) tuples. The
+cut is at the middle key of a sample or near it; if that fails, the leaf is sorted and cut as near the middle as
+possible. (Sorting for every cut, as in the paper, makes the insertion of random keys take 1.7 times as long.) If
+equal keys prevent a cut, the leaf takes a further entry, up to three. In a full leaf of three entries without such a
+cut, more than two thirds of the keys are equal. It is cut on both sides of that key, and the rest is *pure*: all its
+keys are equal, and it takes any number of entries. If a different key arrives at a pure leaf, it gets a new leaf on
+its side; this happens at most once a side.
 
-Entries that suffice: let w be the width and let each entry be paid for by `least` = 0.4 w tuples (sigma = 1.25; a
-greater `least` / w only helps). Tuples not yet spent of a leaf of n tuples and e entries are at least n - 0.6 w
-for e = 1, n - w for e = 2, n - 1.4 w for e = 3, and n - (e - 0.4) w if it is pure. That holds at first, taking
-a further entry keeps it (the leaf is full: n = e w, and 0.4 w are spent), and so does a cut: w tuples in parts
-of 0.4 w to 0.6 w leave none unspent where none is needed; of 2 w or 3 w the parts need together, with a new
-entry, at most the 1 w or 1.6 w there are; making a pure leaf pays for both its sides at once. So n tuples are never
-in more than n / (0.4 w) = 2 sigma n / w = 2 P entries.
+Why 2 P entries suffice: let w be the width, and let `least` = 0.4 w tuples pay for each entry (sigma = 1.25; a
+greater `least` / w only helps). A leaf of n tuples and e entries then has at least n - 0.6 w unspent tuples for e =
+1, n - w for e = 2, n - 1.4 w for e = 3, and n - (e - 0.4) w if it is pure. This holds at first. Taking a further
+entry keeps it: the leaf is full, n = e w, and 0.4 w are spent. A cut keeps it too: w tuples in parts of 0.4 w to 0.6
+w leave none unspent where none is needed; parts of 2 w or 3 w need together, with a new entry, at most the 1 w or 1.6
+w that exist; and making a pure leaf pays for both its sides at once. So n tuples are never in more than n / (0.4 w) =
+2 sigma n / w = 2 P entries.
 """
 
 from __future__ import annotations
@@ -26,15 +26,22 @@ from numba import types
 from numba.extending import overload
 
 from streamjoin.jit.decorator import inner
-from streamjoin.kernels.partitioned.llat import AFTER, HEAD, LAST, NEXT, NONE, take_entry
+from streamjoin.kernels.partitioned.llat import (
+    ENTRY_AFTER,
+    ENTRY_COUNT,
+    ENTRY_LAST,
+    ENTRY_NEXT,
+    NO_ENTRY,
+    take_entry,
+)
 from streamjoin.kernels.partitioned.wibtree_nodes import find_leaf, replace_child
 from streamjoin.kernels.scan.vector import stack_array
 
-BEFORE, PURE = 4, 5  # columns of `entries`
-LEAST = 4  # in `header`
-SAMPLE = 32  # keys of a leaf looked at to cut it
+ENTRY_BEFORE, ENTRY_PURE = 4, 5  # columns of `entries`
+LEAST_PART = 4  # a word of `header`
+CUT_SAMPLE = 32  # sample this many keys of a leaf to find a cut
 GUESSES = 3
-MOST_ENTRIES = 3  # of a leaf that is not pure
+MOST_ENTRIES = 3  # a leaf that is not pure has at most this many entries
 
 
 def just_below(key):
@@ -54,38 +61,39 @@ def _just_below(key):
 
 @inner
 def begin_leaf(entries, leaf):
-    entries[leaf, HEAD], entries[leaf, NEXT], entries[leaf, LAST], entries[leaf, PURE] = 0, NONE, leaf, 0
+    entries[leaf, ENTRY_COUNT], entries[leaf, ENTRY_NEXT] = 0, NO_ENTRY
+    entries[leaf, ENTRY_LAST], entries[leaf, ENTRY_PURE] = leaf, 0
 
 
 @inner
 def new_leaf(tree):
-    """A leaf without tuples or neighbours."""
+    """A new leaf without tuples or neighbours."""
     leaf = take_entry(tree.entries, tree.header)
     begin_leaf(tree.entries, leaf)
     return leaf
 
 
 @inner
-def link(entries, before, leaf, after):
-    """Put a leaf between two neighbours, either of which may be NONE."""
-    entries[leaf, BEFORE], entries[leaf, AFTER] = before, after
-    if before != NONE:
-        entries[before, AFTER] = leaf
-    if after != NONE:
-        entries[after, BEFORE] = leaf
+def link_leaf(entries, before, leaf, after):
+    """Link a leaf between two neighbours, either of which may be NO_ENTRY."""
+    entries[leaf, ENTRY_BEFORE], entries[leaf, ENTRY_AFTER] = before, after
+    if before != NO_ENTRY:
+        entries[before, ENTRY_AFTER] = leaf
+    if after != NO_ENTRY:
+        entries[after, ENTRY_BEFORE] = leaf
 
 
 @inner
 def hold_leaf(tree, leaf):
-    """Copy a leaf's tuples out; their number."""
+    """Copy the tuples of a leaf out; return their number."""
     count, entry = 0, leaf
-    while entry != NONE:
+    while entry != NO_ENTRY:
         begin = entry * tree.width
-        for i in range(np.int64(tree.entries[entry, HEAD])):
+        for i in range(np.int64(tree.entries[entry, ENTRY_COUNT])):
             tree.held_keys[count + i] = tree.keys[begin + i]
             tree.held_slots[count + i] = tree.slots[begin + i]
-        count += np.int64(tree.entries[entry, HEAD])
-        entry = np.int64(tree.entries[entry, NEXT])
+        count += np.int64(tree.entries[entry, ENTRY_COUNT])
+        entry = np.int64(tree.entries[entry, ENTRY_NEXT])
     return count
 
 
@@ -93,7 +101,7 @@ def hold_leaf(tree, leaf):
 def refill(tree, leaf, spare, count, cut, upper_part):
     """Write the held tuples of one part of a cut into an empty leaf, taking further entries from `spare` first.
 
-    The part is the keys above `cut`, or those up to it. Returns the spare entries left.
+    The part is the keys above `cut`, or those up to it. Returns the remaining spare entries.
     """
     entries, width = tree.entries, tree.width
     entry, head = leaf, 0
@@ -101,18 +109,18 @@ def refill(tree, leaf, spare, count, cut, upper_part):
         if (tree.held_keys[i] > cut) == upper_part:
             if head == width:
                 further = spare
-                if spare != NONE:
-                    spare = np.int64(entries[spare, NEXT])
-                    entries[further, NEXT] = NONE
+                if spare != NO_ENTRY:
+                    spare = np.int64(entries[spare, ENTRY_NEXT])
+                    entries[further, ENTRY_NEXT] = NO_ENTRY
                 else:
                     further = take_entry(entries, tree.header)
-                entries[entry, HEAD], entries[entry, NEXT] = width, further
+                entries[entry, ENTRY_COUNT], entries[entry, ENTRY_NEXT] = width, further
                 entry, head = further, 0
             tree.keys[entry * width + head] = tree.held_keys[i]
             tree.slots[entry * width + head] = tree.held_slots[i]
             head += 1
-    entries[entry, HEAD] = head
-    entries[leaf, LAST] = entry
+    entries[entry, ENTRY_COUNT] = head
+    entries[leaf, ENTRY_LAST] = entry
     return spare
 
 
@@ -122,7 +130,7 @@ def move_from_entry(tree, leaf, cut):
     keys, slots, right = tree.keys, tree.slots, new_leaf(tree)
     begin, to = leaf * tree.width, right * tree.width
     stay, move = 0, 0
-    for i in range(begin, begin + np.int64(tree.entries[leaf, HEAD])):
+    for i in range(begin, begin + np.int64(tree.entries[leaf, ENTRY_COUNT])):
         key, slot = keys[i], slots[i]
         keys[begin + stay] = key
         slots[begin + stay] = slot
@@ -131,21 +139,21 @@ def move_from_entry(tree, leaf, cut):
         above = np.int64(key > cut)
         stay += 1 - above
         move += above
-    tree.entries[leaf, HEAD], tree.entries[right, HEAD] = stay, move
+    tree.entries[leaf, ENTRY_COUNT], tree.entries[right, ENTRY_COUNT] = stay, move
     return right
 
 
 @inner
 def move_from_list(tree, leaf, cut):
-    """As `move_from_entry`, for a leaf of any number of entries, all of which are used again."""
+    """As `move_from_entry`, for a leaf of any number of entries, all of which are reused."""
     entries = tree.entries
     count = hold_leaf(tree, leaf)
-    spare = np.int64(entries[leaf, NEXT])
+    spare = np.int64(entries[leaf, ENTRY_NEXT])
     begin_leaf(entries, leaf)
     spare = refill(tree, leaf, spare, count, cut, False)
     right = spare
-    if spare != NONE:
-        spare = np.int64(entries[spare, NEXT])
+    if spare != NO_ENTRY:
+        spare = np.int64(entries[spare, ENTRY_NEXT])
         begin_leaf(entries, right)
     else:
         right = new_leaf(tree)
@@ -155,12 +163,13 @@ def move_from_list(tree, leaf, cut):
 
 @inner
 def cut_leaf(tree, leaf, cut):
-    """Give the tuples above `cut` to a new leaf, which is returned. The path leads to `leaf`; unknown afterwards."""
-    if tree.entries[leaf, NEXT] == NONE:
+    """Move the tuples above `cut` to a new leaf and return it. The path must lead to `leaf`, and is invalid
+    afterwards."""
+    if tree.entries[leaf, ENTRY_NEXT] == NO_ENTRY:
         right = move_from_entry(tree, leaf, cut)
     else:
         right = move_from_list(tree, leaf, cut)
-    link(tree.entries, leaf, right, np.int64(tree.entries[leaf, AFTER]))
+    link_leaf(tree.entries, leaf, right, np.int64(tree.entries[leaf, ENTRY_AFTER]))
     tree.uppers[right], tree.uppers[leaf] = tree.uppers[leaf], cut
     replace_child(tree, leaf, cut, right)
     return right
@@ -179,7 +188,7 @@ def insertion_sort(values, begin, count, step):
 
 @inner
 def shell_sort(values, count):
-    """Sort in place. Leaves are a few hundred keys, and few of them need this."""
+    """Sort in place. Leaves have a few hundred keys, and few leaves need this."""
     step = 1
     while step < count // 3:
         step = 3 * step + 1
@@ -191,29 +200,30 @@ def shell_sort(values, count):
 
 @inner
 def sampled_cut(tree, leaf):
-    """A key that cuts a full leaf of one entry in parts that are large enough, from a sample of its keys.
+    """A key that cuts a full leaf of one entry into parts that are large enough, from a sample of its keys.
 
-    Second element: whether it does. O(w).
+    The second element tells whether it does. O(w).
     """
-    keys, width, least = tree.keys, tree.width, tree.header[LEAST]
-    begin, rank = leaf * width, SAMPLE // 2 - 1
-    sample = stack_array(keys[0], SAMPLE)
-    for i in range(SAMPLE):
-        sample[i] = keys[begin + i * width // SAMPLE]
-    insertion_sort(sample, 0, SAMPLE, 1)
+    keys, width, least = tree.keys, tree.width, tree.header[LEAST_PART]
+    begin, rank = leaf * width, CUT_SAMPLE // 2 - 1
+    sample = stack_array(keys[0], CUT_SAMPLE)
+    for i in range(CUT_SAMPLE):
+        sample[i] = keys[begin + i * width // CUT_SAMPLE]
+    insertion_sort(sample, 0, CUT_SAMPLE, 1)
     for _ in range(GUESSES):
         cut, stay = sample[rank], 0
         for i in range(begin, begin + width):
             stay += np.int32(keys[i] <= cut)
         if least <= stay and stay <= width - least:
             return cut, True
-        rank = min(max(rank + SAMPLE // 2 - stay * SAMPLE // width, 0), SAMPLE - 1)
+        rank = min(max(rank + CUT_SAMPLE // 2 - stay * CUT_SAMPLE // width, 0), CUT_SAMPLE - 1)
     return sample[0], False
 
 
 @inner
 def middle_cut(ordered, count, least):
-    """Where to cut sorted keys: the place nearest the middle between different keys, or -1 if a part gets too few."""
+    """Where to cut sorted keys: the place nearest the middle between different keys, or -1 if a part would be too
+    small."""
     for distance in range(count // 2 - least + 2):
         for place in (count // 2 - distance, count // 2 + distance):
             if least <= place and place <= count - least and ordered[place - 1] < ordered[place]:
@@ -223,16 +233,17 @@ def middle_cut(ordered, count, least):
 
 @inner
 def cut_full_leaf(tree, leaf):
-    """Cut a full leaf that is not pure, to which the path leads, if its keys allow; whether. O(w), at worst w log w."""
-    ordered, single, pure = tree.held_keys, tree.entries[leaf, NEXT] == NONE, False
+    """Cut a full leaf that is not pure, if its keys allow it; return whether it was cut. The path must lead to the
+    leaf. O(w), at worst O(w log w)."""
+    ordered, single, pure = tree.held_keys, tree.entries[leaf, ENTRY_NEXT] == NO_ENTRY, False
     cut, known = ordered[0], False
-    if single and tree.width >= SAMPLE:
+    if single and tree.width >= CUT_SAMPLE:
         cut, known = sampled_cut(tree, leaf)
     lowest = common = highest = cut
     if not known:
         count = hold_leaf(tree, leaf)
         shell_sort(ordered, count)
-        place = middle_cut(ordered, count, tree.header[LEAST])
+        place = middle_cut(ordered, count, tree.header[LEAST_PART])
         if place < 0 and count < MOST_ENTRIES * tree.width:
             return False
         pure = place < 0
@@ -246,21 +257,21 @@ def cut_full_leaf(tree, leaf):
             right = cut_leaf(tree, leaf, cut)
             if pure and above == 0:
                 leaf = right
-    tree.entries[leaf, PURE] = np.int64(pure)
+    tree.entries[leaf, ENTRY_PURE] = np.int64(pure)
     return True
 
 
 @inner
 def leaf_beside(tree, leaf, key):
-    """A new leaf for the keys on the side of a pure leaf where `key` is; the path must lead to the pure leaf."""
+    """A new leaf for the keys on the side of a pure leaf where `key` is. The path must lead to the pure leaf."""
     entries, uppers, common = tree.entries, tree.uppers, tree.keys[leaf * tree.width]
     side = new_leaf(tree)
     if common < key:
-        link(entries, leaf, side, np.int64(entries[leaf, AFTER]))
+        link_leaf(entries, leaf, side, np.int64(entries[leaf, ENTRY_AFTER]))
         uppers[side], uppers[leaf] = uppers[leaf], common
         left, right = leaf, side
     else:
-        link(entries, np.int64(entries[leaf, BEFORE]), side, leaf)
+        link_leaf(entries, np.int64(entries[leaf, ENTRY_BEFORE]), side, leaf)
         uppers[side] = just_below(common)
         left, right = side, leaf
     replace_child(tree, left, uppers[left], right)
@@ -269,19 +280,19 @@ def leaf_beside(tree, leaf, key):
 
 @inner
 def takes_at_once(tree, leaf, key):
-    """Whether a tuple can be appended to its leaf with nothing else to do."""
-    if tree.entries[leaf, PURE]:
+    """Whether a tuple can be appended to its leaf with no other changes."""
+    if tree.entries[leaf, ENTRY_PURE]:
         return tree.keys[leaf * tree.width] == key
-    return tree.entries[tree.entries[leaf, LAST], HEAD] < tree.width
+    return tree.entries[tree.entries[leaf, ENTRY_LAST], ENTRY_COUNT] < tree.width
 
 
 @inner
 def leaf_with_room(tree, key):
-    """The leaf that takes `key`, after the cuts that are due; a further entry, if it needs one, is left to `append`."""
+    """The leaf that takes `key`, after cuts that are due. If it needs a further entry, `append` takes it."""
     entries = tree.entries
     while True:
         leaf = find_leaf(tree.separators, tree.children, tree.header, tree.path, tree.bounds, key)
-        if entries[leaf, PURE]:
+        if entries[leaf, ENTRY_PURE]:
             return leaf if tree.keys[leaf * tree.width] == key else leaf_beside(tree, leaf, key)
-        if entries[entries[leaf, LAST], HEAD] < tree.width or not cut_full_leaf(tree, leaf):
+        if entries[entries[leaf, ENTRY_LAST], ENTRY_COUNT] < tree.width or not cut_full_leaf(tree, leaf):
             return leaf

@@ -1,11 +1,10 @@
-"""The scan: probes against every window position in their range, for an AND of ORs of closed bands.
+"""The scan: compares probes with every window position in their range, for an AND of ORs of closed bands.
 
-`band_scan` generates a kernel for one shape of predicate. The kernel cuts the window into chunks that
-stay in the L1 cache and meets each chunk with groups of four probes, so that a loaded vector of keys
-serves four probes. Predicates are evaluated whole, and only match bits leave the vector registers
-(Teubner & Mueller 2011, section 5.3). A unit of work is one chunk and one group, in two steps: the
-first keeps the non-zero words of match bits, without a branch that depends on the data; the second,
-*emit*, turns their bits into pairs.
+`band_scan` generates a kernel for one shape of predicate. The kernel cuts the window into chunks that stay in the L1
+cache, and compares each chunk with groups of four probes, so that a loaded vector of keys serves four probes. It
+evaluates predicates completely, and only match bits leave the vector registers (Teubner & Mueller 2011, section 5.3).
+A unit of work is one chunk and one group, in two steps. The first step keeps the non-zero words of match bits,
+without a branch that depends on the data. The second step, *emit*, turns their bits into pairs.
 """
 
 from __future__ import annotations
@@ -16,22 +15,20 @@ from dataclasses import dataclass
 
 from streamjoin.jit import source
 from streamjoin.kernels.scan import vector
-from streamjoin.kernels.scan.vector import GROUP
+from streamjoin.kernels.scan.vector import GROUP_PROBES
 
-CHUNK_BYTES = 16384  # keys of one chunk: half of a small L1 cache, the rest is for words and pairs
-MAX_CHUNK = 2048  # window positions
-SLACK = 16  # `emit` writes whole vectors and may overshoot
-MIN_ROOM = GROUP * MAX_CHUNK + SLACK  # what one unit may write
-CURSOR_SIZE = 4
-BUDGET = 3  # of a cursor: one more than the units of work that a call may do; 0 for any number
-DONE = -1
-DENSE = 3  # bits a word from which on packing whole masks beats writing bit by bit
-DTYPES = {"i1": 1, "i2": 2, "i4": 4, "i8": 8, "f4": 4, "f8": 8}
+CHUNK_BYTES = 16384  # keys of one chunk: half of a small L1 cache, so that words and pairs fit too
+MAX_CHUNK = 2048  # positions in a chunk, at most
+EMIT_OVERSHOOT = 16  # `emit` writes whole vectors and may write this far beyond the end
+MIN_SCAN_ROOM = GROUP_PROBES * MAX_CHUNK + EMIT_OVERSHOOT  # the most that one unit may write
+CURSOR_BUDGET = 3  # word of a cursor: one more than the units of work that a call may do; 0 for no limit
+DENSE_BITS = 3  # from this many bits a word on, packing whole masks beats writing bit by bit
+DTYPE_SIZES = {"i1": 1, "i2": 2, "i4": 4, "i8": 8, "f4": 4, "f8": 8}
 
 
 @dataclass(frozen=True)
 class BandShape:
-    """`low <= keys[key] <= high` with one bound or both; `dtype` is that of the key and of the bounds."""
+    """`low <= keys[key] <= high` with one bound or both; `dtype` is the type of the key and of the bounds."""
 
     key: int
     dtype: str
@@ -39,8 +36,8 @@ class BandShape:
     hi: bool = True
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise ValueError(f"a band's dtype is one of {', '.join(DTYPES)}, not {self.dtype!r}")
+        if self.dtype not in DTYPE_SIZES:
+            raise ValueError(f"a band's dtype is one of {', '.join(DTYPE_SIZES)}, not {self.dtype!r}")
         if not (self.lo or self.hi):
             raise ValueError("a band needs a lower or an upper bound")
         if self.key < 0:
@@ -52,31 +49,32 @@ Clauses = tuple[tuple[BandShape, ...], ...]
 
 @functools.cache
 def band_scan(clauses: Clauses, lanes: int | None = None) -> Callable[..., int]:
-    """The compiled kernel for `clauses`: a pair matches if in every clause a band holds; all do if there is none.
+    """The compiled kernel for `clauses`. A pair matches if at least one band holds in every clause; without clauses,
+    all pairs match.
 
-    `scan(start, stop, keys, lows, highs, cursor, out_probe, out_pos, count) -> count`
+        `scan(start, stop, keys, lows, highs, cursor, out_probe, out_pos, count) -> count`
 
-    start, stop   int64[n], neither ever falls: probe i meets positions start[i] <= pos < stop[i], all
-                  of which the keys have, below 2**31
-    keys          tuple of contiguous arrays, the window's keys
-    lows, highs   tuples of one array[n] per band, clause after clause; of any length, even 0, where
-                  the band lacks that bound
-    cursor        int64[CURSOR_SIZE], zeros at first; cursor[0] == DONE when all pairs are out. cursor[BUDGET] may be
-                  set before each call
-    out_probe, out_pos   int32; pairs are appended from `count` on, and scrap may follow them
-    count         pairs in the output so far; the new number is returned
+        start, stop   int64[n], never decreasing: probe i meets positions start[i] <= pos < stop[i], all
+                      of which the keys have, below 2**31
+        keys          tuple of contiguous arrays, the window's keys
+        lows, highs   tuples of one array[n] per band, clause after clause; of any length, even 0, where
+                      the band lacks that bound
+        cursor        int64[CURSOR_SIZE], zeros at first; cursor[0] == DONE when all pairs are written;
+                      cursor[CURSOR_BUDGET] may be set before each call
+        out_probe, out_pos   int32; pairs are appended from `count` on, and scrap may follow them
+        count         pairs in the output so far; the new number is returned
 
-    The kernel returns when it is done, has done the units it may, or as soon as fewer than MIN_ROOM places are free:
-    drain or grow the output and call again with the same cursor and inputs. An empty band (low > high) and NaN, in
-    keys or bounds, match nothing. Pairs come unit by unit: the window's chunks in order, in a chunk
-    groups of probes in order; their order in a unit is not specified. Cost: each position in range is
-    compared with GROUP probes at a time, `lanes` positions at once.
+    The kernel returns when it is done, when it has used its budget, or as soon as fewer than MIN_SCAN_ROOM places are
+    free. Then drain or grow the output and call again with the same cursor and inputs. An empty band (low > high) and
+    NaN, in keys or bounds, match nothing. Pairs come unit by unit: the window's chunks in order, and in a chunk the
+    groups of probes in order; the order within a unit is not specified. Cost: each position in range is compared with
+    GROUP_PROBES probes at a time, `lanes` positions at once.
     """
     lanes = lanes or vector.lanes()
     if lanes not in vector.LANE_COUNTS:
         raise ValueError(f"lanes is one of {vector.LANE_COUNTS}, not {lanes}")
     _check(clauses)
-    emit = source.load(_EMIT.format(lanes=lanes, dense=DENSE if vector.has_compress() else 64), "emit")
+    emit = source.load(_EMIT.format(lanes=lanes, dense=DENSE_BITS if vector.has_compress() else 64), "emit")
     return source.load(_kernel_source(clauses, lanes, emit.__name__), "band_scan").scan
 
 
@@ -95,14 +93,16 @@ def _bands(clauses: Clauses) -> list[BandShape]:
 
 def _kernel_source(clauses: Clauses, lanes: int, emit_module: str) -> str:
     bands = _bands(clauses)
-    sizes = {band.key: DTYPES[band.dtype] for band in bands}
+    sizes = {band.key: DTYPE_SIZES[band.dtype] for band in bands}
     pointers = [f"key{key} = pointer(keys[{key}])" for key in sizes]
     pointers += [f"all_low{b} = pointer(lows[{b}])" for b, band in enumerate(bands) if band.lo]
     pointers += [f"all_high{b} = pointer(highs[{b}])" for b, band in enumerate(bands) if band.hi]
-    group, one = _Block(clauses, lanes, GROUP), _Block(clauses, lanes, 1)
+    group, one = _Block(clauses, lanes, GROUP_PROBES), _Block(clauses, lanes, 1)
     return _SCAN.format(
         lanes=lanes,
-        chunk=min(MAX_CHUNK, max(GROUP * lanes, CHUNK_BYTES // max(1, sum(sizes.values())) // 256 * 256)),
+        chunk=min(
+            MAX_CHUNK, max(GROUP_PROBES * lanes, CHUNK_BYTES // max(1, sum(sizes.values())) // 256 * 256)
+        ),
         emit_module=emit_module,
         pointers=_lines(4, pointers),
         group_alive=group.alive(),
@@ -125,11 +125,13 @@ def _nest(function: str, terms: list[str]) -> str:
 
 
 class _Block:
-    """Writes the comparison of a block of positions with `probes` probes: one vector with GROUP, or GROUP with one.
+    """Generates the comparison of a block of positions with `probes` probes: one vector with GROUP_PROBES probes, or
+    GROUP_PROBES vectors with one probe.
 
-    A *span* is a band whose two bounds make one unsigned comparison, `key - low <= high - low`. It
-    can not tell an empty band, so it serves clauses of one band, whose probe is then skipped. Floats need
-    converting to integers in the same order, which pays if GROUP probes share it and the CPU compares unsigned.
+    A *span* is a band whose two bounds become one unsigned comparison, `key - low <= high - low`. It cannot detect an
+    empty band, so it is used only for clauses of one band, where an empty band skips the probe. Floats must be
+    converted to integers in the same order. This pays if GROUP_PROBES probes share the conversion and the CPU has
+    unsigned comparisons.
     """
 
     def __init__(self, clauses: Clauses, lanes: int, probes: int):
@@ -144,7 +146,7 @@ class _Block:
         ]
 
     def alive(self) -> str:
-        """Whether no span is empty or NaN; `&`, because a branch each would cost more."""
+        """Whether no span is empty or NaN. Uses `&`, because a branch for each would cost more."""
         at = range(self.probes)
         tests = [f"(all_low{b}[probe + {p}] <= all_high{b}[probe + {p}])" for b in self.spans for p in at]
         return f"({' & '.join(tests) or True})"
@@ -155,18 +157,18 @@ class _Block:
         return [line for b in range(len(self.bands)) for p in probes for line in self._bounds(b, p)]
 
     def block(self) -> list[str]:
-        """`bits` of a whole block."""
-        if self.probes == GROUP:
-            masks = [f"m{p} = {self._match(p)}" for p in range(GROUP)]
-            return [*self._loads("load", "at"), *masks, "bits = word_of_four(m0, m1, m2, m3)"]
+        """Computes `bits` of a whole block."""
+        if self.probes == GROUP_PROBES:
+            masks = [f"m{p} = {self._match(p)}" for p in range(GROUP_PROBES)]
+            return [*self._loads("load_vector", "at"), *masks, "bits = word_of_four(m0, m1, m2, m3)"]
         lines = []
-        for step in range(GROUP):
-            lines += self._loads("load", f"at + {step * self.lanes}")
+        for step in range(GROUP_PROBES):
+            lines += self._loads("load_vector", f"at + {step * self.lanes}")
             lines.append(f"m{step} = {self._match(0)}")
         return [*lines, "bits = word_of_four(m0, m1, m2, m3)"]
 
     def tail(self) -> list[str]:
-        """`bits` of the positions before `end`, fewer than a vector if it is near."""
+        """Computes `bits` of the positions before `end`, fewer than a vector near the end."""
         loads, here = self._loads("load_first", "at, end - at"), f"first(end - at, {self.lanes})"
         masks = [f"both({self._match(p)}, {here})" for p in range(self.probes)]
         return [*loads, f"bits = {'word' if self.probes == 1 else 'word_of_four'}({', '.join(masks)})"]
@@ -209,10 +211,10 @@ _EMIT = '''\
 import numpy as np
 
 from streamjoin.jit.decorator import inner
-from streamjoin.kernels.scan.vector import bit_count, ramp, splat, store, store_compressed, trailing_zeros
+from streamjoin.kernels.scan.vector import bit_count, ramp, splat, store_compressed, store_vector, trailing_zeros
 
 LANES = {lanes}
-DENSE = {dense}  # bits a word from which on packing wins
+DENSE_BITS = {dense}  # bits a word from which on packing wins
 
 
 @inner
@@ -223,7 +225,7 @@ def emit_dense(words, places, found, shift, probe, out_probe, out_pos, count):
         bits, place = words[i], places[i]
         for bit in range(0, 4 * LANES, LANES):
             part = (bits >> np.uint64(bit)) & np.uint64((1 << LANES) - 1)
-            store(splat(np.int32(probe + (bit >> shift)), LANES), out_probe, count)
+            store_vector(splat(np.int32(probe + (bit >> shift)), LANES), out_probe, count)
             store_compressed(ramp(np.int32(place + (bit & low)), LANES), part, out_pos, count)
             count += bit_count(part)
     return count
@@ -235,7 +237,7 @@ def emit(words, places, found, shift, probe, out_probe, out_pos, count):
     total = 0
     for i in range(found):
         total += bit_count(words[i])
-    if total > found * DENSE:
+    if total > found * DENSE_BITS:
         return emit_dense(words, places, found, shift, probe, out_probe, out_pos, count)
     low = (1 << shift) - 1
     for i in range(found):
@@ -271,9 +273,10 @@ _SCAN = """\
 import numpy as np
 
 from streamjoin.jit.decorator import jit
-from streamjoin.kernels.scan.bands import BUDGET, DONE, MIN_ROOM
+from streamjoin.kernels.cursor import DONE
+from streamjoin.kernels.scan.bands import CURSOR_BUDGET, MIN_SCAN_ROOM
 from streamjoin.kernels.scan.vector import (
-    at_least, at_most, at_most_unsigned, both, either, first, load, load_first, ordered, ordered_high,
+    at_least, at_most, at_most_unsigned, both, either, first, load_first, load_vector, ordered, ordered_high,
     ordered_low, pointer, splat, stack_array, word, word_of_four, wrapping_sub,
 )
 from {emit_module} import clip, emit
@@ -292,19 +295,19 @@ def scan(starts, stops, keys, lows, highs, cursor, out_probes, out_positions, co
     {pointers}
     words, places = stack_array(np.uint64(0), WORDS), stack_array(np.int64(0), WORDS)
     # Ranges never fall, so the probes that meet a chunk are consecutive: from `live` on.
-    chunk, live, probe, budget = cursor[0], cursor[1], cursor[2], cursor[BUDGET]
+    chunk, live, probe, budget = cursor[0], cursor[1], cursor[2], cursor[CURSOR_BUDGET]
     while chunk != DONE:
         lo, hi = chunk * CHUNK, chunk * CHUNK + CHUNK
         while probe < n and start[probe] < hi:
             budget -= 1
-            if room - count < MIN_ROOM or budget == 0:
+            if room - count < MIN_SCAN_ROOM or budget == 0:
                 cursor[0], cursor[1], cursor[2] = chunk, live, probe
                 return count
             at, end, final, grouped = max(lo, start[probe]), hi, probe + 3, False
             found = 0
             if final < n:
                 end = min(hi, stop[final])
-                # Four together unless their ranges hardly overlap, or a band is empty: `span` can not tell.
+                # Four together unless their ranges hardly overlap, or a band is empty: `span` cannot detect that.
                 grouped = (at < end) & (2 * (start[final] - at) <= end - at) & {group_alive}
             if grouped:
                 same = start[final] <= at and end <= stop[probe]

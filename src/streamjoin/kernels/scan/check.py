@@ -1,5 +1,5 @@
-"""Candidate pairs checked against closed bands, which is what an index that knows one key leaves to be decided; and
-tuples against what those before them let expect."""
+"""Checks candidate pairs against closed bands that an index with one key leaves undecided, and whether new ids and
+sources continue the run held so far."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ _PASS = """\
 
 @functools.cache
 def band_check(clauses: Clauses) -> Callable[..., int]:
-    """`check(probe, pos, first, count, keys, lows, highs) -> count`: of the pairs `first` to `count`, none with a NULL
-    key, keep those for which every clause holds; keys, lows and highs as `kernels.scan.band_scan` takes them.
+    """`check(probe, pos, first, count, keys, lows, highs) -> count`: of the pairs `first` to `count`, none of which
+    has a NULL key, keep those for which every clause holds. keys, lows and highs are as in `kernels.scan.band_scan`.
 
-    Clause by clause, each without branches: a key is read, at random, only of pairs that passed the clauses before.
+    Checks clause by clause, each without branches: it reads a key, at random, only for pairs that passed the earlier
+    clauses.
     """
     numbers = iter(range(sum(len(clause) for clause in clauses)))
     passes = []
@@ -54,7 +55,7 @@ def band_check(clauses: Clauses) -> Callable[..., int]:
 
 @jit
 def goes_on(ids, sources, next_id, source):
-    """Whether ids count on from `next_id`, and whether all tuples come from `source`."""
+    """Whether ids continue consecutively from `next_id`, and whether all tuples come from `source`."""
     counted, same = True, True
     for i in range(len(ids)):
         counted &= ids[i] == next_id + i

@@ -1,8 +1,8 @@
 """SIMD values inside Numba kernels: `@intrinsic` functions that emit portable LLVM vector code.
 
-A *vector* holds `lanes` numbers of one type, a *mask* `lanes` truth values. They live in
-variables of compiled functions only. LLVM maps them to whatever registers the CPU has, so any lane count
-is right on any CPU, and `lanes()` is merely the fastest. These functions have no pure Python form.
+A *vector* holds `lanes` numbers of one type, a *mask* `lanes` truth values. Both exist only in variables of compiled
+functions. LLVM maps them to the registers of the CPU, so any lane count is correct on any CPU, and `lanes()` is just
+the fastest. These functions have no pure Python form.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from numba.core import cgutils, config, types
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
-GROUP = 4  # masks in a word
+GROUP_PROBES = 4  # masks in a word
 LANE_COUNTS = (4, 8, 16)
 
 
 def _features() -> set[str]:
-    """What Numba compiles for: the host, unless NUMBA_CPU_NAME or NUMBA_CPU_FEATURES say otherwise."""
+    """The CPU features that Numba compiles for: the host's, unless NUMBA_CPU_NAME or NUMBA_CPU_FEATURES override
+    them."""
     if config.CPU_FEATURES is not None:
         return {feature[1:] for feature in config.CPU_FEATURES.split(",") if feature.startswith("+")}
     return {name for name, present in llvmlite.binding.get_host_cpu_features().items() if present}
@@ -30,7 +31,8 @@ def _features() -> set[str]:
 def lanes() -> int:
     """The lane count that suits this CPU: one AVX-512 or AVX2 register of 32-bit numbers.
 
-    Elsewhere 16 as well: the comparisons of four 128-bit registers are packed into one, then made an integer.
+    On other CPUs also 16: the comparisons of four 128-bit registers are packed into one, then converted to an
+    integer.
     """
     features = _features()
     return 8 if "avx2" in features and not {"avx512bw", "avx512vl"} <= features else 16
@@ -38,14 +40,17 @@ def lanes() -> int:
 
 @functools.cache
 def has_unsigned_compare() -> bool:
-    """Whether `a <=u b` on 32-bit lanes is one instruction: AVX-512 and ARM, not SSE or AVX2."""
+    """Whether `a <=u b` on 32-bit lanes is one instruction: yes for AVX-512 and ARM, no for SSE and AVX2."""
     return not _features().isdisjoint({"avx512vl", "neon", "asimd"})
 
 
 @functools.cache
 def has_compress() -> bool:
-    """Whether `store_compressed` of 32-bit lanes is a few instructions: AVX-512 only."""
+    """Whether `store_compressed` of 32-bit lanes takes few instructions: only with AVX-512."""
     return "avx512vl" in _features()
+
+
+HAS_COMPRESS = has_compress()  # a global, so that kernels are compiled for its value
 
 
 class Vector(types.Type):
@@ -77,14 +82,14 @@ class _MaskModel(models.PrimitiveModel):
         super().__init__(manager, mask, ir.VectorType(ir.IntType(1), mask.count))
 
 
-def _constant(vector: ir.VectorType, value: int | float) -> ir.Constant:
+def _constant_vector(vector: ir.VectorType, value: int | float) -> ir.Constant:
     return ir.Constant(vector, [value] * vector.count)
 
 
 def _splat(builder, scalar, count: int):
     undefined = ir.Constant(ir.VectorType(scalar.type, count), ir.Undefined)
     one = builder.insert_element(undefined, scalar, ir.IntType(32)(0))
-    return builder.shuffle_vector(one, one, _constant(ir.VectorType(ir.IntType(32), count), 0))
+    return builder.shuffle_vector(one, one, _constant_vector(ir.VectorType(ir.IntType(32), count), 0))
 
 
 def _first(builder, count, lane_count: int):
@@ -94,7 +99,7 @@ def _first(builder, count, lane_count: int):
 
 @intrinsic
 def prefetch(typing_context, start, index):
-    """Ask for the cache line of start[index], without waiting; the place need not exist."""
+    """Prefetch the cache line of start[index] without waiting; the place need not exist."""
 
     def generate(context, builder, signature, arguments):
         place = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), ir.IntType(8).as_pointer())
@@ -111,7 +116,7 @@ def prefetch(typing_context, start, index):
 def pointer(typing_context, array):
     """The address of a contiguous array's first number, to be indexed like the array.
 
-    Unlike an array in a variable it costs no reference counts; whoever owns the array must outlive it.
+    Unlike an array in a variable, it needs no reference counting; the owner of the array must outlive it.
     """
     if not (isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"):
         return None
@@ -124,7 +129,8 @@ def pointer(typing_context, array):
 
 @intrinsic(prefer_literal=True)
 def stack_array(typing_context, example, size):
-    """A pointer to `size` (a literal) numbers of the type of `example`, undefined, until the caller returns."""
+    """A pointer to `size` (a literal) uninitialised numbers of the type of `example`, valid until the caller
+    returns."""
     if not isinstance(size, types.IntegerLiteral):
         return None
     number = types.unliteral(example)
@@ -142,7 +148,7 @@ def _vector_at(context, builder, vector, start, index):
 
 
 @intrinsic(prefer_literal=True)
-def load(typing_context, start, index, count):
+def load_vector(typing_context, start, index, count):
     """`count` (a literal) numbers from start[index] on, all of which must exist."""
     if not (isinstance(start, types.CPointer) and isinstance(count, types.IntegerLiteral)):
         return None
@@ -157,7 +163,7 @@ def load(typing_context, start, index, count):
 
 @intrinsic(prefer_literal=True)
 def load_first(typing_context, start, index, present, count):
-    """As `load`, but only the first `present` numbers are read; the other lanes are 0."""
+    """As `load_vector`, but reads only the first `present` numbers; the other lanes are 0."""
     if not (isinstance(start, types.CPointer) and isinstance(count, types.IntegerLiteral)):
         return None
     vector = Vector(start.dtype, count.literal_value)
@@ -169,7 +175,7 @@ def load_first(typing_context, start, index, present, count):
         function = ir.FunctionType(kind, [place.type, ir.IntType(32), mask.type, kind])
         name = f"llvm.masked.load.v{kind.count}{letter}{align * 8}.p0"
         read = cgutils.get_or_insert_function(builder.module, function, name)
-        return builder.call(read, [place, ir.IntType(32)(align), mask, _constant(kind, 0)])
+        return builder.call(read, [place, ir.IntType(32)(align), mask, _constant_vector(kind, 0)])
 
     return vector(start, types.intp, types.intp, count), generate
 
@@ -203,7 +209,8 @@ def ramp(typing_context, scalar, count):
 
 @intrinsic
 def store_compressed(typing_context, vector, bits, start, index):
-    """Write the lanes whose bit is set to start[index] on, in order; scrap follows up to lane count places."""
+    """Write the lanes whose bit is set to start[index] on, in order. May write scrap after them, up to lane count
+    places in all."""
 
     def generate(context, builder, signature, arguments):
         value, mask = arguments[0], builder.trunc(arguments[1], ir.IntType(vector.count))
@@ -220,7 +227,7 @@ def store_compressed(typing_context, vector, bits, start, index):
 
 
 @intrinsic
-def store(typing_context, vector, start, index):
+def store_vector(typing_context, vector, start, index):
     """Write all lanes to start[index] on."""
 
     def generate(context, builder, signature, arguments):
@@ -243,16 +250,16 @@ def first(typing_context, present, count):
     return Mask(count.literal_value)(types.intp, count), generate
 
 
-def _ordered(builder, value):
-    """Floats as integers in the same order: negative ones have all bits but the sign flipped.
+def _ordered_bits(builder, value):
+    """Floats as integers in the same order: for negative floats, all bits except the sign are inverted.
 
-    -0.0 comes just below +0.0, NaNs come beyond the infinities. (The mask to flip is made by two
-    shifts; LLVM turns the shorter shift and AND into AVX-512 mask operations, on the busiest port.)
+    -0.0 comes just below +0.0, and NaNs come beyond the infinities. (Two shifts make the mask of bits to invert; LLVM
+    turns the shorter shift and AND into AVX-512 mask operations, which use the busiest port.)
     """
     bits = 32 if isinstance(value.type.element, ir.FloatType) else 64
     kind = ir.VectorType(ir.IntType(bits), value.type.count)
     number = builder.bitcast(value, kind)
-    flip = builder.lshr(builder.ashr(number, _constant(kind, bits - 1)), _constant(kind, 1))
+    flip = builder.lshr(builder.ashr(number, _constant_vector(kind, bits - 1)), _constant_vector(kind, 1))
     return builder.xor(number, flip)
 
 
@@ -260,14 +267,14 @@ def _ordering(vector, prepare):
     integer = types.int32 if vector.dtype == types.float32 else types.int64
 
     def generate(context, builder, signature, arguments):
-        return _ordered(builder, prepare(builder, arguments[0]))
+        return _ordered_bits(builder, prepare(builder, arguments[0]))
 
     return Vector(integer, vector.count)(vector), generate
 
 
 @intrinsic
 def ordered(typing_context, vector):
-    """Floats as integers of the same order; NaNs beyond the infinities, -0.0 one below +0.0."""
+    """Floats as integers of the same order; NaNs beyond the infinities, -0.0 just below +0.0."""
     return _ordering(vector, lambda builder, value: value)
 
 
@@ -275,9 +282,9 @@ def ordered(typing_context, vector):
 def ordered_low(typing_context, vector):
     """As `ordered`, for lower bounds: both zeros become -0.0, the smaller one."""
 
-    # 0 - x is +0.0 for both zeros, and its negation is -0.0; other numbers come back unchanged.
+    # 0 - x is +0.0 for both zeros, and its negation is -0.0; other numbers do not change.
     def smaller_zero(builder, value):
-        return builder.fneg(builder.fsub(_constant(value.type, 0.0), value))
+        return builder.fneg(builder.fsub(_constant_vector(value.type, 0.0), value))
 
     return _ordering(vector, smaller_zero)
 
@@ -285,7 +292,7 @@ def ordered_low(typing_context, vector):
 @intrinsic
 def ordered_high(typing_context, vector):
     """As `ordered`, for upper bounds: both zeros become +0.0, the greater one."""
-    return _ordering(vector, lambda builder, value: builder.fadd(value, _constant(value.type, 0.0)))
+    return _ordering(vector, lambda builder, value: builder.fadd(value, _constant_vector(value.type, 0.0)))
 
 
 @intrinsic
@@ -320,7 +327,7 @@ def at_most(typing_context, left, right):
 
 @intrinsic
 def at_most_unsigned(typing_context, left, right):
-    """left <= right of integers taken as unsigned."""
+    """left <= right of integers, compared as unsigned."""
     return _comparison(left, right, "<=", unsigned=True)
 
 
@@ -355,7 +362,8 @@ def word_of_four(typing_context, m0, m1, m2, m3):
     """Four masks of up to 16 lanes side by side in one uint64, the first in the low bits."""
 
     def generate(context, builder, signature, arguments):
-        # In this order because LLVM joins neighbours in mask registers, which are scarce, instead of integer ones.
+        # In this order, because LLVM would otherwise join neighbours in mask registers, which are scarce, instead of
+        # integer registers.
         words = [_word(builder, mask) for mask in arguments]
         near, far = ir.IntType(64)(m0.count), ir.IntType(64)(2 * m0.count)
         even = builder.or_(words[0], builder.shl(words[2], far))
@@ -368,7 +376,7 @@ def word_of_four(typing_context, m0, m1, m2, m3):
 
 @intrinsic
 def trailing_zeros(typing_context, bits):
-    """The number of the lowest bit set in a uint64; 64 for zero."""
+    """The number of the lowest set bit in a uint64; 64 for zero."""
 
     def generate(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.IntType(1)(0))
@@ -378,7 +386,7 @@ def trailing_zeros(typing_context, bits):
 
 @intrinsic
 def bit_count(typing_context, bits):
-    """How many bits of a uint64 are set."""
+    """The number of set bits in a uint64."""
 
     def generate(context, builder, signature, arguments):
         return builder.ctpop(arguments[0])

@@ -1,4 +1,4 @@
-"""Several intervals of one key, made disjoint: whoever asks for them one after the other finds each tuple once."""
+"""Makes several intervals of one key disjoint, so that probing them one after the other finds each tuple once."""
 
 import numpy as np
 
@@ -7,17 +7,18 @@ from streamjoin.jit.decorator import jit
 
 @jit
 def make_disjoint(lows, highs, nothing_low, nothing_high):
-    """Rewrite the intervals [lows[b, i], highs[b, i]] of each i in place: the same keys, by low, none touching
-    another; those left over, and empty ones (low > high, or NaN), become [nothing_low, nothing_high] behind them.
+    """Rewrite the intervals [lows[b, i], highs[b, i]] of each i in place: the same keys, ordered by low end, none
+    touching another. Empty intervals (low > high, or NaN) and those no longer needed become [nothing_low,
+    nothing_high], after the others.
 
-    Cost: O(k) for k intervals whose order is that of the one before, as with constant offsets; O(k * k) at worst.
+    Cost: O(k) for k intervals in the same order as those of i - 1, as with constant offsets; at worst O(k * k).
     """
     count, n = lows.shape
     order, low, high = np.arange(count), np.empty(count, lows.dtype), np.empty(count, lows.dtype)
     for i in range(n):
         filled = 0
         for place in range(count):
-            # Empty ones are left out of `low`, but stay in `order`, behind the others.
+            # Empty intervals are left out of `low`, but stay in `order`, after the others.
             band, at = order[place], filled
             if lows[band, i] <= highs[band, i]:
                 while at > 0 and low[at - 1] > lows[band, i]:

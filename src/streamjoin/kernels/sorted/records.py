@@ -1,5 +1,5 @@
-"""Index records, <first, last> in an array of slots sorted by key, as the pairs they stand for (Pan & Jacobsen, section
-III-D)."""
+"""Expands index records, <first, last> in an array of slots sorted by key, to the pairs they stand for (Pan &
+Jacobsen, section III-D)."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from streamjoin.jit.decorator import inner, jit
 
 @inner
 def copy_range(slots, begin, end, value, by_slot, of_probe, of_slot, filled):
-    """A pair for each place from `begin` to `end`; the new number of pairs."""
+    """Write a pair for each place from `begin` to `end`; return the new number of pairs."""
     for place in range(np.uint64(begin), np.uint64(end)):
         at = np.uint64(filled) + place - np.uint64(begin)
         of_probe[at] = value
@@ -19,9 +19,9 @@ def copy_range(slots, begin, end, value, by_slot, of_probe, of_slot, filled):
 @jit
 def expand(firsts, lasts, asking, outside, slots, by_probe, by_slot, of_probe, of_slot):
     """Fill of_probe and of_slot with by_probe[asking[i]] and by_slot[slot] for every record i and every slot that it
-    covers: those at places firsts[i] to lasts[i] - 1, or all but those if `outside`. How many there are.
+    covers: those at places firsts[i] to lasts[i] - 1, or all others if `outside`. Return the number of pairs.
 
-    The caller gives room for all of them; O(records + pairs).
+    The caller provides room for all of them. O(records + pairs).
     """
     filled = np.int64(0)
     for i in range(len(firsts)):

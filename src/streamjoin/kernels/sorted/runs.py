@@ -1,9 +1,9 @@
 """Sorted runs of (key, slot): sort a batch, merge it in place, sample the index (Pan & Jacobsen, section III-D).
 
-A run is `keys` and `slots`, sorted by key from place 0 to `count`, in arrays with room for PAD more; from
-`count` on, PAD keys are the greatest of their type, so that whole vectors can be read anywhere in the run. Its
-`index` samples the last key of every FANOUT keys, then the last of every FANOUT samples, and so
-on: a tree without pointers, whose node is one cache line of 32-bit keys. Keys are never NaN.
+A run is `keys` and `slots`, sorted by key from place 0 to `count`, in arrays with room for PAD more. The PAD keys
+from `count` on are the greatest of their type, so that whole vectors can be read anywhere in the run. Its `index`
+samples the last key of every INDEX_FANOUT keys, then the last of every INDEX_FANOUT samples, and so on: a tree
+without pointers, whose nodes are one cache line of 32-bit keys. Keys are never NaN.
 """
 
 from __future__ import annotations
@@ -11,80 +11,90 @@ from __future__ import annotations
 import numpy as np
 
 from streamjoin.jit.decorator import inner, jit
-from streamjoin.kernels.scan.vector import at_most, bit_count, load, pointer, splat, stack_array, store, word
-
-FANOUT = 16  # keys of a node
-PAD = 16  # places behind a run that are read and written as part of vectors
-MAX_LEVELS = 9  # FANOUT ** 8 is beyond 2**31
-SHORT = (
-    192  # tuples up to which `merge_short` takes less time than radix sort and `merge`: 1.6 and 6.4 us for 16
+from streamjoin.kernels.scan.vector import (
+    at_most,
+    bit_count,
+    load_vector,
+    pointer,
+    splat,
+    stack_array,
+    store_vector,
+    word,
 )
-DIGIT = 8  # bits that one pass of the radix sort handles
-BUCKETS = 1 << DIGIT
+
+INDEX_FANOUT = 16  # keys in a node
+PAD = 16  # places after a run that are read and written as part of vectors
+MAX_INDEX_LEVELS = 9  # enough, since INDEX_FANOUT ** 8 is more than 2**31
+# Up to this many tuples, `merge_short` is faster than radix sort and `merge`: 1.6 against 6.4 us for 16 tuples.
+SHORT_BATCH = 192
+RADIX_BITS = 8  # bits sorted by one pass of the radix sort
+RADIX_BUCKETS = 1 << RADIX_BITS
 
 
 def index_size(capacity: int) -> int:
-    """Places in the index of a run of up to `capacity` keys, about a 15th of them."""
-    total, size = FANOUT, capacity
-    while size > FANOUT:
-        size = -(-size // FANOUT)
-        total += -(-size // FANOUT) * FANOUT
+    """The size of the index of a run of up to `capacity` keys: about a 15th of them."""
+    total, size = INDEX_FANOUT, capacity
+    while size > INDEX_FANOUT:
+        size = -(-size // INDEX_FANOUT)
+        total += -(-size // INDEX_FANOUT) * INDEX_FANOUT
     return total
 
 
 @inner
 def level_sizes(count, sizes, offsets):
-    """Fill in the number of keys of each level and its place in the index; the highest level. Level 0 is the run."""
+    """Fill in the number of keys of each level and its place in the index; return the highest level. Level 0 is the
+    run."""
     top, at = 0, 0
     sizes[0] = count
     offsets[0] = 0
-    while sizes[top] > FANOUT:
-        sizes[top + 1] = (sizes[top] + FANOUT - 1) // FANOUT
+    while sizes[top] > INDEX_FANOUT:
+        sizes[top + 1] = (sizes[top] + INDEX_FANOUT - 1) // INDEX_FANOUT
         offsets[top + 1] = at
-        at += (sizes[top + 1] + FANOUT - 1) // FANOUT * FANOUT
+        at += (sizes[top + 1] + INDEX_FANOUT - 1) // INDEX_FANOUT * INDEX_FANOUT
         top += 1
     return top
 
 
 @inner
 def finish_run(keys, before, count, changed, index, highest):
-    """Pad a run that has grown from `before` keys and renew its index; keys below `changed` are as they were.
+    """Pad a run that has grown from `before` keys and update its index; keys at places before `changed` have not
+    changed.
 
-    O(count / FANOUT).
+    O(count / INDEX_FANOUT).
     """
-    sizes, offsets = stack_array(np.int64(0), MAX_LEVELS), stack_array(np.int64(0), MAX_LEVELS)
+    sizes, offsets = stack_array(np.int64(0), MAX_INDEX_LEVELS), stack_array(np.int64(0), MAX_INDEX_LEVELS)
     for i in range(count, count + PAD):
         keys[i] = highest
     top = level_sizes(count, sizes, offsets)
     for level in range(1, top + 1):
         at, size, below, last = offsets[level], sizes[level], offsets[level - 1], sizes[level - 1] - 1
-        # Level 1, once there, never moves; the others begin where the one below ends, which depends on the count.
-        kept = changed // FANOUT if level == 1 and before > FANOUT else 0
+        # Level 1 never moves. Each other level begins where the one below ends, which depends on the count.
+        kept = changed // INDEX_FANOUT if level == 1 and before > INDEX_FANOUT else 0
         for i in range(kept, size):
-            place = min(i * FANOUT + FANOUT - 1, last)
+            place = min(i * INDEX_FANOUT + INDEX_FANOUT - 1, last)
             index[at + i] = keys[place] if level == 1 else index[below + place]
-        for i in range(size, (size + FANOUT - 1) // FANOUT * FANOUT):
+        for i in range(size, (size + INDEX_FANOUT - 1) // INDEX_FANOUT * INDEX_FANOUT):
             index[at + i] = highest
 
 
 @inner
 def merge_backwards(key, slot, count, new_key, new_slot, new_count):
-    """Merge sorted new tuples into a run, after those of the same key; the place of the lowest new one.
+    """Merge sorted new tuples into a run, after tuples of the same key; return the place of the lowest new one.
 
-    Tuples move up by the number of new ones still to come, 16 at a time, and the comparison that finds
-    where a new one goes rides on the move: near the speed of copying for few, 4 ns a tuple for as many as held.
+    Tuples move up by the number of new ones still to come, 16 at a time. The comparison that finds the place of a new
+    tuple is part of the move. Speed: nearly that of copying for few new tuples, 4 ns a tuple for as many as held.
     """
     hi, left = count, new_count
     while left > 0 and hi >= 16:
         value = new_key[left - 1]
         values = splat(value, 16)
         while hi >= 16:
-            moved, moved_slots = load(key, hi - 16, 16), load(slot, hi - 16, 16)
+            moved, moved_slots = load_vector(key, hi - 16, 16), load_vector(slot, hi - 16, 16)
             above = 16 - bit_count(word(at_most(moved, values)))
-            # What a whole vector writes too much is overwritten later, unless it hits tuples not yet moved.
+            # Scrap of a whole vector is overwritten later, unless it would overwrite tuples that have not moved yet.
             if above == 16 or left >= 16:
-                store(moved, key, hi - 16 + left)
-                store(moved_slots, slot, hi - 16 + left)
+                store_vector(moved, key, hi - 16 + left)
+                store_vector(moved_slots, slot, hi - 16 + left)
             else:
                 for i in range(hi - 1, hi - 1 - above, -1):
                     key[i + left] = key[i]
@@ -109,7 +119,7 @@ def merge_backwards(key, slot, count, new_key, new_slot, new_count):
 
 @jit
 def merge(keys, slots, index, count, new_keys, new_slots, new_count, highest):
-    """Merge the first `new_count` tuples of a sorted batch into a run in place; its new count.
+    """Merge the first `new_count` tuples of a sorted batch into a run in place; return its new count.
 
     `highest` is the greatest value of the key's type. Cost: O(tuples from the lowest new one on).
     """
@@ -125,9 +135,10 @@ def merge(keys, slots, index, count, new_keys, new_slots, new_count, highest):
 def merge_some(
     keys, slots, count, later_keys, later_slots, later_count, shift, at, many, out_keys, out_slots
 ):
-    """Merge up to `many` more tuples of two runs into a third array; what is done of each is in `at`, and kept there.
+    """Merge up to `many` more tuples of two runs into a third array. `at` holds how many tuples of each run are done,
+    and is updated.
 
-    Slots of the later run are raised by `shift`, and come after those of the same key. Cost: O(many).
+    Slots of the later run are raised by `shift`; its tuples come after those of the same key. Cost: O(many).
     """
     key, slot, later_key, later_slot = (
         pointer(keys),
@@ -155,15 +166,15 @@ def merge_some(
 
 @jit
 def close_run(keys, index, count, highest):
-    """Pad a run whose keys were written from outside, and make its index. O(count / FANOUT)."""
+    """Pad a run whose keys were written by other code, and build its index. O(count / INDEX_FANOUT)."""
     finish_run(pointer(keys), np.int64(0), np.int64(count), np.int64(0), pointer(index), highest)
 
 
 @jit
 def merge_short(keys, slots, index, count, new_keys, new_slots, highest):
-    """As `merge`, for up to SHORT tuples in any order, of which those with a NaN key are left out."""
+    """As `merge`, for up to SHORT_BATCH tuples in any order; tuples with a NaN key are left out."""
     key = pointer(keys)
-    sorted_keys, sorted_slots = stack_array(new_keys[0], SHORT), stack_array(new_slots[0], SHORT)
+    sorted_keys, sorted_slots = stack_array(new_keys[0], SHORT_BATCH), stack_array(new_slots[0], SHORT_BATCH)
     kept = 0
     for i in range(len(new_keys)):
         value = new_keys[i]
@@ -183,8 +194,8 @@ def merge_short(keys, slots, index, count, new_keys, new_slots, highest):
 
 @jit
 def rising_places(values, sought, after, at, out):
-    """Fill out[i] with how many of `values` are below sought[i], or not above it if `after`; of these, `at` at least.
-    Neither array falls, so one pass over both does it: 1 to 2 ns a value of either."""
+    """Fill out[i] with how many of `values` are below sought[i] (with `after`: not above it), but at least `at`.
+    Neither array decreases, so one pass over both suffices: 1 to 2 ns for each value of either."""
     for i in range(len(sought)):
         while at < len(values) and (values[at] < sought[i] or (after and values[at] == sought[i])):
             at += 1
@@ -193,7 +204,8 @@ def rising_places(values, sought, after, at, out):
 
 @inner
 def to_digits(bits, floats, sign):
-    """A key's bits as a number that sorts unsigned as the key does: all but the sign of negative floats is inverted."""
+    """A key's bits as a number whose unsigned order is that of the keys: all bits except the sign of negative floats
+    are inverted."""
     if floats and bits < 0:
         bits ^= ~sign
     return bits ^ sign
@@ -209,12 +221,12 @@ def from_digits(digits, floats, sign):
 
 @inner
 def spread(counts, shift, bits, slots, out_bits, out_slots):
-    """One pass: tuples go to where their digit's bucket has come to; `counts` are those of the buckets."""
+    """One pass: copy tuples to the current ends of their digits' buckets; `counts` has the sizes of the buckets."""
     place = 0
-    for bucket in range(BUCKETS):
+    for bucket in range(RADIX_BUCKETS):
         place, counts[bucket] = place + counts[bucket], place
     for i in range(len(bits)):
-        bucket = (bits[i] >> shift) & (BUCKETS - 1)
+        bucket = (bits[i] >> shift) & (RADIX_BUCKETS - 1)
         place = counts[bucket]
         counts[bucket] = place + 1
         out_bits[place] = bits[i]
@@ -223,23 +235,23 @@ def spread(counts, shift, bits, slots, out_bits, out_slots):
 
 @jit
 def radix_sort(bits, slots, floats, sign, out_bits, out_slots, spare_bits, spare_slots):
-    """Sort a batch by key, stably. `bits` are the keys viewed as signed integers, `floats` whether they are floats,
-    and `sign` is the least of those integers. The result is in `out_*`; `spare_*` are as long.
+    """Sort a batch by key, stably. `bits` are the keys viewed as signed integers, `floats` tells whether they are
+    floats, and `sign` is the least of those integers. The result is in `out_*`; `spare_*` are as long.
 
-    Cost: a pass per byte in which keys differ; 10 ns a tuple for 32-bit keys, 17 ns for 64-bit ones.
+    Cost: one pass for each byte in which keys differ; 10 ns a tuple for 32-bit keys, 17 ns for 64-bit keys.
     """
     n, passes = len(bits), bits.itemsize
-    counts = np.zeros((passes, BUCKETS), np.int64)
+    counts = np.zeros((passes, RADIX_BUCKETS), np.int64)
     for i in range(n):
         digits = to_digits(bits[i], floats, sign)
         out_bits[i] = digits
         out_slots[i] = slots[i]
         for number in range(passes):
-            counts[number, (digits >> (number * DIGIT)) & (BUCKETS - 1)] += 1
+            counts[number, (digits >> (number * RADIX_BITS)) & (RADIX_BUCKETS - 1)] += 1
     here, here_slots, there, there_slots = out_bits, out_slots, spare_bits, spare_slots
     for number in range(passes):
-        if counts[number, (here[0] >> (number * DIGIT)) & (BUCKETS - 1)] < n:
-            spread(counts[number], number * DIGIT, here, here_slots, there, there_slots)
+        if counts[number, (here[0] >> (number * RADIX_BITS)) & (RADIX_BUCKETS - 1)] < n:
+            spread(counts[number], number * RADIX_BITS, here, here_slots, there, there_slots)
             here, here_slots, there, there_slots = there, there_slots, here, here_slots
     for i in range(n):
         out_bits[i] = from_digits(here[i], floats, sign)

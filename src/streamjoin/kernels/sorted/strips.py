@@ -1,28 +1,30 @@
-"""Two keys as one: the first cut into strips, the second in order within each.
+"""Combines two keys into one: the first key is cut into strips, and the second key orders the tuples within each
+strip.
 
-A key's number is floor((key - origin) / width), held within a range: a function that never falls, so a key between
-two bounds has a number between theirs, whatever the rounding and however far from the origin. A *place* has the number
-of the first key, its strip, above that of the second. So what a probe's rectangle matches lies, in each strip that it
-touches, between two places, and all of it between the first of them and the last.
+A key's number is floor((key - origin) / width), clamped to a range. This function never decreases, so the number of a
+key between two bounds is between their numbers, whatever the rounding and however far from the origin. A *place* has
+the number of the first key, its strip, in the upper bits, and the number of the second key in the lower bits. So in
+each strip that a probe's rectangle touches, its matches are between two places, and all matches are between the first
+and the last of these places.
 """
 
 import numpy as np
 
 from streamjoin.jit.decorator import inner, jit
 
-FEW_STRIPS = 16  # a probe that touches more asks for one interval over all of them
+FEW_STRIPS = 16  # a probe that touches more strips asks for one interval over all of them
 
 
 @inner
 def number_of(key, origin, width, half):
-    """From -half to half - 1. NaN gets some number: it matches nothing anyway."""
+    """A number from -half to half - 1. NaN gets an arbitrary number, because it matches nothing anyway."""
     quotient = np.floor((np.float64(key) - origin) / width)
     return np.int64(min(max(quotient if quotient == quotient else 0.0, -float(half)), float(half - 1)))
 
 
 @inner
 def place(strip, number, half):
-    """For numbers from -half to half - 1."""
+    """The place for a strip and a number from -half to half - 1."""
     return (2 * strip + 1) * half + number
 
 
@@ -53,10 +55,11 @@ def intervals_of(
     highs,
     asking,
 ):
-    """Fill in the intervals of places that rectangles ask for, with the probe that asks for each; how many there are.
-    Those of a probe do not meet, and an empty rectangle asks for none.
+    """Fill in the intervals of places that rectangles ask for, and the probe of each; return their number. Intervals
+    of one probe do not overlap, and an empty rectangle has none.
 
-    Writes no more than there is room for; if that is too little, the caller makes room and begins again.
+    Writes no more than there is room for. If that is too little, the caller makes room and calls again from the
+    start.
     """
     count, room = 0, len(lows)
     for i in range(len(x_lows)):

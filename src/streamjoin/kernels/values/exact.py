@@ -4,8 +4,9 @@ from streamjoin.jit.decorator import jit
 
 
 @jit
-def remainder(a, b):
-    """SQL's %: the sign of a. b is not 0; b = -1 is apart because the smallest integer / -1 traps."""
+def remainder64(a, b):
+    """The SQL % of integers of up to 64 bits. The result has the sign of a; b must not be 0. b = -1 has its own branch,
+    because dividing the smallest integer by -1 traps."""
     if b == -1:
         return a - a
     rest = a % b

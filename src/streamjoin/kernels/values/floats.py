@@ -20,7 +20,7 @@ def rank64(x):
 
 @jit
 def float64_at(rank):
-    # Two returns: Numba can not take the view of a value that is chosen between two.
+    # Two returns: Numba cannot take the view of a value that is chosen between two.
     if rank >= 0:
         return np.int64(rank).view(np.float64)
     return np.int64(np.int64(-0x8000_0000_0000_0000) - np.int64(rank) - np.int64(1)).view(np.float64)

@@ -73,7 +73,7 @@ def _binary(name):
     return intrinsic(define)
 
 
-def _compare(operator, signed=True):
+def _wide_comparison(operator, signed=True):
     def define(_typing, a, b):
         def compare(_context, builder, _signature, args):
             return (builder.icmp_signed if signed else builder.icmp_unsigned)(operator, *args)
@@ -89,10 +89,10 @@ mul = _binary("mul")
 bit_or = _binary("or_")
 shift_left = _binary("shl")
 shift_right = _binary("lshr")
-lt = _compare("<")
-le = _compare("<=")
-eq = _compare("==")
-_unsigned_le = _compare("<=", signed=False)
+lt = _wide_comparison("<")
+le = _wide_comparison("<=")
+eq = _wide_comparison("==")
+_unsigned_le = _wide_comparison("<=", signed=False)
 
 
 @jit

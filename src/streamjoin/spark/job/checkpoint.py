@@ -1,21 +1,21 @@
-"""Which job a checkpoint belongs to: a record beside Spark's own files, compared when the job starts again.
+"""Notes in a checkpoint which job it belongs to, and compares when the job starts again.
 
-A checkpoint holds windows and positions in sources. They mean nothing to a job with another predicate, other
-columns or another sink, and Spark alone would fail somewhere in the middle, or go on with a result that is
-neither the old job's nor the new one's.
+A checkpoint holds windows and positions in sources. A job with another predicate, other columns or another sink cannot
+use them: Spark would fail during the run, or continue with a result that belongs to neither job. The note is a file
+beside Spark's own.
 
-How rows are spread belongs to the state as well, but a file may leave it open. The record keeps what was chosen then:
-a job goes on with it on another machine, or with another version that would choose differently.
+The state also depends on how rows are spread. If the job file leaves that open, the note keeps the choice, so that the
+job keeps it on another machine, or with a version that would choose differently.
 
-A machine that loses power can leave the last entry of a log half written. Spark then refuses the checkpoint; `mend`
-takes the entry away, so that its micro-batch is done again.
+A power failure can leave the last entry of a log half written. Spark then refuses the checkpoint; `mend` removes the
+entry, so that its micro-batch runs again.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from typing import Any, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -24,16 +24,18 @@ from pyspark.sql import SparkSession
 from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.semantics.windows import RowWindow, TimeWindow
 from streamjoin.spark.job.file import Job
+from streamjoin.spark.job.join_table import JoinTable
+from streamjoin.spark.job.loaded import LoadedJob
 from streamjoin.spark.job.shown import without_credentials
 from streamjoin.spark.job.sinks import FilesSink
-from streamjoin.spark.job.sources import Input
-from streamjoin.spark.job.toml import flattened
+from streamjoin.spark.job.source_table import SourceTable
+from streamjoin.spark.job.tables import flattened
 
 RECORD = "streamjoin-job.json"
-SPARK_METADATA = "metadata"  # which Spark writes when a query has started
+SPARK_METADATA = "metadata"  # Spark writes this file when a query has started
 TRIAL = "_streamjoin_trial"  # readers of the sink skip names with an underscore
-SINK_LOG = "_spark_metadata"  # in which a files sink notes the files of every micro-batch
-# How much is read at once, from which servers and with which options may change; these must not.
+SINK_LOG = "_spark_metadata"  # a files sink lists here the files of every micro-batch
+# These keys must not change. Limits, servers and options may.
 SOURCE_KEYS = (
     "path",
     "format",
@@ -46,48 +48,48 @@ SOURCE_KEYS = (
     "seed",
 )
 SINK_KEYS = ("path", "format", "partition_by", "topic", "key")
+# Keys of how rows are spread, and the value that stands for a choice that was not noted.
 SPREAD = {
     "join.workers": "null",
     "join.partitioning": "auto",
-}  # and what stands for a choice that was not noted
-COLUMNS = ("left.columns", "right.columns")  # not in older records; the state knows them too
+}
+COLUMN_KEYS = ("left.columns", "right.columns")  # older notes lack them; the state has the columns, too
 
 
 class CheckpointError(StreamJoinError, RuntimeError):
-    """A checkpoint of another job, or of a run that has not ended; or it, or the sink, can not be written."""
+    """The checkpoint belongs to another job or to a run that has not ended, or it or the sink cannot be written."""
 
 
 def refused(job: Job, why: str) -> CheckpointError:
-    """An error that names the file and the key; `why` is the rest of the sentence."""
+    """An error about `run.checkpoint`; `why` completes the sentence."""
     return CheckpointError(
         job.without_secrets(f"run.checkpoint of {job.path} is {job.run.checkpoint!r}, {why}")
     )
 
 
 def sink_refused(job: Job, sink: FilesSink, why: str) -> CheckpointError:
-    """The same for the folder of the results."""
+    """An error about `sink.path`; `why` completes the sentence."""
     return CheckpointError(job.without_secrets(f"sink.path of {job.path} is {sink.path!r}, {why}"))
 
 
 def identity(job: Job) -> dict[str, str]:
-    """What must stay the same while a checkpoint is used, by dotted key, as far as the file alone tells it. It is
-    written to the checkpoint, so that it has no credentials; these may change."""
-    join: dict[str, Any] = {field.name: getattr(job.join, field.name) for field in fields(job.join)}
-    del join["lateness"], join["index"]  # how long to wait, and how to search, are matters of the future
+    """The parts of a job file that must not change while its checkpoint is used, by dotted key. Credentials are left
+    out, because this is written to the checkpoint and they may change."""
+    join: dict[str, Any] = {name: getattr(job.join, name) for name in JoinTable.model_fields}
+    del join["lateness"], join["index"]  # the state does not depend on them
     windows = join["window"] if isinstance(join["window"], tuple) else (join["window"], join["window"])
     join["window"] = [described_window(window) for window in windows]
     found: dict[str, Any] = {"join": join, "sink": kept(job.sink, SINK_KEYS)}
     for side in ("left", "right"):
-        inputs = getattr(job, side).inputs
-        sources = {f"source[{at}]": of_input(each) for at, each in enumerate(inputs)}
-        found[side] = {"time": getattr(job, side).time, **sources}
+        sources = {f"source[{at}]": of_source(each) for at, each in enumerate(job.side(side).sources)}
+        found[side] = {"time": job.side(side).time, **sources}
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in flattened(found)}
     return {key: without_credentials(text) for key, text in texts.items()}
 
 
-def columns_of(job: Job, spark: SparkSession) -> dict[str, str]:
-    """The names and types of both sides' columns, which must stay the same as well; `select` itself may change."""
-    return {key: job.loaded(key.partition(".")[0], spark).schema.simpleString() for key in COLUMNS}
+def columns_of(loaded: LoadedJob) -> dict[str, str]:
+    """The names and types of both sides' columns, which must not change either. `select` itself may change."""
+    return {f"{side}.columns": frame.schema.simpleString() for side, frame in loaded.frames.items()}
 
 
 def described_window(window: TimeWindow | RowWindow) -> str:
@@ -95,39 +97,40 @@ def described_window(window: TimeWindow | RowWindow) -> str:
     return f"{kind} {', '.join(str(value) for value in asdict(window).values())}"
 
 
-def of_input(each: Input) -> dict[str, Any]:
-    return {**kept(each.source, SOURCE_KEYS), "schema": each.source.columns.simpleString()}
+def of_source(source: SourceTable) -> dict[str, Any]:
+    return {**kept(source, SOURCE_KEYS), "schema": source.columns.simpleString()}
 
 
 def kept(part: Any, keys: tuple[str, ...]) -> dict[str, Any]:
     return {"kind": part.kind, **{key: getattr(part, key) for key in keys if hasattr(part, key)}}
 
 
-def claim(spark: SparkSession, job: Job) -> tuple[Job, bool]:
-    """Make the job's checkpoint its own, or check that it is. The job with nothing left open that the checkpoint
-    settles, and whether there is something to go on from."""
+def claim(loaded: LoadedJob) -> tuple[LoadedJob, bool]:
+    """Note in a new checkpoint that it belongs to the job, or check that an old one does. Return the job with the
+    choices that the checkpoint keeps filled in, and whether the query resumes."""
+    job, spark = loaded.job, loaded.spark
     if job.run.checkpoint is None:
-        return job, False
+        return loaded, False
     checkpoint = Folder(spark, job.run.checkpoint)
     started = checkpoint.has(SPARK_METADATA)
     if not started:
         refuse_used_sink(spark, job)
-        job = job.settled(spark)
+        loaded = loaded.settled()
         try_sink(spark, job)
-        record(checkpoint, job, identity(job) | columns_of(job, spark))
+        record(checkpoint, job, identity(loaded.job) | columns_of(loaded))
     elif checkpoint.has(RECORD):
         before = recorded(checkpoint, job)
-        job = continued(job, before)
-        refuse_changes(job, before, identity(job) | columns_of(job, spark))
+        loaded = loaded.with_join(continued(job.join, before))
+        refuse_changes(job, before, identity(loaded.job) | columns_of(loaded))
         refuse_lost_sink(spark, job)
     else:
         told = "which holds the state of a query that `streamjoin run` did not start: give another folder"
         raise refused(job, told)
-    return job, started
+    return loaded, started
 
 
 def record(checkpoint: Folder, job: Job, found: dict[str, str]) -> None:
-    """Write whose checkpoint it is: the first thing that is written there."""
+    """Write the note, before anything else in the checkpoint."""
     try:
         checkpoint.write(RECORD, json.dumps(found, indent=1))
     except Py4JJavaError as error:
@@ -136,32 +139,33 @@ def record(checkpoint: Folder, job: Job, found: dict[str, str]) -> None:
 
 
 def recorded(checkpoint: Folder, job: Job) -> dict[str, str]:
-    """What `record` wrote."""
+    """Read the note that `record` wrote."""
     try:
         found: dict[str, str] = json.loads(checkpoint.read(RECORD))
     except (ValueError, Py4JJavaError) as error:
         why = str(getattr(error, "java_exception", error)).strip()
         raise refused(
             job,
-            f"whose {RECORD} says what job it belongs to, and can not be read ({why}): put it back from a copy, or "
+            f"whose {RECORD} says what job it belongs to, and cannot be read ({why}): put it back from a copy, or "
             "give another run.checkpoint, and another place for the results",
         ) from None
     return found
 
 
-def continued(job: Job, before: dict[str, str]) -> Job:
-    """The job with what it leaves open as the checkpoint has it."""
-    join, noted = job.join, {key: before.get(key, unknown) for key, unknown in SPREAD.items()}
-    workers = json.loads(noted["join.workers"]) if join.workers is None else join.workers
-    left_open: Any = {"workers": workers}
+def continued(join: JoinTable, before: dict[str, str]) -> JoinTable:
+    """The join, with the choices that the file leaves open taken from the checkpoint."""
+    noted = {key: before.get(key, unknown) for key, unknown in SPREAD.items()}
+    left_open: dict[str, Any] = {}
+    if join.workers is None:
+        left_open["workers"] = json.loads(noted["join.workers"])
     if join.partitioning == "auto":
         left_open["partitioning"] = noted["join.partitioning"]
-    return replace(job, join=replace(join, **left_open))
+    return join.model_copy(update=left_open)
 
 
 def refuse_used_sink(spark: SparkSession, job: Job) -> None:
-    """Raise if a new query would write where another has written: Spark takes the sink's log for that of the query,
-    and skips as many micro-batches as stand there."""
+    """Raise if another query has written to the sink: Spark would take the sink's log for that of the new query, and
+    skip as many micro-batches as the log has."""
     if isinstance(job.sink, FilesSink) and Folder(spark, job.sink.path).has(SINK_LOG):
         raise sink_refused(
             job,
@@ -172,8 +176,8 @@ def refuse_used_sink(spark: SparkSession, job: Job) -> None:
 
 
 def refuse_lost_sink(spark: SparkSession, job: Job) -> None:
-    """Raise if the results of micro-batches that are done are gone: Spark would begin a log without them, which no
-    reader can use."""
+    """Raise if results of finished micro-batches are gone: Spark would start a new log without them, which no reader
+    can use."""
     if not isinstance(job.sink, FilesSink):
         return
     done, written = f"{job.run.checkpoint}/commits", f"{job.sink.path}/{SINK_LOG}"
@@ -182,12 +186,12 @@ def refuse_lost_sink(spark: SparkSession, job: Job) -> None:
             job,
             job.sink,
             f"which lacks the results ({SINK_LOG}) that were written there according to {job.run.checkpoint!r}: put "
-            "them back to go on, or start anew with another run.checkpoint",
+            "them back to resume, or start anew with another run.checkpoint",
         )
 
 
 def try_sink(spark: SparkSession, job: Job) -> None:
-    """Raise unless files can be written where the results go; otherwise the first micro-batch would find out."""
+    """Raise unless files can be written to the sink's folder; otherwise the first micro-batch would fail."""
     if isinstance(job.sink, FilesSink):
         folder = Folder(spark, job.sink.path)
         try:
@@ -199,17 +203,17 @@ def try_sink(spark: SparkSession, job: Job) -> None:
 
 
 def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> None:
-    """Raise if the job is not the one that wrote the checkpoint, naming what differs. What was not noted is left to the
-    state, which knows it; what may change now, though older records note it, is not compared."""
+    """Raise if another job wrote the checkpoint, and name the differences. What an older note lacks, the state itself
+    checks. What may change today is not compared, even if an older note has it."""
     before = {
-        key: without_credentials(text)  # which older records have
+        key: without_credentials(text)  # older notes contain credentials
         for key, text in before.items()
         if SPREAD.get(key) != text and not may_change(key)
     }
     changed = [
         key
         for key in (*now, *(key for key in before if key not in now))
-        if before.get(key) != now.get(key) and (key in before or key not in (*SPREAD, *COLUMNS))
+        if before.get(key) != now.get(key) and (key in before or key not in (*SPREAD, *COLUMN_KEYS))
     ]
     if not changed:
         return
@@ -218,7 +222,7 @@ def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> Non
         job,
         "which holds the windows of another job, or of this one before it was changed:\n"
         + "\n".join(lines)
-        + "\nChange it back to go on. To start anew give another run.checkpoint, and another place for the results.",
+        + "\nChange it back to resume. To start anew, give another run.checkpoint and another place for the results.",
     )
 
 
@@ -227,11 +231,12 @@ def may_change(key: str) -> bool:
 
 
 def mend(spark: SparkSession, job: Job) -> int | None:
-    """Take back the last micro-batch if one of its log entries is torn; its number, None if all are whole.
+    """Undo the last micro-batch if one of its log entries is torn. Return its number, None if all entries are whole.
 
-    Spark notes a micro-batch in `offsets` before it runs, in the log of a files sink when its rows are there, and in
-    `commits` at the end. Without the last note it runs again, on the state before it. Without the first it is planned
-    again, and what the sink holds of it may not count. Torn entries go last: whatever ends this, it can be done again.
+    Spark logs a micro-batch in `offsets` before it runs, in the log of a files sink when its rows are written, and in
+    `commits` at the end. Without the entry in `commits` it runs again, on the state before it. Without the entry in
+    `offsets` it is planned again, so the sink's entry must go too. Torn entries are removed last, so that an
+    interrupted call can be repeated.
     """
     if job.run.checkpoint is None:
         return None
@@ -250,19 +255,19 @@ def mend(spark: SparkSession, job: Job) -> int | None:
 
 
 def log_entries(log: Folder) -> list[tuple[int, str]]:
-    """The numbers and names of a log's entries, by number; the sink's log has some that stand for all before them."""
+    """The entries of a log as (number, name), by number. A `.compact` entry of a sink's log replaces all before it."""
     names = [name for name in log.names() if re.fullmatch(r"\d+(\.compact)?", name)]
     return sorted((int(name.partition(".")[0]), name) for name in names)
 
 
 def torn_at_the_end(log: Folder) -> int | None:
-    """The number of a log's last entry if that is torn."""
+    """The number of a log's last entry if it is torn."""
     entries = log_entries(log)
     return entries[-1][0] if entries and is_torn(log, entries[-1][1]) else None
 
 
 def is_torn(log: Folder, name: str) -> bool:
-    """Whether an entry breaks off: a version, then objects of JSON, numbers or dashes, a line each."""
+    """Whether an entry is incomplete. An entry is a version line, then lines of JSON or dashes."""
     try:
         version, *lines = log.read(name).splitlines() or [""]
         for line in lines:
@@ -278,7 +283,7 @@ def is_torn(log: Folder, name: str) -> bool:
 
 
 class Folder:
-    """A folder anywhere Spark can write, reached through Hadoop's file systems."""
+    """A folder on any storage that Spark can write, through Hadoop's file systems."""
 
     def __init__(self, spark: SparkSession, path: str):
         self.jvm = cast(Any, spark._jvm)
@@ -292,7 +297,7 @@ class Folder:
         return bool(self.files.exists(self.of(name)))
 
     def names(self) -> list[str]:
-        """What lies in it; nothing if there is no such folder."""
+        """The names of its entries; none if the folder does not exist."""
         if not self.files.exists(self.path):
             return []
         return [each.getPath().getName() for each in self.files.listStatus(self.path)]

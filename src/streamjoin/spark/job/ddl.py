@@ -1,7 +1,7 @@
 """Schemas as Spark writes them, `ts TIMESTAMP, x INT, tags ARRAY<STRING>`, read without a running Spark.
 
-Spark's own parser lives in the JVM, and a job file is checked before a JVM is started. What is understood here gives
-the same `StructType` as Spark's parser (a test compares the two).
+Spark's own parser lives in the JVM, and a job file is checked before a JVM is started. This parser returns the
+same `StructType` as Spark's (a test compares the two).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SPARK_TYPE_NAMES = f"{', '.join(ATOMIC)}, decimal(p, s), array<t>, map<k, v>, st
 
 
 def parse_ddl(text: str) -> types.StructType:
-    """The columns that `name TYPE [NOT NULL], ...` declares; a `SpecError` names the place that is no column."""
+    """The columns that `name TYPE [NOT NULL], ...` declares; a `SpecError` names the place that is not a column."""
     return struct_type(parse_columns(text))
 
 

@@ -1,4 +1,4 @@
-"""A job: what `streamjoin run` reads from a TOML file, checked before Spark starts, and how it becomes a query.
+"""A job: what `streamjoin run` reads from a TOML file, checked before Spark starts.
 
 A file has the tables `[join]`, `[left]` and `[right]` with their `[[left.source]]`, `[sink]`, `[run]` and `[spark]`
 (docs/jobs.md is the reference). Relative paths are relative to the file. Every mistake is reported at once.
@@ -6,394 +6,249 @@ A file has the tables `[join]`, `[left]` and `[right]` with their `[[left.source
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass, fields, replace
-from fnmatch import fnmatch
-from fractions import Fraction
-from pathlib import Path, PurePath
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from streamjoin.plan.options import INDEXES, Auto, IndexName
-from streamjoin.semantics.durations import nanoseconds
-from streamjoin.semantics.errors import SpecError, WindowError
+from streamjoin.semantics.durations import lateness_ticks
+from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.semantics.windows import RowWindow, TimeWindow, Window
-from streamjoin.spark.job.paths import is_remote, read_path
-from streamjoin.spark.job.session import check_master
-from streamjoin.spark.job.shown import secrets_in, shown, without_secrets
-from streamjoin.spark.job.sides import Side, SideError
-from streamjoin.spark.job.sinks import FilesSink, Sink, read_sink
+from streamjoin.spark.job.join_table import JoinTable
+from streamjoin.spark.job.mistakes import (
+    JobSchema,
+    Kinds,
+    Mistake,
+    find_mistakes,
+    sentence_of,
+    unknown_key,
+    without_mistakes,
+)
+from streamjoin.spark.job.paths import in_the_way, is_remote, lies_in
+from streamjoin.spark.job.run_tables import RunTable, SparkTable
+from streamjoin.spark.job.shown import secrets_in, without_secrets, written_key
+from streamjoin.spark.job.sides import SideTable
+from streamjoin.spark.job.sinks import SINK_KINDS, AnySink, FilesSink
 from streamjoin.spark.job.sources import FilesSource
-from streamjoin.spark.job.toml import JobError, TomlTable, read_toml
-from streamjoin.spark.join.task import HOW, ORDERS, How, JoinTask, StreamOrder
-from streamjoin.spark.window_join import (
-    CASE,
-    PARTITIONING,
-    Partitioning,
-    arrow_schema,
-    check_names,
-    make_task,
-    spec_of,
-    tells_case,
-    window_join,
+from streamjoin.spark.job.tables import Table, TableContext
+from streamjoin.spark.job.toml import JobError, read_toml
+from streamjoin.spark.join.task import JoinTask
+from streamjoin.spark.window_join import CASE, arrow_schema, check_column_names, make_task, tells_case
+
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# A join cannot be checked against its columns while one of these is wrong; the other keys have defaults that fit.
+NEEDED_KEYS = ("join", "join.on", "join.window", "join.lateness", "join.suffix")
+# Keys of sources that do not change the columns: with a mistake in one of them, the columns can still be checked.
+COLUMNLESS_KEYS = (
+    "malformed",
+    "max_files",
+    "max_rows",
+    "options",
+    "rows_per_batch",
+    "rows_per_second",
+    "seed",
+    "starting",
 )
 
-TABLES = ("join", *SIDES, "sink", "run", "spark")
-OPTIONAL = ("run", "spark")
-# Whether a join fits its columns can not be told while one of these is wrong; the others have defaults that fit.
-SHAPING = ("join", "join.on", "join.window", "join.lateness", "join.suffix")
-# One way to say a thing: these settings of Spark have a key in the file.
-ELSEWHERE = {
-    "spark.master": "spark.master",
-    "spark.app.name": "run.name",
-    "spark.jars.packages": "spark.packages",
+
+class JobFile(Table):
+    """A window join on Spark: two streams, how they are joined, and where the result goes."""
+
+    model_config = ConfigDict(title="streamjoin job file")
+
+    join: JoinTable
+    """What is joined."""
+    left: SideTable
+    """Where the left stream comes from."""
+    right: SideTable
+    """Where the right stream comes from."""
+    sink: AnySink
+    """Where results go."""
+    run: RunTable = Field(default_factory=RunTable.model_construct)
+    """When micro-batches start, and where state is kept."""
+    spark: SparkTable = Field(default_factory=SparkTable)
+    """Where the job runs."""
+
+
+SECTIONS: Mapping[str, type[Table] | Kinds] = {
+    "join": JoinTable,
+    "left": SideTable,
+    "right": SideTable,
+    "sink": SINK_KINDS,
+    "run": RunTable,
+    "spark": SparkTable,
 }
-_LATENESS = (
-    'how far a row may be behind the newest of its side, such as "10 seconds" or 0; later ones are dropped'
-)
-TRIGGERS = ("asap", "available-now")
-_TRIGGER = 'asap, available-now, or a duration of at least a millisecond, such as "10 seconds"'
-MOST_WORKERS = 1 << 16
-SOME_WINDOW: Window = TimeWindow("1 s")  # stands in for one that was refused
-_WINDOW = (
-    'a duration such as "15 minutes", { rows = 1000 }, or one for each side, such as '
-    '{ left = "10 minutes", right = 0 }'
-)
+_READERS = {
+    name: TypeAdapter(kind)
+    for name, kind in get_type_hints(JobFile, include_extras=True).items()
+    if name in SECTIONS
+}
 
 
-@dataclass(frozen=True)
-class JoinTable:
-    """`[join]`: the arguments of `window_join`."""
-
-    on: str
-    window: Window | tuple[Window, Window]
-    how: How
-    lateness: str | int
-    workers: int | None
-    order: StreamOrder
-    partitioning: Partitioning
-    index: IndexName | Auto
-    suffix: str
-
-    @classmethod
-    def read(cls, table: TomlTable) -> JoinTable:
-        lateness = table.take("lateness", (str, int), _LATENESS)
-        if isinstance(lateness, str) and not table.is_clean("lateness", lateness):
-            lateness = 0
-        length = (
-            duration(table, "lateness", lateness) if isinstance(lateness, str) else Fraction(lateness or 0)
-        )
-        if length < 0:
-            table.complain("lateness", f"is {lateness!r}: it can not be negative")
-        return cls(
-            table.text("on", "the condition in SQL, such as 'abs(left.x - right.a) <= 10'", lines=True) or "",
-            read_window(table),
-            table.choice("how", HOW, "inner"),
-            lateness,
-            table.whole(
-                "workers", "how many state partitions the join is spread over", None, most=MOST_WORKERS
-            ),
-            table.choice("order", ORDERS, "any"),
-            table.choice("partitioning", PARTITIONING, "auto"),
-            table.choice("index", ("auto", *INDEXES), "auto"),
-            table.text("suffix", "what a right column gets whose name is taken", "_right"),
-        )
-
-
-JOIN_KEYS = tuple(each.name for each in fields(JoinTable))
-
-
-@dataclass(frozen=True)
-class RunTable:
-    """`[run]`: when micro-batches start, and what survives a restart."""
-
-    name: str
-    trigger: str
-    checkpoint: str | None
-    log: str
-
-    @classmethod
-    def read(cls, table: TomlTable, path: Path, sink: Sink) -> RunTable:
-        trigger = table.text("trigger", _TRIGGER, "asap")
-        if trigger not in TRIGGERS and not lasts(trigger):
-            table.complain("trigger", f"is {trigger!r}; allowed: {_TRIGGER}")
-        checkpoint = read_path(table, "checkpoint", "a folder for the query's state", path.parent, None)
-        if checkpoint is None and "checkpoint" not in table.values and sink.checkpoint == "needed":
-            table.complain(
-                "checkpoint",
-                f"is missing, and a {sink.kind} sink needs one: give a folder for the query's state",
-            )
-        if checkpoint is not None and sink.checkpoint == "impossible":
-            table.complain(
-                "checkpoint", f"is given, but a {sink.kind} sink can not go on from one: leave it out"
-            )
-        return cls(
-            table.text("name", "a name for the query", path.stem),
-            trigger,
-            checkpoint,
-            read_path(table, "log", "a file for Spark's log", path.parent, f"{path.stem}.spark.log") or "",
-        )
-
-
-@dataclass(frozen=True)
-class SparkTable:
-    """`[spark]`: where it runs. `packages` are fetched by Spark; `settings` win over ours."""
-
-    master: str | None
-    packages: tuple[str, ...]
-    settings: dict[str, str]
-
-    @classmethod
-    def read(cls, table: TomlTable) -> SparkTable:
-        packages = table.texts("packages", "Maven coordinates, such as 'group:artifact:1.0'", ())
-        for package in packages:
-            if package.count(":") != 2:
-                table.complain("packages", f"has {package!r}; allowed: group:artifact:version")
-        settings = table.settings("settings", '"spark.executor.memory" = "8g"')
-        for name in settings:
-            if not name.startswith("spark."):
-                table.complain(f"settings.{name}", "is no setting of Spark: their names begin with 'spark.'")
-            elif name in ELSEWHERE:
-                table.complain(f"settings.{name}", f"has a key of its own: use {ELSEWHERE[name]}")
-        master = table.text("master", "a Spark master, such as 'local[4]' or 'spark://host:7077'", None)
-        if master is not None:
-            table.checked("master", lambda: check_master(master), None)
-        return cls(master, packages, settings)
+def job_schema() -> str:
+    """The JSON Schema of job files, for completion and checks in editors."""
+    schema = {"$schema": SCHEMA_DIALECT} | JobFile.model_json_schema(schema_generator=JobSchema)
+    return json.dumps(schema, indent=2, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job file, read and checked."""
+    """A job file, read and checked. `spec` is the join; it is None if only Spark knows the columns. It has no lateness,
+    because on Spark the watermark decides which rows are late."""
 
     path: Path
     join: JoinTable
-    left: Side
-    right: Side
-    sink: Sink
+    left: SideTable
+    right: SideTable
+    sink: AnySink
     run: RunTable
     spark: SparkTable
+    spec: JoinSpec | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def read(cls, path: Path) -> Job:
-        """The job in a file; `JobError` tells everything that is wrong with it."""
-        problems: list[tuple[str, str]] = []
-        top = TomlTable(read_toml(path), "", problems)
-        folder = path.resolve().parent
-        sections = {name: top.table(name, f"a table [{name}]", name in OPTIONAL) for name in TABLES}
-        join = JoinTable.read(sections["join"])
-        left, right = (Side.read(sections[side], folder, side) for side in SIDES)
-        sink = read_sink(sections["sink"], folder)
-        run = RunTable.read(sections["run"], folder / path.name, sink)
-        job = cls(path, join, left, right, sink, run, SparkTable.read(sections["spark"]))
-        for table in (*sections.values(), top):
-            table.close()
-        if not any(key.split(".")[0] in SIDES or key in SHAPING for key, _ in problems):
-            job.check_task(sections["join"], sections["sink"])
-        job.check_places(sections["sink"], sections["run"])
+        """The job in a file; a `JobError` lists everything that is wrong with it."""
+        values = read_toml(path)
+        problems = dict(top_mistakes(values))
+        tables = {}
+        for name in SECTIONS:
+            tables[name], found = read_section(name, values, path)
+            problems |= found
+        spec = None
+        if not any(changes_columns(key) or key in NEEDED_KEYS for key in problems):
+            spec, found = check_join(tables)
+            problems |= found
+        problems = problems | {key: told for key, told in place_mistakes(tables) if key not in problems}
         if problems:
-            raise JobError(str(path), problems)
-        return job
+            raise JobError(str(path), list(problems.items()))
+        return cls(path, **tables, spec=spec)
+
+    def side(self, name: str) -> SideTable:
+        return self.left if name == "left" else self.right
 
     def without_secrets(self, text: str) -> str:
-        """A text of Spark's without the secrets in this file's options and settings."""
-        sources = [each.source for side in SIDES for each in getattr(self, side).inputs]
-        options = [getattr(part, "options", {}) for part in (*sources, self.sink)]
+        """A text from Spark, without the secrets in this file's options and settings."""
+        parts = (*self.left.sources, *self.right.sources, self.sink)
+        options = [getattr(part, "options", {}) for part in parts]
         return without_secrets(text, secrets_in([*options, self.spark.settings]))
 
-    @property
-    def spec(self) -> JoinSpec | None:
-        """The join as the embedded engine would take it; None if only Spark can tell the columns."""
-        left, right = self.left.columns, self.right.columns
-        if left is None or right is None:
-            return None
-        return JoinSpec(
-            arrow_schema("left", left),
-            arrow_schema("right", right),
-            self.join.on,
-            self.join.window,
-            self.left.time,
-            self.right.time,
-            lateness=self.join.lateness,
-            suffix=self.join.suffix,
-        )
-
     def task(self, workers: int) -> JoinTask | None:
-        """What each of `workers` would have to do; None if only Spark can tell the columns."""
-        join, spec = self.join, self.spec
-        if spec is None:
-            return None
-        return make_task(spec, join.how, join.order, join.index, join.partitioning, join.workers or workers)
-
-    def check_task(self, table: TomlTable, sink: TomlTable) -> None:
-        """Complain about a predicate, window, index, suffix or sink that does not fit the columns."""
-        try:
-            task = self.task(workers=1)
-            if task is not None:
-                check_names(task, tells_case(self.spark.settings.get(CASE, "false")))
-                self.sink.check(task.schema, sink)
-        except SpecError as error:
-            table.complain(*mistake(error))
-
-    def check_places(self, sink: TomlTable, run: TomlTable) -> None:
-        """Complain if the query would write where a file is, where a source reads, or two things into one folder."""
-        results = self.sink.path if isinstance(self.sink, FilesSink) else ""
-        sources = [each.source for side in SIDES for each in getattr(self, side).inputs]
-        read = [source.path for source in sources if isinstance(source, FilesSource) and source.path]
-        for key, table, place in (("checkpoint", run, self.run.checkpoint), ("path", sink, results)):
-            if not place:
-                continue
-            if obstacle := in_the_way(place):
-                table.complain(key, f"is {place!r}, {obstacle}: give a folder")
-            elif reader := next((path for path in read if lies_in(place, path)), None):
-                told = f"is {place!r}, which is read by the source {reader!r}: give another folder"
-                table.complain(key, told)
-            elif key == "checkpoint" and results and lies_in(results, place):
-                table.complain(key, f"is {place!r}, where the results go: give a folder of its own")
-        self.check_log(run)
-
-    def check_log(self, run: TomlTable) -> None:
-        """Complain if Spark's log could not be written: this process opens it, before there is a Spark."""
-        log = self.run.log
-        if is_remote(log):
-            run.complain("log", f"is {log!r}; allowed: a file of this machine")
-        elif os.path.isdir(log):
-            run.complain("log", f"is {log!r}, which is a folder: give a file")
-        elif obstacle := in_the_way(os.path.dirname(log)):
-            run.complain("log", f"is {log!r}, in {os.path.dirname(log)!r}, {obstacle}: give another")
-
-    def loaded(self, side: str, spark: SparkSession) -> DataFrame:
-        """A side's stream; what only Spark could find wrong with it is told like the rest of the file's mistakes."""
-        try:
-            frame: DataFrame = getattr(self, side).load(spark, side, self.join.lateness)
-            return frame
-        except SideError as error:
-            raise JobError(str(self.path), [(f"{side}.{error.key}", str(error))]) from None
-        except WindowError as error:  # several sources are given watermarks, with this lateness
-            raise self.refused(error) from None
-
-    def settled(self, spark: SparkSession) -> Job:
-        """The same job, with workers and partitioning as this Spark and the predicate have them where the file leaves
-        them open."""
-        join, left, right = self.join, self.loaded("left", spark), self.loaded("right", spark)
-        workers = join.workers or spark.sparkContext.defaultParallelism
-        try:
-            spec = spec_of(left, right, join.on, join.window, self.left.time, self.right.time, join.suffix)
-            task = make_task(spec, join.how, join.order, join.index, join.partitioning, workers)
-            check_names(task, tells_case(spark.conf.get(CASE)))
-        except SpecError as error:
-            raise self.refused(error) from None
-        kind = task.routing.kind if task.routing.kind in PARTITIONING else join.partitioning
-        return replace(self, join=replace(join, workers=workers, partitioning=kind))
-
-    def results(self, spark: SparkSession) -> DataFrame:
-        """The joined stream, not started; what does not fit the columns is told as if the file had shown them."""
-        join, left, right = self.join, self.loaded("left", spark), self.loaded("right", spark)
-        try:
-            return window_join(
-                left,
-                right,
-                join.on,
-                window=join.window,
-                left_time=self.left.time,
-                right_time=self.right.time,
-                how=join.how,
-                lateness=join.lateness,
-                workers=join.workers,
-                order=join.order,
-                partitioning=join.partitioning,
-                index=join.index,
-                suffix=join.suffix,
-                malformed="drop" if "drop" in (self.left.malformed, self.right.malformed) else "fail",
-            )
-        except SpecError as error:
-            raise self.refused(error) from None
-
-    def refused(self, error: SpecError) -> JobError:
-        """An error of the join as one of the file."""
-        key, told = mistake(error)
-        return JobError(str(self.path), [(f"join.{key}" if key else "join", told)])
-
-    def start(self, spark: SparkSession) -> StreamingQuery:
-        """Start the query; it goes on from its checkpoint if there is one."""
-        writer = self.sink.write(self.results(spark)).outputMode("append")
-        if self.sink.kind != "memory":  # whose query is named like its table
-            writer = writer.queryName(self.run.name)
-        if self.run.checkpoint is not None:
-            writer = writer.option("checkpointLocation", self.run.checkpoint)
-        if self.run.trigger == "available-now":
-            return writer.trigger(availableNow=True).start()
-        seconds = 0.0 if self.run.trigger == "asap" else float(nanoseconds(self.run.trigger, "trigger")) / 1e9
-        return writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds").start()
+        """The task of the join on this many workers; None if only Spark knows the columns."""
+        return None if self.spec is None else task_of(self.join, self.spec, workers)
 
 
-def mistake(error: SpecError) -> tuple[str, str]:
-    """The key of `[join]` that an error of the join is about, empty if there is no single one, and what is wrong."""
-    told = str(error).replace("\n", "\n    ")
-    if error.field is None:
-        return "", told
-    key = error.field.partition(".")[0]
-    return (key if key in JOIN_KEYS else ""), told.removeprefix(f"{error.field} ")
+def task_of(join: JoinTable, spec: JoinSpec, workers: int) -> JoinTask:
+    """The task that the driver sends to workers; `workers` counts if the file leaves their number open."""
+    return make_task(spec, join.how, join.order, join.index, join.partitioning, join.workers or workers)
 
 
-def in_the_way(folder: str) -> str | None:
-    """Why a local folder can not be there: a file in its place or above it, or no name that the system takes."""
-    path = Path(folder)
-    if is_remote(folder):
-        return None
+def top_mistakes(values: dict[str, Any]) -> list[Mistake]:
+    """Tables that are missing, and keys outside of tables."""
+    found = [(written_key(name), unknown_key(name, SECTIONS)) for name in values if name not in SECTIONS]
+    required = [name for name, about in JobFile.model_fields.items() if about.is_required()]
+    return found + [(name, f"is missing: give a table [{name}]") for name in required if name not in values]
+
+
+def read_section(name: str, values: dict[str, Any], path: Path) -> tuple[Any, dict[str, str]]:
+    """A table of the file as a model, and its mistakes. With mistakes, the model is read without the wrong keys; it
+    is None if that is impossible."""
+    if name not in values and JobFile.model_fields[name].is_required():
+        return None, {}
+    given, sink = values.get(name, {}), values.get("sink")
+    shared = given.get("schema") if isinstance(given, dict) else None
+    reading = TableContext(
+        folder=path.resolve().parent,
+        name=path.stem,
+        side=name,
+        side_schema=shared if isinstance(shared, str) else None,
+        sink_kind=sink.get("kind") if isinstance(sink, dict) else None,
+    )
+    reader: TypeAdapter[Any] = _READERS[name]
     try:
-        there = next(each for each in (path, *path.parents) if each.exists())
-    except OSError as error:
-        return f"which can not be made ({error.strerror})"
-    if there.is_dir():
-        return None
-    return "which is a file" if there == path else f"and {str(there)!r} is a file"
-
-
-def lies_in(place: str, pattern: str) -> bool:
-    """Whether a place is a folder that the pattern matches, or lies in one."""
-    inner, outer = (PurePath(os.path.normpath(path).removeprefix("file:")).parts for path in (place, pattern))
-    return len(inner) >= len(outer) and all(map(fnmatch, inner, outer))
-
-
-def lasts(text: str) -> bool:
-    """Whether this is a duration that Spark can wait for."""
+        return reader.validate_python(given, context=reading), {}
+    except ValidationError as error:
+        found = dict(find_mistakes(error, given, name, SECTIONS[name]))
+        rest = deepcopy(given)
+        without_mistakes(error, rest, name, SECTIONS[name])
     try:
-        return nanoseconds(text, "") >= 10**6
-    except WindowError:
-        return False
+        return reader.validate_python(rest, context=reading), found
+    except ValidationError as error:
+        if name in SIDES and not any(map(changes_columns, found)):
+            found = dict(find_mistakes(error, rest, name, SECTIONS[name])) | found
+        return None, found
 
 
-def duration(table: TomlTable, name: str, text: str) -> Fraction:
-    """A duration in nanoseconds; one that is none is complained about."""
-    return table.checked(name, lambda: nanoseconds(text, ""), Fraction(1))
+def changes_columns(key: str) -> bool:
+    """Whether the columns of a side are unknown while the value of this key is wrong."""
+    side, _, rest = key.partition(".")
+    return side in SIDES and rest.partition(".")[2].partition(".")[0] not in COLUMNLESS_KEYS
 
 
-def read_window(table: TomlTable) -> Window | tuple[Window, Window]:
-    """`window = "15 minutes"`, `{ rows = 9 }`, or `{ left = ..., right = ... }` of these."""
-    value = table.take("window", (str, int, dict), _WINDOW)
-    if isinstance(value, dict) and set(value) == set(SIDES):
-        return one_window(table, "window.left", value["left"]), one_window(
-            table, "window.right", value["right"]
-        )
-    return SOME_WINDOW if value is None else one_window(table, "window", value)
-
-
-def one_window(table: TomlTable, name: str, value: object) -> Window:
-    """A window of one kind; what is none is complained about."""
-
-    def make() -> Window:
-        if isinstance(value, dict) and set(value) == {"rows"}:
-            return RowWindow(value["rows"])
-        if isinstance(value, str) and not table.is_clean(name, value):
-            return SOME_WINDOW
-        if isinstance(value, (str, int)) and not isinstance(value, bool):
-            return TimeWindow(value)
-        raise WindowError(f"is {shown(value)}: give {_WINDOW}", field="window")
-
+def check_join(tables: Mapping[str, Any]) -> tuple[JoinSpec | None, dict[str, str]]:
+    """The join, if the file contains the columns, and mistakes that depend on them: in the predicate, window, lateness,
+    index, suffix or sink."""
+    join, sides = tables["join"], [tables[side] for side in SIDES]
+    columns = [side.columns for side in sides if side is not None and side.columns is not None]
+    if join is None or len(columns) < len(SIDES):
+        return None, {}
     try:
-        return make()
-    except WindowError as error:
-        table.complain(name, mistake(error)[1])
-        return SOME_WINDOW
+        schemas = [arrow_schema(side, each) for side, each in zip(SIDES, columns, strict=True)]
+        times = [side.time for side in sides]
+        spec = JoinSpec(schemas[0], schemas[1], join.on, join.window, times[0], times[1], suffix=join.suffix)
+        lateness_ticks(join.lateness, spec.time_unit)
+        task = task_of(join, spec, workers=1)
+        settings = tables["spark"].settings if tables["spark"] else {}
+        check_column_names(task, tells_case(settings.get(CASE, "false")))
+    except SpecError as error:
+        return None, dict([join_mistake(error, join)])
+    sink = tables["sink"]
+    return spec, {} if sink is None else {f"sink.{key}": told for key, told in sink.check(task.schema)}
+
+
+def join_mistake(error: SpecError, join: JoinTable) -> Mistake:
+    """An error of the join as a mistake. The key follows from the error's field; it is `join` if no key fits."""
+    name, _, part = (error.field or "").partition(".")
+    for side in SIDES:
+        if name == f"{side}_time":
+            return f"{side}.time", sentence_of(error)
+    if name == "window" and part in SIDES and isinstance(join.window, tuple):
+        return f"join.window.{part}", sentence_of(error)
+    return f"join.{name}" if name in JoinTable.model_fields else "join", sentence_of(error)
+
+
+def place_mistakes(tables: Mapping[str, Any]) -> list[Mistake]:
+    """Refuse output paths that are files, that a source reads, or that results and checkpoint share."""
+    sink, run = tables["sink"], tables["run"]
+    results = sink.path if isinstance(sink, FilesSink) else None
+    checkpoint = run.checkpoint if run else None
+    sources = [each for side in SIDES if tables[side] for each in tables[side].sources]
+    read = [each.path for each in sources if isinstance(each, FilesSource)]
+    found = []
+    for key, place in (("run.checkpoint", checkpoint), ("sink.path", results)):
+        if place is None:
+            continue
+        if obstacle := in_the_way(place):
+            found.append((key, f"is {place!r}, {obstacle}: give a folder"))
+        elif reader := next((path for path in read if lies_in(place, path)), None):
+            told = f"is {place!r}, which the source {reader!r} reads: give another folder"
+            found.append((key, told))
+        elif key == "run.checkpoint" and results is not None and lies_in(results, place):
+            found.append((key, f"is {place!r}, where the results go: give a folder of its own"))
+    return found + (log_mistakes(run.log) if run else [])
+
+
+def log_mistakes(log: str) -> list[Mistake]:
+    """Why Spark's log could not be written; this process opens it before Spark starts."""
+    folder = os.path.dirname(log)
+    if is_remote(log):
+        return [("run.log", f"is {log!r}; allowed: a file on this machine")]
+    if os.path.isdir(log):
+        return [("run.log", f"is {log!r}, which is a folder: give a file")]
+    if obstacle := in_the_way(folder):
+        return [("run.log", f"is {log!r}, in {folder!r}, {obstacle}: give another file")]
+    return []

@@ -1,8 +1,8 @@
-"""One run at a time: the checkpoint of a job that runs is locked.
+"""Locks the checkpoint of a running job, so that no second run uses it.
 
-Two runs would do the same micro-batches, and Spark notices only when both want to write one entry of a log: the one
-that was first may be the one that fails. The lock is the system's, on a file in the checkpoint, and belongs to the
-processes that have it open: this one and Spark's JVM. It is gone when they are, however they ended.
+Two runs would process the same micro-batches. Spark notices this only when both write the same log entry, and then
+either of them may fail. The lock is an `flock` on a file in the checkpoint. This process and Spark's JVM hold it; the
+system releases it when both have ended, for whatever reason.
 """
 
 from __future__ import annotations
@@ -21,40 +21,45 @@ from streamjoin.spark.job.checkpoint import refused
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.paths import is_remote
 
-LOCK = "streamjoin.lock"
-PATIENCE_SECONDS = 10.0  # for a run that is about to end
-ENDING_SECONDS = 60.0  # for the JVM of one that was killed, which takes some time to notice
+LOCK_FILE = "streamjoin.lock"
+PATIENCE_SECONDS = 10.0  # how long to wait for another run, which may be about to end
+ENDING_SECONDS = 60.0  # how long to wait for the JVM of a killed run, which needs time to notice
 
 
 class NoLocksError(Exception):
-    """The system has no locks for files of this folder."""
+    """The system cannot lock files in this folder."""
 
 
 class Lock:
-    """The lock of a checkpoint while a job runs, or none. `inherited`: the descriptors that Spark's JVM has to
-    inherit."""
+    """The lock of a running job's checkpoint; `file` is None without a lock. `inherited`: the file descriptors that
+    Spark's JVM must inherit."""
 
     def __init__(self, file: IO[str] | None):
         self._file = file
         self.inherited = () if file is None else (file.fileno(),)
 
     def release(self) -> None:
-        """For the JVM too, which stays until this process ends: to be called when Spark has stopped."""
+        """Release the lock, also for the JVM, which lives as long as this process. Call it after Spark has stopped."""
         if self._file is not None:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
 @contextlib.contextmanager
-def locked(job: Job, say: Callable[[str], object]) -> Iterator[Lock]:
-    """Nobody else runs on the job's checkpoint meanwhile, nor before Spark's JVM has ended, unless it is released;
-    `CheckpointError` if somebody does already. `say` tells the user what is waited for.
+def locked(
+    job: Job,
+    say: Callable[[str], object],
+    patience: float = PATIENCE_SECONDS,
+    ending: float = ENDING_SECONDS,
+) -> Iterator[Lock]:
+    """Hold the lock of the job's checkpoint. It stays locked until Spark's JVM has ended too, or `release` is called.
+    Raise `CheckpointError` if another run holds it. `say` reports what we wait for.
 
-    There is no lock if there is no checkpoint, or none that this process can lock, in which case Spark has to find
-    out. Leaves nothing behind, unless it is killed.
+    There is no lock without a checkpoint, or if this process cannot lock it; then Spark itself has to notice a second
+    run. The lock file is removed at the end, unless the process is killed.
     """
     folder = local_folder(job.run.checkpoint)
     new = [] if folder is None else [each for each in (folder, *folder.parents) if not each.exists()]
-    file = None if folder is None else taken(job, folder, say)
+    file = None if folder is None else taken(job, folder, say, patience, ending)
     try:
         yield Lock(file)
     finally:
@@ -65,7 +70,7 @@ def locked(job: Job, say: Callable[[str], object]) -> Iterator[Lock]:
 
 
 def local_folder(checkpoint: str | None) -> Path | None:
-    """Where a checkpoint is on this machine; None if it is somewhere else."""
+    """The folder of a checkpoint on this machine; None if it is on other storage."""
     if checkpoint is None:
         return None
     if not is_remote(checkpoint):
@@ -74,13 +79,15 @@ def local_folder(checkpoint: str | None) -> Path | None:
     return None if local is None else Path(local[1])
 
 
-def taken(job: Job, folder: Path, say: Callable[[str], object]) -> IO[str] | None:
-    """The lock's file, locked, with this process in it; None if there can be none."""
-    began, told = time.monotonic(), False
+def taken(
+    job: Job, folder: Path, say: Callable[[str], object], patience: float, ending: float
+) -> IO[str] | None:
+    """The lock file, locked, with this process's id in it; None if there can be no lock."""
+    began, reported = time.monotonic(), False
     try:
         while (file := attempt(folder)) is None:
             process, host, ended = holder(folder)
-            if time.monotonic() - began > (ENDING_SECONDS if ended else PATIENCE_SECONDS):
+            if time.monotonic() - began > (ending if ended else patience):
                 raise refused(
                     job,
                     f"which Spark still uses though its run (process {process}) has ended: try again in a while"
@@ -88,26 +95,26 @@ def taken(job: Job, folder: Path, say: Callable[[str], object]) -> IO[str] | Non
                     else f"which a run that has not ended uses (process {process} on {host}): stop it first, or give "
                     "this job a checkpoint and a sink of its own",
                 )
-            if not told:
+            if not reported:
                 say(f"waiting for another run on {folder} to end (process {process} on {host})")
-                told = True
+                reported = True
             time.sleep(0.1)
         file.truncate(0)
         file.write(f"{os.getpid()} {socket.gethostname()}")
         file.flush()
         return file
     except NoLocksError as error:
-        say(f"{folder} can not be locked ({error}): see to it that no second run uses it")
-    except OSError:  # of a folder that can not be made or written, which is told when it is needed
+        say(f"{folder} cannot be locked ({error}): make sure that no second run uses it")
+    except OSError:  # a folder that cannot be created or written: reported when it is needed
         pass
     return None
 
 
 def attempt(folder: Path) -> IO[str] | None:
-    """The lock's file if it could be locked, None if somebody else has it, or has just removed it."""
+    """The lock file if it could be locked; None if another process holds it or has just removed it."""
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
-        file = (folder / LOCK).open("a")
+        file = (folder / LOCK_FILE).open("a")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
@@ -123,9 +130,9 @@ def attempt(folder: Path) -> IO[str] | None:
 
 
 def holder(folder: Path) -> tuple[str, str, bool]:
-    """The process that has taken the lock, as it is written there, its host, and whether it has ended."""
+    """The process that wrote the lock file, its host, and whether it has ended."""
     try:
-        process, host = (folder / LOCK).read_text().split(" ", 1)
+        process, host = (folder / LOCK_FILE).read_text().split(" ", 1)
     except (OSError, ValueError):
         return "unknown", "this host", False
     if host != socket.gethostname():
@@ -140,7 +147,7 @@ def holder(folder: Path) -> tuple[str, str, bool]:
 
 
 def remove(folder: Path, new: list[Path]) -> None:
-    """Remove the lock's file, unless somebody has it, and of the folders those that are `new` and empty."""
+    """Remove the lock file unless another process holds it, and those `new` folders that are empty."""
     with contextlib.suppress(OSError, NoLocksError):
         if (file := attempt(folder)) is not None:
             with file:

@@ -1,4 +1,4 @@
-"""Paths in a job file: relative to the file, or URIs that are left to Spark; and what Parquet files below them tell."""
+"""Paths in a job file: relative to the file, or URIs that Spark resolves. Also reads the columns of Parquet files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import glob
 import os
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,26 +18,37 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from streamjoin.semantics.errors import SpecError
 from streamjoin.spark.job.shown import shown
-from streamjoin.spark.job.toml import REQUIRED, TomlTable
 
 SCHEMA = "the columns as Spark writes them, such as 'ts TIMESTAMP, x INT'"
-MOST_FOLDERS = 1000  # in which a Parquet file is looked for
+MAX_FOLDERS = 1000  # the most folders to search for a Parquet file
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is a URI, which is left to Spark; `file:` as well, because a cluster may have another default."""
+    """Whether Spark must resolve a path: any URI, also `file:`, because a cluster may have another default."""
     return re.match(r"[A-Za-z][\w+.-]*:/", path) is not None
 
 
-def read_path(
-    table: TomlTable, name: str, wanted: str, folder: Path, default: str | None = REQUIRED
-) -> str | None:
-    """The path that a key gives, relative to the file's folder; None if there is none, or a mistake."""
-    path = table.text(name, wanted, default)
-    return None if path is None else table.checked(name, lambda: local_path(path, folder), None)
+def in_the_way(folder: str) -> str | None:
+    """Why a local folder cannot exist: a file is in its place or above it, or the system refuses the name."""
+    path = Path(folder)
+    if is_remote(folder):
+        return None
+    try:
+        there = next(each for each in (path, *path.parents) if each.exists())
+    except OSError as error:
+        return f"which cannot be created ({error.strerror})"
+    if there.is_dir():
+        return None
+    return "which is a file" if there == path else f"and {str(there)!r} is a file"
 
 
-def local_path(path: str, folder: Path) -> str | None:
+def lies_in(place: str, pattern: str) -> bool:
+    """Whether a place is a folder that the pattern matches, or lies in one."""
+    inner, outer = (PurePath(os.path.normpath(path).removeprefix("file:")).parts for path in (place, pattern))
+    return len(inner) >= len(outer) and all(map(fnmatch, inner, outer))
+
+
+def local_path(path: str, folder: Path) -> str:
     """A path of a job file: relative to the file's folder, unless it is a URI."""
     if is_remote(path):
         return path
@@ -44,16 +56,14 @@ def local_path(path: str, folder: Path) -> str | None:
         return str(folder / Path(path).expanduser())
     except RuntimeError:
         raise SpecError(
-            f"is {shown(path)}, but the home of that user is unknown: write the path without ~"
+            f"is {shown(path)}, but the home folder of that user is unknown: write the path without ~"
         ) from None
 
 
 def parquet_columns(path: str) -> types.StructType:
     """The columns of the first Parquet file below a local path."""
     if is_remote(path):
-        raise SpecError(
-            f"is missing, and {shown(path)} can not be looked at before Spark runs: give {SCHEMA}"
-        )
+        raise SpecError(f"is missing, and {shown(path)} cannot be read before Spark runs: give {SCHEMA}")
     found = next(parquet_files(path), None)
     if found is None:
         raise SpecError(
@@ -63,25 +73,25 @@ def parquet_columns(path: str) -> types.StructType:
         columns: types.StructType = from_arrow_schema(pq.read_schema(found))
     except (pa.ArrowException, OSError, PySparkException) as error:
         raise SpecError(
-            f"is missing, and {shown(str(found))} does not tell it ({error}): give {SCHEMA}"
+            f"is missing, and cannot be read from {shown(str(found))} ({error}): give {SCHEMA}"
         ) from None
     for column in columns:
-        column.nullable = True  # this file has no NULL there, but others may
+        column.nullable = True  # other files may have NULL where this one has none
     return columns
 
 
-def parquet_files(path: str) -> Iterator[Path]:
-    """The data files of the folders, or the files, that a path or pattern matches; of many folders, those of the first.
-    Spark skips names that begin with _ or a dot."""
+def parquet_files(path: str, max_folders: int = MAX_FOLDERS) -> Iterator[Path]:
+    """The data files of the folders, or the files, that a path or pattern matches; at most `max_folders` are searched.
+    Like Spark, skip names that begin with _ or a dot."""
     folders = 0
-    for top in sorted(islice(glob.iglob(path), MOST_FOLDERS)):
+    for top in sorted(islice(glob.iglob(path), max_folders)):
         if os.path.isfile(top):
             yield Path(top)
         for folder, below, files in os.walk(top):
             below.sort()
             yield from (Path(folder, name) for name in sorted(files) if is_parquet(name))
             folders += 1
-            if folders == MOST_FOLDERS:
+            if folders == max_folders:
                 return
 
 

@@ -1,4 +1,4 @@
-"""What a running query tells of itself: Spark's progress events, cut down to what somebody who watches wants."""
+"""The progress of a running query: Spark's progress events, reduced to what the terminal shows."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from streamjoin.spark.join.metrics import NAMES, held_by_workers, join_metrics, 
 
 
 @dataclass(frozen=True)
-class Progress:
-    """A query so far. Totals count since this start of the query; `behind` is as of the last batch, and so is the state
-    of the workers that ran in it; the others hold what they held before."""
+class QueryProgress:
+    """The progress of a query. Totals count from this start. `behind` is that of the last micro-batch. `held`
+    is updated for workers that ran in it, and keeps the last known state of the others."""
 
     batches: int = 0
     rows: int = 0
-    candidates: int = 0  # pairs that were compared
+    candidates: int = 0  # compared pairs
     matches: int = 0
     late: int = 0
-    malformed: int = 0  # rows dropped because they could not be joined
-    cache_hits: int = 0  # runs of state found decoded
-    cache_misses: int = 0  # and those read back from the state store
-    busy_seconds: float = 0.0  # spent in micro-batches
-    batch_seconds: float = 0.0  # spent in the last one
-    kernel_seconds: float = 0.0  # of the last one, all workers together: probing and indexing,
-    state_seconds: float = 0.0  # reading and writing state,
-    conversion_seconds: float = 0.0  # decoding input and building results
+    malformed: int = 0  # dropped rows that could not be joined
+    cache_hits: int = 0  # runs of state found decoded in the cache
+    cache_misses: int = 0  # runs read back from the state store
+    busy_seconds: float = 0.0  # in all micro-batches
+    batch_seconds: float = 0.0  # in the last micro-batch
+    kernel_seconds: float = 0.0  # all workers together, in the last micro-batch: probing and indexing
+    state_seconds: float = 0.0  # the same for reading and writing state
+    conversion_seconds: float = 0.0  # the same for decoding input and building results
     rows_per_second: float = 0.0  # of the last micro-batch that had rows
     watermark: datetime | None = None
-    newest: datetime | None = None  # the greatest event time seen
+    newest: datetime | None = None  # the latest event time so far
     reported: datetime | None = None
     held: Mapping[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # state, by join and worker
-    behind: int | None = None  # rows that wait in the sources, where they tell (Kafka)
+    behind: int | None = None  # unread rows in the sources that report them (Kafka)
 
     @property
     def lag_seconds(self) -> float | None:
-        """How far the newest row is behind the clock; of old data this is its age."""
+        """How far the newest row is behind the clock; for old data, its age."""
         if self.reported is None or self.newest is None:
             return None
         return (self.reported - self.newest).total_seconds()
@@ -64,11 +64,11 @@ class Progress:
 
     @property
     def worker_seconds(self) -> float:
-        """What the workers of the join, all together, took of the last micro-batch."""
+        """The time that all workers of the join together spent in the last micro-batch."""
         return self.kernel_seconds + self.state_seconds + self.conversion_seconds
 
-    def after(self, event: StreamingQueryProgress) -> Progress:
-        """The progress after one more micro-batch."""
+    def after(self, event: StreamingQueryProgress) -> QueryProgress:
+        """The progress after another micro-batch."""
         joins = join_metrics(event.observedMetrics).values()
         told = {name: sum(join[name] for join in joins) for name in NAMES}
         times = {name: moment(text) for name, text in event.eventTime.items()}
@@ -97,14 +97,14 @@ class Progress:
 
 
 class ProgressListener(StreamingQueryListener):
-    """Keeps the progress of one query. Spark calls from a thread of its own; `progress` may be read from any."""
+    """Keeps the progress of one query. Spark calls it from its own thread; any thread may read `progress`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._progress = Progress()
+        self._progress = QueryProgress()
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> QueryProgress:
         with self._lock:
             return self._progress
 
@@ -116,14 +116,14 @@ class ProgressListener(StreamingQueryListener):
             self._progress = self._progress.after(event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing new has come: what was told last still holds."""
+        """No new rows: the last progress still holds."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Who waits for the query learns of its end, and of its error, from the query itself."""
+        """The query itself reports its end and its error to threads that wait for it."""
 
 
 def rows_behind(event: StreamingQueryProgress) -> int | None:
-    """Rows in the sources' topics that have not been read, None if no source tells."""
+    """Unread rows in the sources' topics; None if no source reports them."""
     counts = []
     for source in event.sources:
         latest, end = offsets(source.latestOffset), offsets(source.endOffset)
@@ -133,7 +133,7 @@ def rows_behind(event: StreamingQueryProgress) -> int | None:
 
 
 def offsets(text: Any) -> dict[tuple[str, str], int] | None:
-    """The offsets of Kafka's topics, `{"topic": {"0": 17}}`, by topic and partition; None for another source's."""
+    """Kafka's offsets, `{"topic": {"0": 17}}`, by topic and partition; None for other sources."""
     try:
         found = json.loads(text) if isinstance(text, str) else text
         return {(topic, part): int(at) for topic, parts in found.items() for part, at in parts.items()}

@@ -1,7 +1,7 @@
-"""Values of a job file as messages show them: short, on one line, and without secrets.
+"""How messages show values of a job file: short, on one line, and without secrets.
 
-An option or setting may hold a password, so no message shows its value. Paths and servers are shown without the
-credentials that a URL can carry. What Spark says of a failure is searched for the secrets that the file holds.
+An option or setting may be a password, so no message shows its value. Paths and servers are shown without the
+credentials that a URL can contain. Secrets of the file are removed from Spark's error messages.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from itertools import islice
 
 from streamjoin.semantics.errors import CONTROL
 
-MOST_CHARACTERS = 60  # of a value in a message
-MOST_ITEMS = 8  # of an array
+MAX_SHOWN = 60  # characters of a value in a message
+MAX_SHOWN_ITEMS = 8  # items of an array in a message
 HIDDEN = "***"
-_BARE = re.compile(r"[\w\-.\[\]]+")  # a key that needs no quotes; parts may be joined already
-# Names of options whose values are secrets, as far as names tell.
+_BARE = re.compile(r"[\w\-.\[\]]+")  # a key that needs no quotes; it may have several parts
+# Options with such names usually have secret values.
 _SECRET = re.compile(
     r"secret|passw|passphrase|token|credential|jaas|access.?key|account.?key|api.?key|keystore\.key|[._]sas[._]",
     re.I,
@@ -29,11 +29,11 @@ _CREDENTIALS = (
     re.compile(r"[^\s/,'\"@:]+:[^\s/,'\"]*@"),  # user:password@host:port
     re.compile(r"(?<=[?&;])([\w.-]*(?:secret|passw|token|key|sig)[\w.-]*=)[^&;\s'\"]+", re.I),
 )
-_LEAST_SECRET = 4  # characters; to hide shorter ones would garble messages and hide nothing
+_MIN_SECRET = 4  # characters: hiding shorter values would garble messages and protect nothing
 
 
 def kind_of(value: object) -> str:
-    """What a value is in TOML's terms, without the value."""
+    """The TOML type of a value, in words."""
     if isinstance(value, bool):
         return "true or false"
     kinds = {str: "text", int: "a whole number", float: "a number", list: "an array", dict: "a table"}
@@ -41,25 +41,25 @@ def kind_of(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as the file has it, shortened; of what lies in arrays and tables only the outermost level."""
+    """A value as in the file, shortened. Arrays and tables are shown one level deep."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        return f"a table with {shortened(', '.join(map(written_key, islice(value, MOST_ITEMS))))}"
+        return f"a table with {shortened(', '.join(map(written_key, islice(value, MAX_SHOWN_ITEMS))))}"
     if isinstance(value, list):
         items = (kind_of(item) if isinstance(item, (list, dict)) else shown(item) for item in value)
-        return shortened(f"[{', '.join(islice(items, MOST_ITEMS))}]")
+        return shortened(f"[{', '.join(islice(items, MAX_SHOWN_ITEMS))}]")
     if isinstance(value, str):
-        return shortened(without_credentials(repr(value[: 2 * MOST_CHARACTERS])))
+        return shortened(without_credentials(repr(value[: 2 * MAX_SHOWN])))
     return shortened(value.isoformat() if isinstance(value, (date, clock)) else repr(value))
 
 
 def shortened(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
 
 
 def written_key(name: str) -> str:
-    """A key as the file has it, quoted where it must be."""
+    """A key as in the file, quoted where TOML needs quotes."""
     short = shortened(name)
     if _BARE.fullmatch(short):
         return short
@@ -74,10 +74,10 @@ def without_credentials(text: str) -> str:
 
 
 def secrets_in(settings: Iterable[Mapping[str, str]]) -> set[str]:
-    """The values of options whose names say that they are secret; of a login configuration also what it quotes."""
+    """The values of options with secret-looking names, and the quoted parts of those values (login configurations)."""
     values = {value for each in settings for name, value in each.items() if _SECRET.search(name)}
     values |= {quoted for value in values for quoted in re.findall(r'"([^"]+)"', value)}
-    return {value for value in values if len(value) >= _LEAST_SECRET}
+    return {value for value in values if len(value) >= _MIN_SECRET}
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:

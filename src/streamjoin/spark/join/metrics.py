@@ -1,8 +1,7 @@
-"""What a join tells of itself: the names under which its counts appear among a query's observed metrics.
+"""The counts that a join reports, and their names among a query's observed metrics.
 
-Every worker sends its counts along with the last of its results each time it runs; Spark collects those of a
-micro-batch (`DataFrame.observe`) and reports them with the query's progress, under a name that starts with
-`OBSERVATION`.
+Each time a worker runs, it sends its counts with its last results. Spark collects the counts of a micro-batch
+(`DataFrame.observe`) and reports them with the query's progress, under a name that starts with `OBSERVATION`.
 """
 
 from __future__ import annotations
@@ -16,34 +15,33 @@ OBSERVATION = "streamjoin"
 WORKERS = "workers"  # the metric of an observation: a list with the counts of each worker that ran
 WORKER = "worker"  # in an entry of that list, the worker's id
 MALFORMED = "malformed"  # the metric of other observations: how many rows were dropped as malformed
-Part = Literal["kernel", "state", "conversion"]
+TimedPart = Literal["kernel", "state", "conversion"]
 
 
 @dataclass
 class Counts:
-    """Counts of one worker in one micro-batch. `state_*` are sizes after it, of the workers that ran."""
+    """Counts of one worker in one micro-batch. `state_rows` and `state_bytes` are its sizes after the micro-batch."""
 
-    rows_in: int = 0  # rows that came to the worker, replicas included
-    late: int = 0  # rows that came too late and were dropped, each counted once
+    rows_in: int = 0  # rows that the worker received, replicas included
+    late: int = 0  # rows that were dropped because they came too late; replicas are not counted
     candidates: int = 0  # pairs that were compared
     matches: int = 0  # pairs that satisfied the predicate
     unmatched: int = 0  # rows of an outer or anti join that turned out to have no partner
     state_rows: int = 0  # rows held for later partners, replicas included
     state_bytes: int = 0
-    written_bytes: int = 0  # to the state store
-    cache_hits: int = 0  # runs found decoded, in this process or on this host
+    written_bytes: int = 0  # bytes written to the state store
+    cache_hits: int = 0  # runs found in this process or in a file of this host
     cache_misses: int = 0  # runs read back from the state store
     kernel_us: int = 0  # microseconds spent probing and indexing
-    state_us: int = 0  # reading and writing state
-    conversion_us: int = 0  # decoding and sorting input, building and encoding result rows
+    state_us: int = 0  # microseconds spent reading and writing state
+    conversion_us: int = 0  # microseconds spent decoding and sorting input, building and encoding result rows
 
     def __post_init__(self) -> None:
-        self._part: Part | None = None
+        self._part: TimedPart | None = None
         self._since = 0
 
-    def turn(self, part: Part | None) -> None:
-        """From now on time goes to this part, and to no other; with None to none of them: Spark has the word, or
-        the counts have left."""
+    def turn(self, part: TimedPart | None) -> None:
+        """Count time for this part from now on. None stops counting: Spark is running, or the counts have been sent."""
         now = time.perf_counter_ns()
         if self._part is not None:
             name = f"{self._part}_us"
@@ -52,11 +50,11 @@ class Counts:
 
 
 NAMES = tuple(field.name for field in fields(Counts))
-Observed = Mapping[str, Any]  # by name, what was observed: a Row, whose values go by names as well
+Observed = Mapping[str, Any]  # observed metrics by observation name; each is a Row with named values
 
 
 def held_by_workers(observed: Observed) -> dict[tuple[str, int], tuple[int, int]]:
-    """Rows and bytes of state by observation name and worker, of the workers that ran."""
+    """Rows and bytes of state by observation name and worker, for the workers that ran."""
     return {
         (name, worker[WORKER]): (worker["state_rows"], worker["state_bytes"])
         for name, workers in _of_joins(observed).items()
@@ -65,8 +63,10 @@ def held_by_workers(observed: Observed) -> dict[tuple[str, int], tuple[int, int]
 
 
 def join_metrics(observed: Observed) -> dict[str, dict[str, int]]:
-    """The counts of every join of a query, those of its workers summed, by observation name, from a progress event's
-    `observedMetrics`. `malformed` counts the rows that the join dropped because they could not be joined."""
+    """The counts of every join of a query, summed over its workers, by observation name.
+
+    `observed` is the `observedMetrics` of a progress event. `malformed` counts the rows that the join dropped because
+    they could not be joined."""
     dropped = _dropped(observed)
     return {
         name: {metric: sum(worker[metric] for worker in workers) for metric in NAMES}
@@ -76,12 +76,12 @@ def join_metrics(observed: Observed) -> dict[str, dict[str, int]]:
 
 
 def malformed_rows(observed: Observed) -> int:
-    """How many malformed rows a micro-batch dropped, those of a job's sources included."""
+    """How many malformed rows a micro-batch dropped, including those that a job's sources dropped."""
     return sum(_dropped(observed).values())
 
 
 def malformed_name(of: str) -> str:
-    """The name under which malformed rows of a join, or of a source, are observed."""
+    """The name under which Spark reports the malformed rows of a join or of a source."""
     return f"{of}_{MALFORMED}"
 
 

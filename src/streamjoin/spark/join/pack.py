@@ -1,9 +1,10 @@
-"""Rows between Spark and a worker. Rows of any type stay Arrow from the first Python process to the last.
+"""Pack rows for their way between Spark and a worker. Rows of any type stay Arrow from the first Python process to the
+last.
 
-On their way to a worker many are one binary value, an Arrow IPC stream: Spark moves, sorts and hands over a few values
-a micro-batch instead of every row. `pack` makes them before the shuffle, as `mapInArrow`. The rows that a stream's
-worker finds go to Spark as they are, though in DataFrames of pandas, because a stateful operator gives nothing else;
-those of a table's worker as values again, for `unpack`.
+On the way to a worker, many rows are one binary value, an Arrow IPC stream: Spark moves, sorts and hands over a few
+values per micro-batch instead of every row. `pack` makes these values before the shuffle, with `mapInArrow`. Result
+rows of a join of streams go to Spark as Arrow data inside pandas DataFrames, because a stateful operator can return
+nothing else. Those of a join of tables are binary values again, which `unpack` reads.
 """
 
 from __future__ import annotations
@@ -24,18 +25,17 @@ from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.join.metrics import MALFORMED
 from streamjoin.spark.join.process import GARBAGE
-from streamjoin.spark.join.routing import worker_ids
+from streamjoin.spark.join.routing import rows_by_hash, rows_by_range, worker_ids
 from streamjoin.spark.join.task import TIE, JoinTask
 
 PARCEL = pa.schema({"worker": pa.int32(), "side": pa.int8(), "rows": pa.binary()})
 PARCEL_DDL = "worker INT, side TINYINT, rows BINARY"
-COUNTED = PARCEL.append(pa.field(MALFORMED, pa.int64()))  # and how many malformed rows were dropped
+# A parcel with the number of malformed rows that were dropped.
+COUNTED = PARCEL.append(pa.field(MALFORMED, pa.int64()))
 COUNTED_DDL = f"{PARCEL_DDL}, {MALFORMED} BIGINT"
-# What a stream's worker gives: result rows, and with the last of them its id and counts as in `Counts`.
-ROWS, TOLD = "rows", "told"
+# A stream's worker returns result rows and, with the last of them, its id and counts as in `Counts`.
+ROWS_COLUMN, COUNTS_COLUMN = "rows", "told"
 COUNTS = pa.list_(pa.int64())
-VALUE_BYTES = 1 << 18  # of result rows, about: Java copies a value several times, and keeps large ones apart
-PARCEL_ROWS, PARCEL_BYTES = 1 << 17, 1 << 25  # what is gathered before it is divided among the workers
 
 PackBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -49,8 +49,8 @@ def encode(batch: pa.RecordBatch) -> bytes:
 
 
 def decode(data: bytes | pa.Buffer) -> pa.RecordBatch:
-    """What `encode` was given, without a copy of the data. Every column is declared nullable: what Spark knows about
-    NULL can change from one run to the next, and the rows of both must fit together."""
+    """The batch that `encode` was given, without a copy of the data. Every column is declared nullable, because what
+    Spark knows about NULL can change when a query restarts, and old and new rows must fit together."""
     with pa.ipc.open_stream(data) as reader:
         batch = reader.read_next_batch()
     if all(field.nullable for field in batch.schema):
@@ -59,12 +59,12 @@ def decode(data: bytes | pa.Buffer) -> pa.RecordBatch:
 
 
 def packer(task: JoinTask, side: str) -> PackBatches:
-    """The function that divides one side's rows among the workers. Worker 0 hears of every partition, so that it
-    runs whenever there is input and can see whether the join is still the one its state belongs to."""
+    """The function that divides one side's rows among the workers. Worker 0 gets a parcel from every partition, so
+    that it runs whenever there is input and can check that its state belongs to this join."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number, ids = SIDES.index(side), worker_ids(task.routing.workers)
-        for batch in gathered(batches, PARCEL_ROWS, PARCEL_BYTES):
+        for batch in gathered(batches, task.tuning.parcel_rows, task.tuning.parcel_bytes):
             joinable, malformed = without_malformed(task, side, batch)
             parcels = divided(task, side, in_utc(narrowed(joinable)))
             chosen = [k for k, parcel in enumerate(parcels) if parcel.num_rows or k == 0]
@@ -101,8 +101,8 @@ def without_malformed(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple
 
 
 def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same instants, labelled UTC. Spark labels them with the session's time zone, which means nothing to a join
-    and may be another one after a restart; rows of both must go together."""
+    """The same instants, labelled UTC. Spark labels them with the session's time zone, which does not matter to a join.
+    It may change when a query restarts, and old and new rows must fit together."""
     fields = [field.with_type(utc_type(field.type)) for field in batch.schema]
     if all(field.type == old for field, old in zip(fields, batch.schema.types, strict=True)):
         return batch
@@ -110,9 +110,9 @@ def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class Labelled:
-    """A batch under another schema, or an array under another type, in which values look the same: Arrow takes it over
-    by its C data interface, copies nothing and checks nothing. A cast would refuse NULL for a struct of fields that can
-    not be it."""
+    """A batch with another schema, or an array with another type, whose values have the same layout. Arrow imports it
+    through its C data interface, without copies or checks. A cast would refuse NULL for a struct whose fields are not
+    nullable."""
 
     def __init__(self, data: pa.RecordBatch | pa.Array, label: pa.Schema | pa.DataType):
         self._data, self._label = data, label
@@ -132,8 +132,8 @@ def utc_type(kind: pa.DataType) -> pa.DataType:
 
 
 def narrowed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Strings and binaries with offsets of 32 bits, as state holds them. Spark gives 64 bits if
-    spark.sql.execution.arrow.useLargeVarTypes is set, which may be another after a restart."""
+    """The same rows, strings and binaries with offsets of 32 bits, as state holds them. Spark gives 64 bits if
+    spark.sql.execution.arrow.useLargeVarTypes is set, and the setting may change when a query restarts."""
     narrow = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
     kinds = [retyped(kind, lambda part: narrow.get(part, part)) for kind in batch.schema.types]
     if kinds == batch.schema.types:
@@ -160,7 +160,7 @@ def retyped(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> 
 def divided(task: JoinTask, side: str, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     """The rows for each worker."""
     if task.routing.kind == "range":
-        targets = task.routing.ranges(*reached_keys(task, side, batch))
+        targets = rows_by_range(task.routing, *reached_keys(task, side, batch))
         return [batch.take(pa.array(rows)) for rows in targets]
     if task.routing.kind == "hash":
         hashes, ok = equality_hashes(task, side, batch)
@@ -170,16 +170,16 @@ def divided(task: JoinTask, side: str, batch: pa.RecordBatch) -> list[pa.RecordB
         hashes = np.asarray(batch.column(TIE))
         if task.routing.kind == "matrix" and not task.settles:
             batch = batch.drop_columns([TIE])
-    targets = task.routing.targets(side, hashes)
+    targets = rows_by_hash(task.routing, side, hashes)
     if len(targets) == 1:
         return [batch]
     return [batch.take(pa.array(rows)) for rows in targets]
 
 
 def equality_hashes(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-    """A hash of the equality keys, the same on both sides, and which rows can match at all. The others, such as those
-    with a NULL key, are spread by their time."""
-    program, band = task.equality()  # left rows as it stores them, right rows as they probe it
+    """A hash of the equality keys, the same on both sides, and which rows can match at all. Rows that cannot, such as
+    those with a NULL key, get a hash of their time."""
+    program, band = task.equality()  # left rows are stored, right rows probe
     count = batch.num_rows
     columns = program.stored_columns if side == "left" else program.probe_columns
     data = {column: to_column_data(batch.column(column.name), column.type) for column in columns}
@@ -195,9 +195,9 @@ def equality_hashes(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[n
 
 
 def reached_keys(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest key that each row may meet, NaN if none; of the side that goes to one worker, the key
-    of the row. Rows of that side that match nothing, but may be asked for, get some key by their time."""
-    ranged, once = task.compiled.ranges[task.routing.once], task.routing.once
+    """The least and the greatest key that each row may meet, NaN if it meets none. Rows of the side that goes to one
+    worker get their own key twice. If they match nothing but may be results, their time serves as a key."""
+    ranged, once = task.compiled.ranged(task.routing), task.routing.once
     if side != once:
         return ranged.intervals(batch)
     keys = ranged.keys(batch)
@@ -207,15 +207,15 @@ def reached_keys(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[np.n
 
 
 def gathered(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches, of about so many rows or bytes; batches without rows are left out."""
-    return (concatenated(group) for group in groups(batches, nbytes, rows))
+    """The same rows in fewer batches, each of about `rows` rows or `nbytes` bytes. Leaves out empty batches."""
+    return (concatenated_batches(group) for group in groups(batches, nbytes, rows))
 
 
 def groups(
     batches: Iterable[pa.RecordBatch], nbytes: int, rows: float = math.inf
 ) -> Iterator[list[pa.RecordBatch]]:
-    """Consecutive batches that together have so many rows or bytes, or are the last; those without rows are left
-    out."""
+    """Group consecutive batches until a group has at least `rows` rows or `nbytes` bytes; the last group may have less.
+    Leaves out empty batches."""
     group: list[pa.RecordBatch] = []
     group_rows = group_bytes = 0
     for batch in batches:
@@ -230,8 +230,8 @@ def groups(
         yield group
 
 
-def concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of all; a copy only if there are several."""
+def concatenated_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """All rows in one batch; copies only if there are several batches."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
@@ -250,9 +250,9 @@ def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class Untouched(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]  # pandas has no types
-    """Arrow data that pandas holds on its way to Spark, which makes Arrow of it again. Values of nested types would be
-    converted one by one first, from whatever users make them of: `Series.apply`, which asks for `map` and then looks at
-    the first value, that Python need not be able to hold."""
+    """Arrow data that passes through pandas to Spark unchanged. Spark converts values of nested types one by one before
+    it makes Arrow data of them, with `Series.apply`. That calls `map` and then looks at the first value, which Python
+    may not be able to represent. So `map` returns the data, and an item is an Arrow scalar."""
 
     def map(self, mapper: Any, na_action: Any = None) -> Untouched:
         return self
@@ -269,24 +269,24 @@ class Untouched(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]  # pandas 
         return pa.array(Labelled(data, type))
 
 
-def result_values(schema: pa.Schema, rows: pa.RecordBatch | None) -> pa.Array:
-    """Result rows for Spark, many in each value; one value without any if there are none."""
+def result_values(schema: pa.Schema, rows: pa.RecordBatch | None, nbytes: int) -> pa.Array:
+    """Result rows for Spark, about `nbytes` in each value; a single NULL if there are none."""
     if rows is None or not rows.num_rows:
         return pa.nulls(1, rows_type(schema))
-    step = max(1, VALUE_BYTES * rows.num_rows // max(1, rows.nbytes))
+    step = max(1, nbytes * rows.num_rows // max(1, rows.nbytes))
     ends = pa.array([*range(0, rows.num_rows, step), rows.num_rows], pa.int32())
     together = pa.StructArray.from_arrays(rows.columns, fields=list(schema))
     return pa.ListArray.from_arrays(ends, together, rows_type(schema))
 
 
 def output_frame(values: pa.Array, told: Sequence[int] | None = None) -> pd.DataFrame:
-    """What Spark gets of a worker: some result rows, and with the last of a micro-batch its id and counts. Every frame
-    takes Spark a millisecond, so these have none of their own."""
+    """A frame for Spark: result rows, and next to the last of them the worker's id and counts. Counts have no frame of
+    their own, because every frame costs Spark a millisecond."""
     counts = pa.array([*[None] * (len(values) - 1), told], COUNTS)
-    # Columns without names are taken in their order, by which Spark saves a copy of the frame.
+    # Spark takes columns without names in their order, which saves a copy of the frame.
     return pd.DataFrame({0: Untouched(values), 1: Untouched(counts)}, copy=False)
 
 
 def rows_type(schema: pa.Schema) -> pa.DataType:
-    """Of a value with any number of rows."""
+    """The type of a value that holds any number of rows."""
     return pa.list_(pa.field("element", pa.struct(list(schema)), nullable=False))

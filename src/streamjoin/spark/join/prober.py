@@ -1,7 +1,7 @@
-"""Probing: which rows of one side match which of the other, as pairs of ids, some at a time.
+"""Probing: find which rows of one side match which rows of the other, as pairs of ids.
 
-What a few probes match is not bounded by what they are, so nothing here holds all of it: an index fills a buffer
-stretch by stretch, and goes on when it was emptied.
+A few probes can have any number of matches, so nothing here holds all of them. An index fills a buffer, and continues
+when the caller has emptied it.
 """
 
 from __future__ import annotations
@@ -19,41 +19,37 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.spark.join.task import JoinTask
-from streamjoin.spark.state import pieces
-from streamjoin.spark.state.content import Contents, Stored, expect, in_pieces
+from streamjoin.spark.state.content import Contents, StoredRows, expect, in_pieces
 from streamjoin.spark.state.run_index import Questions
 
-PROBES = 1 << 17  # that probe at a time
-STRETCH = 1 << 16  # pairs that the buffer has room for; it is emptied when half of it is full
-
-Ids = dict[str, np.ndarray]  # by side, the rows of pairs
+Ids = dict[str, np.ndarray]  # by side, the row ids of pairs
 
 
-class Prober:
-    """Finds the pairs of probes of one side with rows of the other. Counts the pairs it compared."""
+class SparkProber:
+    """Finds which probes of one side match which rows of the other. `candidates` counts the pairs that it compared."""
 
     def __init__(self, task: JoinTask, contents: dict[str, Contents]):
         self.task, self.contents = task, contents
         self.candidates = 0
-        self._buffer = PairBuffer(STRETCH)
+        self._buffer = PairBuffer(task.tuning.pair_room)
         self._checks = IndexProber(task.compiled.filters, self._fetch, self._pieces)
 
-    def pairs(self, probing: str, probes: ProbingTuples, stored: Sequence[Stored]) -> Iterator[Ids]:
-        """Ids by side of the pairs that match, at most RESULT_ROWS and a STRETCH at a time: a probe with more
-        partners is in several of these."""
+    def pairs(self, probing: str, probes: ProbingTuples, stored: Sequence[StoredRows]) -> Iterator[Ids]:
+        """Ids by side of the pairs that match, about `result_rows` at a time. A probe with more partners is in several
+        of these."""
         found: list[Ids] = []
         count = 0
         for pairs in self._stretches(probing, probes, stored):
             found.append(pairs)
             count += len(pairs["left"])
-            if count >= pieces.RESULT_ROWS:
-                yield together(found)
+            if count >= self.task.tuning.result_rows:
+                yield joined_pairs(found)
                 found, count = [], 0
         if found:
-            yield together(found)
+            yield joined_pairs(found)
 
-    def _stretches(self, probing: str, probes: ProbingTuples, stored: Sequence[Stored]) -> Iterator[Ids]:
-        """The same, as they are found."""
+    def _stretches(self, probing: str, probes: ProbingTuples, stored: Sequence[StoredRows]) -> Iterator[Ids]:
+        """The same pairs, as the buffer gives them."""
         if not probes.probing.all_known():
             probes = probes.pick(np.flatnonzero(probes.probing.known))  # a NULL matches nothing
         if not len(probes):
@@ -61,8 +57,9 @@ class Prober:
         everything = self._reach(OTHER[probing], probes.ts)
         met = [each for each in stored if len(each.indexed) and not everything.misses(*each.indexed.span)]
         expect(met, probes)
-        for at in range(0, len(probes), PROBES):
-            some = probes.pick(slice(at, at + PROBES))
+        step = self.task.tuning.probes_at_once
+        for at in range(0, len(probes), step):
+            some = probes.pick(slice(at, at + step))
             reach = self._reach(OTHER[probing], some.ts)
             questions: Questions = {}
             for each in met:
@@ -72,7 +69,7 @@ class Prober:
         return reach_of(self.task.spec, stored, ts, self.task.settles)
 
     def _probe(
-        self, probing: str, probes: ProbingTuples, reach: Reach, questions: Questions, stored: Stored
+        self, probing: str, probes: ProbingTuples, reach: Reach, questions: Questions, stored: StoredRows
     ) -> Iterator[Ids]:
         buffer, index = self._buffer, stored.indexed.index
         past = stored.past
@@ -83,15 +80,16 @@ class Prober:
         compared = index.comparisons
         stretches = index.probe(probes, reach, buffer, questions)
         for _ in self._checks.checked(stretches, stored.named, probing, probes.id, buffer):
-            if buffer.count >= STRETCH // 2:
+            if buffer.count >= self.task.tuning.pair_room // 2:
                 yield self._taken(probing, probes, stored)
         self.candidates += index.comparisons - compared
         if buffer.count:
             yield self._taken(probing, probes, stored)
 
-    def _taken(self, probing: str, probes: ProbingTuples, stored: Stored) -> Ids:
-        """The pairs in the buffer, which is empty then."""
-        probe, place = self._buffer.take()  # positions are places in the run: its rows are in the total order
+    def _taken(self, probing: str, probes: ProbingTuples, stored: StoredRows) -> Ids:
+        """Take the pairs out of the buffer."""
+        # Positions are places in the run, whose rows are in the total order.
+        probe, place = self._buffer.take()
         return {probing: probes.id[probe], OTHER[probing]: stored.named(place)}
 
     def _fetch(self, side: str, columns: tuple[Column, ...], ids: np.ndarray) -> dict[Column, ColumnData]:
@@ -105,11 +103,11 @@ class Prober:
     def _pieces(
         self, ids: Mapping[str, np.ndarray], columns: Mapping[str, tuple[Column, ...]]
     ) -> Iterator[slice]:
-        """In which pieces pairs are checked: their rows are copied for that."""
+        """Cut pairs into pieces for the check of residuals, which copies their rows."""
         names = {side: tuple(column.name for column in columns[side]) for side in SIDES}
-        return in_pieces(self.contents, ids, names)
+        return in_pieces(self.contents, ids, names, self.task.tuning)
 
 
-def together(found: Sequence[Ids]) -> Ids:
-    """All pairs of several stretches, of which there is one at least."""
+def joined_pairs(found: Sequence[Ids]) -> Ids:
+    """All these pairs together; there must be at least one group."""
     return {side: np.concatenate([pairs[side] for pairs in found]) for side in SIDES}

@@ -1,12 +1,11 @@
-"""The Python process in which Spark runs a part of a join: what becomes of the time between two tasks.
+"""What a Python process of Spark does between two tasks of a join.
 
-*Garbage.* Spark collects it whenever a process has done a task, and looks at all that is there: with NumPy, Arrow,
-pandas and Numba some 80 ms of a core, which the tasks that follow have need of at that very moment. What stays for good
-is taken out of its sight.
+*Garbage.* PySpark calls `gc.collect()` after every task: about 80 ms of a core with NumPy, Arrow, pandas and Numba
+loaded, while the next tasks need the core. `GarbageControl` freezes long-lived objects, and the collector skips them.
 
-*Ahead.* While Spark commits a micro-batch and plans the next one, a process waits, and most cores with it. It can make
-then what it will need. All of that is kept in memory and could be made again: for results it makes no difference
-whether it was done, or failed half way.
+*Background work.* While Spark commits a micro-batch and plans the next one, the process is idle, and so are most cores.
+`BackgroundWork` prepares what the next micro-batch will need. It only changes caches in memory: results do not depend
+on whether it ran, or failed half way.
 """
 
 from __future__ import annotations
@@ -16,33 +15,35 @@ import gc
 import threading
 from collections.abc import Callable, Sequence
 
-MOMENT = 0.1  # seconds that a task needs to end, in which it wants the interpreter and the core for itself
+# A task needs about this many seconds to end after its last result; background work would take its core meanwhile.
+SECONDS_TO_END = 0.1
 
 
-class Garbage:
-    """What of this process is looked at when garbage is collected."""
+class GarbageControl:
+    """Keeps the garbage collector from scanning long-lived objects."""
 
     def __init__(self) -> None:
         self._tasks = 0
 
     def end_task(self) -> None:
-        """To be called when a task ends. What is there after the first, the second, the fourth and so on, modules and
-        what was compiled, is taken to stay; there is no more of it that was garbage by then."""
+        """Call this when a task ends. After the 1st, 2nd, 4th, 8th ... task, collects once and freezes all objects that
+        are left, mainly modules and compiled code."""
         self._tasks += 1
         if self._tasks & (self._tasks - 1) == 0:
             gc.collect()
             gc.freeze()
 
 
-class Ahead:
-    """One thread at a time; whoever uses what it changes calls `finish` first."""
+class BackgroundWork:
+    """Runs functions in one background thread. Call `finish` before using anything that they change."""
 
-    def __init__(self) -> None:
-        self._wanted = threading.Event()  # by whoever waits for the end
+    def __init__(self, wait: float = SECONDS_TO_END) -> None:
+        self._wait = wait
+        self._wanted = threading.Event()  # set when another thread waits for the end
         self._thread: threading.Thread | None = None
 
     def begin(self, works: Sequence[Callable[[], None]]) -> None:
-        """Do these one after the other, a moment from now."""
+        """Run these one after the other, in a moment."""
         self.finish()
         if works:
             self._wanted.clear()
@@ -50,20 +51,20 @@ class Ahead:
             self._thread.start()
 
     def finish(self) -> None:
-        """Wait for what is being done; what has not begun is left out."""
+        """Wait for the function that is running; skip those that have not begun."""
         if self._thread is not None:
             self._wanted.set()
             self._thread.join()
             self._thread = None
 
     def _do(self, works: Sequence[Callable[[], None]]) -> None:
-        wait = MOMENT
+        wait = self._wait
         for work in works:
             if self._wanted.wait(wait):
                 return
-            with contextlib.suppress(Exception):  # the next micro-batch does it itself, and tells why
+            with contextlib.suppress(Exception):  # the next micro-batch does it itself, and raises
                 work()
             wait = 0
 
 
-GARBAGE, AHEAD = Garbage(), Ahead()
+GARBAGE, BACKGROUND = GarbageControl(), BackgroundWork()

@@ -1,4 +1,4 @@
-"""The join as Spark runs it: a stateful processor that unpacks, lets a worker join, and packs."""
+"""The join as Spark runs it: a stateful processor that unpacks rows, has a worker join them, and packs the results."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.pack import binary_value, decode, encode, output_frame, result_values
-from streamjoin.spark.join.process import AHEAD, GARBAGE
+from streamjoin.spark.join.process import BACKGROUND, GARBAGE
 from streamjoin.spark.join.routing import worker_ids
-from streamjoin.spark.join.task import END, JoinTask
-from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.join.task import END_OF_TIME, JoinTask
+from streamjoin.spark.join.worker import SparkWorker
 from streamjoin.spark.state.manifest import MemoryStore, State, StateError
 
-DATA = StructType([StructField("data", BinaryType())])
-NUMBER = StructType([StructField("number", LongType())])
-# With some 200 answers that nobody reads Spark waits, reads no more, and would have the worker wait as well.
+STATE_VALUE = StructType([StructField("data", BinaryType())])
+STATE_KEY = StructType([StructField("number", LongType())])
+# Read answers after this many requests. With about 200 unread answers Spark stops reading, and the worker would block.
 MOST_UNANSWERED = 64
-SENT_BYTES = 1 << 21  # that may be on their way to it before the worker waits, if the host allows so many
+SENT_BYTES = 1 << 21  # the send buffer, if the host allows this size; the worker blocks when it is full
 
 
 class SparkStore:
-    """Spark's state store as `state.Store`, for the grouping key that is being handled. `kinds` of values: each costs
-    Spark some 3 ms a task, to generate what encodes them, whether there are any or not."""
+    """Spark's state store as a `StateStore`, for the grouping key that Spark is handling. Each of the `kinds` of values
+    costs about 3 ms per task, used or not, because Spark generates encoders for it."""
 
     def __init__(self, handle: StatefulProcessorHandle, kinds: Sequence[str]):
-        self._manifest = handle.getValueState("manifest", DATA)
-        self._values = {kind: handle.getMapState(kind, NUMBER, DATA) for kind in kinds}
+        self._manifest = handle.getValueState("manifest", STATE_VALUE)
+        self._values = {kind: handle.getMapState(kind, STATE_KEY, STATE_VALUE) for kind in kinds}
 
     def read_manifest(self) -> bytes | None:
         value = self._manifest.get()
@@ -58,24 +58,27 @@ class SparkStore:
 
 @contextlib.contextmanager
 def answered_together(handle: StatefulProcessorHandle) -> Iterator[None]:
-    """What is told to the state store meanwhile is answered together, MOST_UNANSWERED at a time. Spark would wait for
-    every answer, which takes a millisecond or two on busy cores. Nothing may be asked, by Spark either if this is left
-    for a while by a `yield`: it takes all that a processor gives before it does."""
+    """Send writes to the state store without waiting for each answer, and read MOST_UNANSWERED answers at a time. Spark
+    would wait for every answer, which takes a millisecond or two on busy cores.
+
+    Inside the block nothing may read from the store. That also holds for Spark while a `yield` leaves the block: it
+    does not read before it has taken all results of the processor.
+    """
     client: Any = getattr(handle, "_statefulProcessorApiClient", None)
-    if client is None:  # of the handle that Spark has for tests
+    if client is None:  # Spark's handle for tests has no client
         yield
         return
     client._client_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)
     receive, unanswered = client._receive_proto_message, 0
 
     def hear() -> None:
-        """All answers that are due. After one that refuses, Spark sends no more."""
+        """Read all answers that are due. After an error Spark sends no more."""
         nonlocal unanswered
         while unanswered:
             unanswered -= 1
             status, error, _ = receive()
             if status:
-                raise StateError(f"Spark's state store did not take what this micro-batch keeps: {error}")
+                raise StateError(f"Spark's state store did not accept the state of this micro-batch: {error}")
 
     def answer_later() -> tuple[int, str, bytes]:
         nonlocal unanswered
@@ -87,7 +90,7 @@ def answered_together(handle: StatefulProcessorHandle) -> Iterator[None]:
     client._receive_proto_message = answer_later
     try:
         yield
-    except OSError:  # Spark listens no more: it may have told why
+    except OSError:  # Spark has closed the connection: its answers may say why
         with contextlib.suppress(OSError, EOFError):
             hear()
         raise
@@ -97,7 +100,7 @@ def answered_together(handle: StatefulProcessorHandle) -> Iterator[None]:
 
 
 class JoinProcessor(StatefulProcessor):
-    """For `transformWithStateInPandas`, grouped by worker id, with event-time timers."""
+    """The processor for `transformWithStateInPandas`, grouped by worker id, with event-time timers."""
 
     def __init__(self, task: JoinTask):
         self.task = task
@@ -105,8 +108,8 @@ class JoinProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         kinds = ("runs", "matched") if self.task.kept else ("runs",)
         self._handle, self._store = handle, SparkStore(handle, kinds)
-        self._acted: dict[int, int] = {}  # by worker, the watermark of its last step
-        self._stepped: list[Worker] = []
+        self._acted: dict[int, int] = {}  # by worker id, the watermark of its last step
+        self._stepped: list[SparkWorker] = []
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
         batches: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
@@ -125,7 +128,7 @@ class JoinProcessor(StatefulProcessor):
 
     def close(self) -> None:
         GARBAGE.end_task()
-        AHEAD.begin([worker.prepare for worker in self._stepped])
+        BACKGROUND.begin([worker.prepare for worker in self._stepped])
 
     def _run(
         self,
@@ -136,16 +139,16 @@ class JoinProcessor(StatefulProcessor):
         counts: Counts,
     ) -> Iterator[pd.DataFrame]:
         self._acted[int(worker_id)] = spark_ms
-        AHEAD.finish()
+        BACKGROUND.finish()
         counts.turn("state")
         state = State(self.task, self._store, counts)
         number = worker_ids(self.task.routing.workers).index(int(worker_id))
-        worker = Worker(self.task, number, state, counts)
+        worker = SparkWorker(self.task, number, state, counts)
         last: pa.RecordBatch | None = None
         for result in worker.step(batches, self.task.watermark(spark_ms)):
             if last is not None:
                 counts.turn("conversion")
-                frame = output_frame(result_values(self.task.schema, last))
+                frame = output_frame(result_values(self.task.schema, last, self.task.tuning.value_bytes))
                 counts.turn(None)
                 yield frame
             last = result
@@ -154,16 +157,15 @@ class JoinProcessor(StatefulProcessor):
             self._set_timer(state, worker.wake_at(), spark_ms, fired)
             state.save()
             counts.turn("conversion")
-            values = result_values(self.task.schema, last)
+            values = result_values(self.task.schema, last, self.task.tuning.value_bytes)
             counts.turn(None)
-            # While Spark takes these, the state store answers: for how long, the counts can not tell any more.
+            # The state store answers while Spark takes these results. That time is not counted: the counts are sent.
             yield output_frame(values, [int(worker_id), *astuple(counts)])
         self._stepped.append(worker)
 
     def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:
-        """Ask to be called when the watermark reaches `ticks`, and not at the moment asked for before. If that is due
-        already, it fires in this very micro-batch: Spark removes it then, sooner than we could, and there will be
-        nothing left to do."""
+        """Have Spark call us when the watermark reaches `ticks`, and delete the timer set before. A timer that is due
+        already fires in this micro-batch: Spark removes it, and the call finds nothing to do."""
         wanted = None if ticks is None else max(self.task.timer_ms(ticks), spark_ms + 1)
         if wanted == state.timer:
             return
@@ -175,15 +177,15 @@ class JoinProcessor(StatefulProcessor):
 
 
 def join_group(task: JoinTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All rows of one worker, of whole tables: the same join in one step."""
+    """Join all rows that one worker gets of two tables, in one step."""
     parcels: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
     number, kind = 0, pa.binary()
     for batch in batches:
-        kind = batch.schema.field("rows").type  # Spark takes what it gives: offsets of 32 bits, or of 64
+        kind = batch.schema.field("rows").type  # Spark wants the offsets that it gives: 32 or 64 bits
         for worker, side, data in zip(*(batch.column(n) for n in ("worker", "side", "rows")), strict=True):
             parcels[SIDES[side.as_py()]].append(decode(data.as_buffer()))
             number = worker_ids(task.routing.workers).index(worker.as_py())
     counts = Counts()
-    worker = Worker(task, number, State(task, MemoryStore(), counts), counts)
-    for result in worker.step(parcels, END):
+    worker = SparkWorker(task, number, State(task, MemoryStore(), counts), counts)
+    for result in worker.step(parcels, END_OF_TIME):
         yield pa.record_batch({"rows": binary_value(encode(result), kind)})

@@ -1,4 +1,4 @@
-"""What every worker of a join has to know, made once by the driver and sent along with the query.
+"""What every worker of a join must know. The driver makes it once and sends it with the query.
 
 Times are ticks: microseconds of timestamps, or the numbers of an integer time column. Spark's watermarks are
 milliseconds, so a tick of an integer column counts as one.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Literal, get_args
 
 import numpy as np
@@ -20,62 +20,76 @@ from pyspark import cloudpickle
 from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.codegen.prepared import Probing
 from streamjoin.codegen.programs import WindowProgram
-from streamjoin.engine.streams import event_times
+from streamjoin.engine.intake import event_times
 from streamjoin.index.probing import filters_of
 from streamjoin.index.tuples import Tuples
 from streamjoin.plan.choose import make_plan
-from streamjoin.plan.options import Auto, IndexName, Options
+from streamjoin.plan.options import Options
 from streamjoin.plan.physical import Plan
+from streamjoin.plan.ranges import KeyRange
+from streamjoin.plan.routing import ONE_WORKER, Routing, kept_sides
+from streamjoin.plan.spark_tuning import DEFAULT_SPARK_TUNING, SparkTuning
+from streamjoin.plan.spread import equality_program, spread_plan
 from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.keep import How
 from streamjoin.semantics.spec import OTHER, SIDES, JoinSpec
-from streamjoin.spark.join.ranges import KeyRange, key_ranges
-from streamjoin.spark.join.routing import ONE_WORKER, Routing
 from streamjoin.spark.state.run_index import RunIndexer
 
-How = Literal["inner", "left", "right", "full", "semi", "anti"]
-StreamOrder = Literal["any", "timestamp"]
 OnMalformed = Literal["fail", "drop"]
-HOW: tuple[How, ...] = get_args(How)
-ORDERS: tuple[StreamOrder, ...] = get_args(StreamOrder)
 ON_MALFORMED: tuple[OnMalformed, ...] = get_args(OnMalformed)
-TIE = "streamjoin tie"  # the hidden column with a hash of the row, by which rows of equal time are ordered
-BEGIN, END = -(2**63), 2**63 - 1  # the times before and after everything
+TIE = "streamjoin tie"  # the hidden column with a hash of the row, which orders rows of equal time
+BEGIN_OF_TIME, END_OF_TIME = -(2**63), 2**63 - 1  # as watermarks: no row has passed, and all rows have
 
 
 class Compiled:
-    """What a process makes of a join: the plan, the program that finds equalities, and by window the condition that is
-    left to be checked on pairs."""
+    """What a process compiles once for a join: the plan of a worker, the program that finds equality keys, the
+    residuals that are checked on pairs, and by side the indexer of its runs."""
 
-    def __init__(self, spec: JoinSpec, index: IndexName | Auto):
-        self.plan = make_plan(spec, Options(index=index))
-        path = None if self.plan.analysis is None else self.plan.analysis.left
-        self.equalities = WindowProgram(spec.predicate, path, "left", indexed=True)
+    def __init__(self, spec: JoinSpec, options: Options):
+        self.plan = make_plan(spec, options)
+        self.equalities = equality_program(self.plan)
         self.filters = filters_of({side: program.residual for side, program in self.plan.programs.items()})
         self.indexers = {side: RunIndexer(self.plan, side) for side in SIDES}
+        self._ranged: dict[Routing, KeyRange] = {}
 
-    @cached_property
-    def ranges(self) -> dict[str, KeyRange]:
-        """By side, the key whose ranges can spread rows, where there is one. Compiles the bounds of the predicate."""
-        return {} if self.plan.analysis is None else key_ranges(self.plan.spec, self.plan.analysis)
+    def ranged(self, routing: Routing) -> KeyRange:
+        """The key that the plan cuts into ranges. Compiles the predicate's bounds on the first call."""
+        if routing not in self._ranged:
+            analysis, side = self.plan.analysis, routing.once
+            assert analysis is not None and routing.band is not None
+            path = analysis.for_window(side)
+            program = WindowProgram(self.plan.spec.predicate, path, side, indexed=True)
+            self._ranged[routing] = KeyRange(program, routing.band, routing.width)
+        return self._ranged[routing]
 
 
-_COMPILED: dict[str, Compiled] = {}  # of this process, by digest: tasks arrive pickled, once a micro-batch
+# By digest, because a new copy of the task arrives with every micro-batch.
+_COMPILED: dict[str, Compiled] = {}
+
+
+@lru_cache(maxsize=64)
+def _compiled_once(spec: JoinSpec, options: Options) -> Compiled:
+    """Compile a join once for all tasks that differ only in how rows are spread; starting a job makes several."""
+    return Compiled(spec, options)
 
 
 @dataclass(frozen=True)
 class JoinTask:
-    """A join and how it is spread. `slack_ms`: by how much Spark's watermark lies behind what can still come.
-    `watermarked`: the sides whose rows can be late (a join's own output never is). `malformed`: whether a row without a
-    time stops the query (fail), or is left out and counted (drop)."""
+    """A join, the options it was planned with, and how its rows are spread.
+
+    `slack_ms`: how far Spark's watermark lags behind the times that can still come. `watermarked`: the sides whose rows
+    can be late (the output of a join never is). `malformed`: whether a row without a time stops the query (fail), or is
+    left out and counted (drop).
+    """
 
     spec: JoinSpec
-    how: str
-    order: str
-    index: IndexName | Auto
+    how: How
+    options: Options
     routing: Routing = ONE_WORKER
     slack_ms: int = 0
     watermarked: tuple[str, ...] = SIDES
     malformed: str = "fail"
+    tuning: SparkTuning = DEFAULT_SPARK_TUNING
 
     @property
     def ticks_per_ms(self) -> int:
@@ -84,17 +98,17 @@ class JoinTask:
     @cached_property
     def settles(self) -> bool:
         """Whether rows wait for their place in the total order before they probe."""
-        return self.order == "timestamp" or any(self.spec.side_window(side).rows for side in SIDES)
+        return self.compiled.plan.settles
 
     @property
     def tied(self) -> bool:
-        """Whether rows carry `TIE`: to be spread by it, or ordered."""
+        """Whether rows carry the column `TIE`, which spreads or orders them."""
         return self.settles or self.routing.kind in ("matrix", "every")
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The sides of which it must be known which rows found a partner."""
-        return {"inner": (), "left": ("left",), "right": ("right",), "full": SIDES}.get(self.how, ("left",))
+        """The sides of which the join must know which rows found a partner."""
+        return kept_sides(self.how)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -108,7 +122,7 @@ class JoinTask:
 
     @cached_property
     def signature(self) -> Mapping[str, str]:
-        """What must not change while a checkpoint is used, in words."""
+        """The settings that must not change while a checkpoint is in use, as text."""
         spec = self.spec
         on = (
             spec.on
@@ -119,7 +133,7 @@ class JoinTask:
             "on": on,
             "window": ", ".join(f"{side} {spec.side_window(side)}" for side in SIDES),
             "how": self.how,
-            "order": self.order,
+            "order": self.options.order,
             "workers": str(self.routing.workers),
             "partitioning": self.routing.describe(),
             "left": str(spec.left),
@@ -130,27 +144,31 @@ class JoinTask:
 
     @cached_property
     def digest(self) -> str:
-        """Tells joins apart. Computed by the driver: a function's bytes need not be the same in another process."""
+        """Identifies a join. The driver computes it, because a function's bytes may differ in another process."""
         code = b"" if isinstance(self.spec.on, str) else cloudpickle.dumps(self.spec.on)  # type: ignore[no-untyped-call]
-        return hashlib.sha256(json.dumps([self.signature, self.index]).encode() + code).hexdigest()
+        return hashlib.sha256(json.dumps([self.signature, self.options.index]).encode() + code).hexdigest()
 
     @property
     def compiled(self) -> Compiled:
         if self.digest not in _COMPILED:
-            _COMPILED[self.digest] = Compiled(self.spec, self.index)
+            compile_join = _compiled_once if isinstance(self.spec.on, str) else Compiled
+            of_a_worker = replace(self.options, workers=None, partitioning="auto")
+            _COMPILED[self.digest] = compile_join(self.spec, of_a_worker)
         return _COMPILED[self.digest]
 
     def plan(self) -> Plan:
-        return self.compiled.plan
+        """The plan of the whole join, with its routing. Workers use `compiled.plan`, which differs only in that."""
+        return spread_plan(self.compiled.plan, self.how, self.options, self.routing)
 
     def equality(self) -> tuple[WindowProgram, int]:
-        """The program for left's window and its band of all equalities, by which rows are spread."""
+        """The program for left's window, and its band of all equalities, whose hash spreads rows."""
         program = self.compiled.equalities
         return program, program.indexable(equality=True)[0]
 
     def watermark(self, spark_ms: int) -> int:
-        """No row at or before this will be taken from now on; Spark's initial 0 says nothing."""
-        return (spark_ms + self.slack_ms) * self.ticks_per_ms if spark_ms > 0 else BEGIN
+        """The time, in ticks, at or before which no row is accepted any more. Spark's initial watermark 0 has no
+        meaning."""
+        return (spark_ms + self.slack_ms) * self.ticks_per_ms if spark_ms > 0 else BEGIN_OF_TIME
 
     def timer_ms(self, ticks: int) -> int:
         """The Spark watermark at which `watermark` reaches `ticks`."""
@@ -160,26 +178,26 @@ class JoinTask:
         return event_times(batch, self.spec, side)
 
     def prepare(self, batch: pa.RecordBatch, side: str, ts: np.ndarray) -> Tuples:
-        """Rows for the kernels, to be stored; their ids are their places in the batch."""
-        program, count = self.plan().programs[side], batch.num_rows
+        """Prepare rows for the kernels, as stored tuples; a row's id is its place in the batch."""
+        program, count = self.compiled.plan.programs[side], batch.num_rows
         data = column_data(batch, program.stored_columns)
         stored = program.prepare_stored(data, count)
         nulls = any(batch.column(name).null_count for name in self._compared(side)) or not stored.all_known()
         return Tuples(ts, np.arange(count), np.zeros(count, np.int32), stored, nulls)
 
     def read(self, side: str) -> list[str]:
-        """The columns of a side that decide what matches: its time, and those of the predicate."""
+        """The columns of a side that decide what matches: its time, and the columns of the predicate."""
         return list(dict.fromkeys([self.spec.side_time(side), *self._compared(side)]))
 
     def _compared(self, side: str) -> list[str]:
-        """The columns that kernels read of a side."""
-        programs = self.plan().programs
+        """The columns of a side that kernels read."""
+        programs = self.compiled.plan.programs
         columns = [*programs[side].stored_columns, *programs[OTHER[side]].probe_columns]
         return [column.name for column in columns]
 
     def prepare_probing(self, batch: pa.RecordBatch, side: str) -> Probing:
-        """The same rows as the other side's window is probed with them."""
-        program = self.plan().programs[OTHER[side]]
+        """Prepare the same rows to probe the other side's window."""
+        program = self.compiled.plan.programs[OTHER[side]]
         return program.prepare_probe(column_data(batch, program.probe_columns), batch.num_rows)
 
 
@@ -188,8 +206,8 @@ def column_data(batch: pa.RecordBatch, columns: Iterable[Column]) -> dict[Column
 
 
 def differences(stored: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
-    """How a checkpoint's signature differs from that of the running query, one phrase a setting. What an older library
-    did not note is taken as it is given."""
+    """How a checkpoint's signature differs from that of the running query, one phrase for each setting. A setting that
+    an older version did not record counts as equal."""
     return [
         f"{name} was {stored[name]!r} and is now {value!r}"
         for name, value in given.items()

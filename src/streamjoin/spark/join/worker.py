@@ -1,14 +1,15 @@
 """One worker's share of a join: what it does with the rows and the watermark of a micro-batch.
 
-Every pair meets exactly once. With time windows and no order asked for, a row probes *at once* everything of the
-other side that came before it, and of the rows that came together the left ones probe the right ones. With row
-windows or `order="timestamp"` a row waits in the state until it is *settled*: the watermark has passed it, so
-nothing before it in the total order can still come; then it probes what precedes it there.
+Every pair meets exactly once. With time windows and `order="any"`, a row probes *at once* all rows of the other side
+that came earlier; of the rows of one micro-batch, the left ones probe the right ones. With row windows or
+`order="timestamp"`, a row waits in the state until it is *settled*: the watermark has passed it, so no row before it in
+the total order can still come. Then it probes the rows that precede it in that order.
 
-A row's fate is *decided* once no partner can come any more; an outer or anti join gives out an unmatched row at
-that moment, which comes once, because the watermark passes it once. Only then may a run be forgotten.
-All of it follows from the input, the watermark and the state before, so a micro-batch that is run again gives the
-same rows, whichever worker, host or process runs it.
+A row is *decided* once no partner can come any more. An outer or anti join returns an unmatched row at that moment, and
+only once, because the watermark passes it only once. A run may be dropped once all its rows are decided.
+
+All of this follows from the input, the watermark and the previous state. So a repeated micro-batch gives the same rows,
+whichever worker, host or process runs it.
 """
 
 from __future__ import annotations
@@ -23,34 +24,34 @@ from streamjoin.index.tuples import ProbingTuples
 from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.pack import gathered, groups, reached_keys
-from streamjoin.spark.join.prober import Ids, Prober
-from streamjoin.spark.join.routing import range_of, share
-from streamjoin.spark.join.task import BEGIN, END, TIE, JoinTask
-from streamjoin.spark.state import pieces
+from streamjoin.spark.join.prober import Ids, SparkProber
+from streamjoin.spark.join.routing import gets_first_copy, group_of, range_of
+from streamjoin.spark.join.task import BEGIN_OF_TIME, END_OF_TIME, TIE, JoinTask
 from streamjoin.spark.state.content import (
     Content,
     Contents,
-    Stored,
+    StoredRows,
     in_order,
     in_pieces,
     places_between,
     tie_of,
 )
-from streamjoin.spark.state.manifest import RUN_BYTES, State
+from streamjoin.spark.state.manifest import State
 
 Batches = Mapping[str, Sequence[pa.RecordBatch]]
 
 
-class Worker:
-    """`number` is its place among the workers. `step` is called once a micro-batch."""
+class SparkWorker:
+    """Joins what one micro-batch brings to worker `number`. `step` is called once."""
 
     def __init__(self, task: JoinTask, number: int, state: State, counts: Counts):
         self.task, self.number, self.state, self.counts = task, number, state, counts
-        self._probed: dict[str, ProbingTuples] = {}  # by side, what it was probed with
+        self._probed: dict[str, ProbingTuples] = {}  # by side, the last rows that probed it
 
     def step(self, batches: Batches, watermark: int) -> Iterator[pa.RecordBatch]:
-        """Join the new rows, then everything the watermark makes final; gives result rows. The state is changed
-        when the last of them was taken. `watermark`: no row at or before it will come; END if none at all."""
+        """Join the new rows, then everything that the watermark makes final. Yields result rows; the state changes when
+        the caller has taken the last of them. `watermark`: no row at or before it will come; END_OF_TIME if no row will
+        come at all."""
         state, task = self.state, self.task
         watermark = max(watermark, state.acted)
         self.counts.turn("conversion")
@@ -62,24 +63,26 @@ class Worker:
         }
         self.matched = {side: self._matched(side) for side in task.kept}
         self._before = {side: flags.copy() for side, flags in self.matched.items()}
-        yield from gathered(self._joined(watermark), pieces.RESULT_ROWS, pieces.RESULT_BYTES)
+        yield from gathered(
+            self._joined(watermark), self.task.tuning.result_rows, self.task.tuning.result_bytes
+        )
         self.counts.turn("state")
         self._keep(watermark)
 
     def prepare(self) -> None:
-        """Make what the next step needs to probe the state as it is now, if it brings rows like those of the last. Only
-        memory is touched, and nothing depends on it."""
+        """Prepare layers and indexes for the next micro-batch, assuming that its rows resemble the last ones. Changes
+        only caches in memory; results do not depend on it."""
         for side, probes in self._probed.items():
             self.state.prepare(side, probes)
 
     def _fresh(self, side: str, batches: Sequence[pa.RecordBatch], watermark: int) -> list[Content]:
-        """The new rows of a side, without those that come too late: one content, or several if they are large."""
+        """The new rows of a side without late ones: one content, or several if they are large."""
         rows = [batch for batch in batches if batch.num_rows]
         self.counts.rows_in += sum(batch.num_rows for batch in rows)
-        if side in self.task.watermarked and BEGIN < watermark < END:
+        if side in self.task.watermarked and BEGIN_OF_TIME < watermark < END_OF_TIME:
             rows = [self._on_time(side, batch, watermark) for batch in rows]
             rows = [batch for batch in rows if batch.num_rows]
-        return [in_order(self.task, side, some)[0] for some in groups(rows, RUN_BYTES)]
+        return [in_order(self.task, side, some)[0] for some in groups(rows, self.task.tuning.run_bytes)]
 
     def _on_time(self, side: str, batch: pa.RecordBatch, watermark: int) -> pa.RecordBatch:
         on_time = self.task.times(batch, side) > watermark
@@ -89,15 +92,15 @@ class Worker:
         return batch.filter(pa.array(on_time))
 
     def _first_copies(self, side: str, rows: pa.RecordBatch) -> int:
-        """How many of these rows no worker before this one got: each is to be counted once."""
+        """How many of these rows are at their first worker; counting only those counts every row once."""
         routing = self.task.routing
         if routing.kind != "range":
-            return rows.num_rows if routing.gets_first(side, self.number) else 0
+            return rows.num_rows if gets_first_copy(routing, side, self.number) else 0
         lows, _ = reached_keys(self.task, side, rows)
         return int(np.count_nonzero(range_of(lows, routing.width) % routing.workers == self.number))
 
     def _matched(self, side: str) -> np.ndarray:
-        """For every row of a side, by id, whether it has found a partner so far."""
+        """Whether each row of a side has found a partner so far, by id."""
         flags = [self.state.matched(side, run) for run in self.state.runs[side]]
         new = sum(len(content) for content in self.fresh[side])
         return np.concatenate([*flags, np.zeros(new, np.bool_)])
@@ -105,7 +108,7 @@ class Worker:
     # Results
 
     def _joined(self, watermark: int) -> Iterator[pa.RecordBatch]:
-        prober = Prober(self.task, self.contents)
+        prober = SparkProber(self.task, self.contents)
         for probing in SIDES:
             self.counts.turn("kernel")
             for pairs in self._pairs(prober, probing, watermark):
@@ -118,7 +121,7 @@ class Worker:
                 self.counts.turn("conversion")
                 yield from self._rows({side: self._unmatched(side, watermark)})
 
-    def _pairs(self, prober: Prober, probing: str, watermark: int) -> Iterator[Ids]:
+    def _pairs(self, prober: SparkProber, probing: str, watermark: int) -> Iterator[Ids]:
         stored, mine = self.contents[OTHER[probing]], self.contents[probing]
         if not stored.contents or not mine.contents:
             return iter(())
@@ -130,8 +133,8 @@ class Worker:
             return prober.pairs(probing, probes, self._settled_rows(OTHER[probing], probes))
         return self._pairs_at_once(prober, probing)
 
-    def _pairs_at_once(self, prober: Prober, probing: str) -> Iterator[Ids]:
-        """The pairs of new rows with all that they may meet."""
+    def _pairs_at_once(self, prober: SparkProber, probing: str) -> Iterator[Ids]:
+        """The pairs of new rows with all rows that they may meet."""
         new = self.fresh[probing]
         for content, start in zip(new, self._starts_of_new(probing), strict=True):
             rows = content.tuples
@@ -146,31 +149,31 @@ class Worker:
         starts: list[int] = self.contents[side].starts.tolist()
         return starts[len(self.state.runs[side]) :]
 
-    def _stored(self, side: str, probes: ProbingTuples) -> list[Stored]:
-        """All rows of a side that these are to probe, the new ones last."""
+    def _stored(self, side: str, probes: ProbingTuples) -> list[StoredRows]:
+        """All rows of a side, as these probes meet them; the new rows come last."""
         if len(probes):
             self._probed[side] = probes
         held = self.state.layered(side, self.contents[side])
         new = zip(self.fresh[side], self._starts_of_new(side), strict=True)
-        return [*held, *(Stored(content.indexed, start) for content, start in new)]
+        return [*held, *(StoredRows(content.indexed, start) for content, start in new)]
 
     def _own(self, side: str, probes: ProbingTuples) -> ProbingTuples:
-        """Where every worker has all rows, those that this one probes with."""
+        """The probes of this worker. Where every worker gets all rows, each probes with its share."""
         if self.task.routing.kind != "every" or self.task.routing.workers == 1:
             return probes
         contents = self.contents[side]
         tie = np.concatenate([tie_of(content) for content in contents.contents])[probes.id]
-        return probes.pick(np.flatnonzero(share(tie, self.task.routing.workers) == self.number))
+        return probes.pick(np.flatnonzero(group_of(tie, self.task.routing.workers) == self.number))
 
-    def _settled_rows(self, side: str, probes: ProbingTuples) -> list[Stored]:
-        """What settled rows probe: a row window is counted off, so its rows must lie in one total order."""
+    def _settled_rows(self, side: str, probes: ProbingTuples) -> list[StoredRows]:
+        """The rows that settled rows probe. A row window counts rows, so its rows must be in one total order."""
         if not self.task.spec.side_window(side).rows:
             return self._stored(side, probes)
         content, order = self._total_order(side)
-        return [Stored(content.indexed, order)]
+        return [StoredRows(content.indexed, order)]
 
     def _found(self, pairs: Ids) -> Ids:
-        """The ids by side of the result rows that some new pairs give."""
+        """The result rows that new pairs give, as ids by side."""
         self.counts.matches += len(pairs["left"])
         if self.task.how == "semi":
             found = np.unique(pairs["left"])
@@ -182,14 +185,15 @@ class Worker:
         return {} if self.task.how == "anti" else pairs
 
     def _unmatched(self, side: str, watermark: int) -> np.ndarray:
-        """The ids of the rows of a side that are decided now and have no partner."""
+        """The ids of the rows of a side that this step decides and that have no partner."""
         decided = self._decided(side, watermark)
         alone: np.ndarray = decided[~self.matched[side][decided]]
         self.counts.unmatched += len(alone)
         return alone
 
     def _rows(self, ids: Mapping[str, np.ndarray]) -> Iterator[pa.RecordBatch]:
-        """The result rows of these rows by side, of bounded rows and bytes each; a side that is not given is NULL."""
+        """The result rows made of these rows, in batches of bounded rows and bytes. The columns of a side that is not
+        in `ids` are NULL."""
         if not any(map(len, ids.values())):
             return
         given = ("left",) if self.task.how in ("semi", "anti") else SIDES
@@ -198,7 +202,7 @@ class Worker:
         nothing = sum(
             pa.nulls(1, field.type).nbytes for side in given if side not in ids for field in schemas[side]
         )
-        for piece in in_pieces(self.contents, ids, names, nothing):
+        for piece in in_pieces(self.contents, ids, names, self.task.tuning, nothing):
             self.counts.turn("conversion")
             columns: list[pa.Array] = []
             for side in given:
@@ -209,7 +213,7 @@ class Worker:
             yield pa.RecordBatch.from_arrays(columns, names=self.task.schema.names)
 
     def _decided(self, side: str, watermark: int) -> np.ndarray:
-        """The ids of rows whose fate this watermark decides."""
+        """The ids of the rows that this watermark decides."""
         contents = self.contents[side]
         if not contents.contents:
             return np.empty(0, np.int64)
@@ -223,11 +227,11 @@ class Worker:
         return np.concatenate(parts)
 
     def _decided_by_count(self, side: str, watermark: int) -> np.ndarray:
-        """In a row window: rows behind the last ones that a row to come can meet."""
+        """The same for a row window: the rows before the last ones, which are all that a later row can meet."""
         content, order = self._total_order(side)
         ts, tie = content.ts, tie_of(content)
         settled = int(ts.searchsorted(watermark, "right"))
-        size = 0 if watermark == END else self.task.spec.side_window(side).size
+        size = 0 if watermark == END_OF_TIME else self.task.spec.side_window(side).size
         low, high = self._place(self.state.decided[side], ts, tie), max(0, settled - size)
         if high > low:
             last = (ts[:high] == ts[high - 1]) & (tie[:high] == tie[high - 1])
@@ -235,14 +239,14 @@ class Worker:
         return order[low:high]
 
     def _total_order(self, side: str) -> tuple[Content, np.ndarray]:
-        """All rows of a side in the total order, without columns that only results need, and their ids. O(rows)."""
+        """All rows of a side in the total order, without the columns that only results need, and their ids. O(rows)."""
         contents, names = self.contents[side], [*self.task.read(side), TIE]
         content, order = in_order(self.task, side, [each.batch.select(names) for each in contents.contents])
         return content, np.arange(contents.count) if order is None else order
 
     @staticmethod
     def _place(cut: tuple[int, int, int] | None, ts: np.ndarray, tie: np.ndarray) -> int:
-        """Where the rows begin that come after a cut (ts, tie, how many like it)."""
+        """The place of the first row after a cut (ts, tie, number of rows with this ts and tie)."""
         if cut is None:
             return 0
         begin, end = (int(ts.searchsorted(cut[0], which)) for which in ("left", "right"))
@@ -250,15 +254,15 @@ class Worker:
         return begin + min(first + cut[2], last)  # fewer are there if their runs have expired
 
     def _past(self, side: str, watermark: int) -> int:
-        """The last time of rows of a side that no row after `watermark` can meet."""
-        if watermark in (BEGIN, END):
+        """The latest time at which a row of this side can meet no row after `watermark`."""
+        if watermark in (BEGIN_OF_TIME, END_OF_TIME):
             return watermark
-        return max(BEGIN, watermark - self.task.spec.side_window(side).size)
+        return max(BEGIN_OF_TIME, watermark - self.task.spec.side_window(side).size)
 
     # State
 
     def _keep(self, watermark: int) -> None:
-        """Keep the new rows, forget what nothing can meet any more, and merge what is left."""
+        """Keep the new rows, drop runs that no row can meet any more, and merge the rest."""
         state = self.state
         for side in SIDES:
             runs, contents, new = list(state.runs[side]), self.contents[side], self._starts_of_new(side)
@@ -279,11 +283,11 @@ class Worker:
         state.acted = watermark
 
     def _expiry(self, side: str, watermark: int) -> Callable[[int], bool]:
-        """Whether rows up to some time can be met by nothing that comes after the watermark."""
+        """A function that says whether no row after the watermark can meet rows up to a time."""
         window = self.task.spec.side_window(side)
         if not window.rows:
             past = self._past(side, watermark)
-            return lambda newest: past > BEGIN and newest <= past
+            return lambda newest: past > BEGIN_OF_TIME and newest <= past
         every = np.sort(
             np.concatenate([np.empty(0, np.int64), *(c.ts for c in self.contents[side].contents)])
         )
@@ -291,12 +295,12 @@ class Worker:
 
         def expired(newest: int) -> bool:
             later = len(settled) - int(settled.searchsorted(newest, "right"))
-            return newest <= watermark and (watermark == END or later >= window.size)
+            return newest <= watermark and (watermark == END_OF_TIME or later >= window.size)
 
         return expired
 
     def wake_at(self) -> int | None:
-        """The least watermark at which rows settle, are decided or expire; None if it makes no difference."""
+        """The least watermark at which a row settles, is decided or expires; None if there is none."""
         times = []
         for side in SIDES:
             window = self.task.spec.side_window(side)
@@ -308,7 +312,7 @@ class Worker:
                 if side in self.matched and not window.rows:
                     past = self._past(side, self.state.acted)
                     times += [ts + window.size for ts in _next_after(content.ts, past)]
-        return min((ts for ts in times if ts < END), default=None)
+        return min((ts for ts in times if ts < END_OF_TIME), default=None)
 
 
 def _next_after(ts: np.ndarray, mark: int) -> list[int]:

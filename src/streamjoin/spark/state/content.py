@@ -1,7 +1,6 @@
 """The decoded rows of a run and what is derived from them: event times, prepared tuples, an index.
 
-All of it can be made again from the rows, so it may be dropped at any time; what is worth keeping is kept in
-`cache`.
+All of it can be derived again from the rows, so it may be dropped at any time. `cache` keeps what is worth keeping.
 """
 
 from __future__ import annotations
@@ -14,24 +13,25 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.engine.rows import Held, Rows, fields_of
+from streamjoin.engine.rows import Held, HeldRows, fields_of
 from streamjoin.index.tuples import ProbingTuples, Tuples, concatenated
-from streamjoin.spark.join.task import BEGIN, TIE, JoinTask
+from streamjoin.plan.spark_tuning import SparkTuning
+from streamjoin.spark.join.task import BEGIN_OF_TIME, TIE, JoinTask
 from streamjoin.spark.state import pieces
 from streamjoin.spark.state.run_index import IndexedTuples
 
-Names = tuple[str, ...]  # of columns
-SIZE = pa.schema({"bytes": pa.int32()})  # of rows, in one column
-LARGEST = 2**31 - 1  # bytes of a row that are counted
+Names = tuple[str, ...]  # column names
+SIZE_SCHEMA = pa.schema({"bytes": pa.int32()})  # the schema of row sizes
+MOST_COUNTED_BYTES = 2**31 - 1  # a larger row counts as this size
 
 
 class Content:
-    """Rows of one side in the total order, as far as it is known: by time, and by `TIE` where that matters."""
+    """Rows of one side, sorted by time, and by `TIE` if rows have that column."""
 
     def __init__(self, task: JoinTask, side: str, batch: pa.RecordBatch):
         self.task, self.side, self.batch = task, side, batch
         self.ts = task.times(batch, side)
-        self.held = Held.of(batch)
+        self.held = Held(batch)
         self._widest: dict[Names, int] = {}
         self._sizes: dict[Names, Held] = {}
 
@@ -40,37 +40,37 @@ class Content:
 
     @property
     def nbytes(self) -> int:
-        """Memory held, an estimate: rows, and what was prepared of them to be probed."""
+        """An estimate of the memory held: rows, their sizes, and the index if there is one."""
         indexed = self.indexed.nbytes if "indexed" in vars(self) else 0
         return self.held.nbytes + indexed + sum(held.nbytes for held in self._sizes.values())
 
     @cached_property
     def stored(self) -> Tuples:
-        """The rows for the kernels, to be probed; their ids are their places."""
+        """The rows as stored tuples, to be probed; a row's id is its place."""
         return self.task.prepare(self.batch, self.side, self.ts)
 
     @property
     def tuples(self) -> ProbingTuples:
-        """The same rows, to probe with as well."""
+        """All rows as tuples that probe."""
         return self.probes(0, len(self))
 
     def probes(self, low: int, high: int) -> ProbingTuples:
-        """Some of the rows, to probe with; O(high - low) once there is an index."""
+        """The rows from `low` to `high` as tuples that probe; O(high - low) once `stored` is made."""
         probing = self.task.prepare_probing(self.batch.slice(low, high - low), self.side)
         rows = self.stored.pick(slice(low, high))
         return ProbingTuples(rows.ts, rows.id, rows.source, rows.stored, rows.nulls, probing)
 
     def widest(self, names: Names) -> int:
-        """The bytes of the largest row in these columns, about. O(rows) once."""
+        """About how many bytes the largest row has in these columns. O(rows) on the first call."""
         if names not in self._widest:
             self._widest[names] = int(self._sizes_of(names).max())
         return self._widest[names]
 
     def sizes(self, names: Names) -> Held:
-        """The bytes of each row in these columns, as the one column of SIZE. O(rows) once."""
+        """The bytes of each row in these columns, with SIZE_SCHEMA. O(rows) on the first call."""
         if names not in self._sizes:
-            sizes = np.minimum(self._sizes_of(names), LARGEST).astype(np.int32)
-            self._sizes[names] = Held.of(pa.record_batch([sizes], schema=SIZE))
+            sizes = np.minimum(self._sizes_of(names), MOST_COUNTED_BYTES).astype(np.int32)
+            self._sizes[names] = Held(pa.record_batch([sizes], schema=SIZE_SCHEMA))
         return self._sizes[names]
 
     def _sizes_of(self, names: Names) -> np.ndarray:
@@ -78,11 +78,11 @@ class Content:
 
     @cached_property
     def indexed(self) -> IndexedTuples:
-        """The rows as they are probed."""
+        """The rows with the index that probes use."""
         return IndexedTuples(self.task.compiled.indexers[self.side], self.stored)
 
     def release(self) -> None:
-        """Let go of what was prepared of the rows to be probed: another index has it."""
+        """Drop the index and the stored tuples, because a layer contains these rows now."""
         for name in ("indexed", "stored"):
             vars(self).pop(name, None)
 
@@ -90,28 +90,28 @@ class Content:
 def in_order(
     task: JoinTask, side: str, batches: Sequence[pa.RecordBatch]
 ) -> tuple[Content, np.ndarray | None]:
-    """The rows of all batches, of which there is at least one, in the total order; and where each of them was, None if
-    they were in order."""
+    """Sort the rows of all batches, at least one, into the total order. Returns them, and the previous place of each
+    row; None if they were in order."""
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     ts = task.times(batch, side)
     if TIE in batch.schema.names:
         order = np.lexsort((np.asarray(batch.column(TIE)), ts))
-    elif falls(ts):
+    elif has_descent(ts):
         order = np.argsort(ts, kind="stable")
     else:
         return Content(task, side, batch), None
-    if not falls(order):
+    if not has_descent(order):
         return Content(task, side, batch), None
     return Content(task, side, batch.take(pa.array(order))), order
 
 
-def falls(numbers: np.ndarray) -> bool:
-    """Whether one of them is less than the one before."""
+def has_descent(numbers: np.ndarray) -> bool:
+    """Whether any number is less than the one before it."""
     return bool((numbers[1:] < numbers[:-1]).any())
 
 
 class Contents:
-    """All rows of one side that a micro-batch can see, the new ones last. A row's id is its place among them."""
+    """All rows of one side that a micro-batch can see; the new rows come last. A row's id is its place here."""
 
     def __init__(self, contents: Sequence[Content]):
         self.contents = contents
@@ -121,8 +121,8 @@ class Contents:
         self._widest: dict[Names, int] = {}
 
     @cached_property
-    def rows(self) -> Rows:
-        return Rows(self.starts.tolist(), [content.held for content in self.contents])
+    def rows(self) -> HeldRows:
+        return HeldRows(self.starts.tolist(), [content.held for content in self.contents])
 
     def columns(self, ids: np.ndarray, names: Names) -> list[pa.Array]:
         """These columns of the rows with these ids."""
@@ -130,7 +130,8 @@ class Contents:
         return self.rows.columns(ids, fields_of(pa.schema([schema.field(name) for name in names])))
 
     def widest(self, names: Names) -> int:
-        """The bytes of the largest row in these columns; O(contents) once, O(1) if none of them varies."""
+        """About how many bytes the largest row has in these columns. O(contents) on the first call, O(1) if all columns
+        have a fixed width."""
         if names not in self._widest:
             fixed, varying = self._layout(names)
             most = max(content.widest(varying) for content in self.contents) if varying else 0
@@ -138,15 +139,15 @@ class Contents:
         return self._widest[names]
 
     def sizes(self, ids: np.ndarray, names: Names) -> pieces.Sizes:
-        """The bytes of some rows in these columns; one number if none of them varies."""
+        """The bytes of these rows in these columns; a single number if all columns have a fixed width."""
         fixed, varying = self._layout(names)
         if not varying:
             return fixed
-        rows = Rows(self.starts.tolist(), [content.sizes(varying) for content in self.contents])
-        return np.asarray(rows.take(ids, SIZE).column(0)) + fixed
+        rows = HeldRows(self.starts.tolist(), [content.sizes(varying) for content in self.contents])
+        return np.asarray(rows.take(ids, SIZE_SCHEMA).column(0)) + fixed
 
     def _layout(self, names: Names) -> tuple[int, Names]:
-        """The bytes of a row in those of the columns that have one width, and the others."""
+        """The bytes of a row in the columns of fixed width, and the names of the other columns."""
         schema = self.contents[0].batch.schema
         widths = {name: pieces.width(schema.field(name).type) for name in names}
         varying = tuple(name for name, width in widths.items() if width is None)
@@ -167,11 +168,13 @@ class Contents:
 
 
 def places_between(ts: np.ndarray, after: int, until: int) -> tuple[int, int]:
-    """Where rising times with after < ts <= until begin and end. BEGIN, though a time, is before all of them: nothing
-    comes up to it, and everything comes after it."""
-    if until == BEGIN:
+    """The first place and the end of the times with after < ts <= until, in an ascending array. BEGIN_OF_TIME counts as
+    before all times, even before rows of that very time."""
+    if until == BEGIN_OF_TIME:
         return 0, 0
-    return 0 if after == BEGIN else int(ts.searchsorted(after, "right")), int(ts.searchsorted(until, "right"))
+    return 0 if after == BEGIN_OF_TIME else int(ts.searchsorted(after, "right")), int(
+        ts.searchsorted(until, "right")
+    )
 
 
 def tie_of(content: Content) -> np.ndarray:
@@ -183,22 +186,23 @@ def in_pieces(
     contents: Mapping[str, Contents],
     ids: Mapping[str, np.ndarray],
     names: Mapping[str, Names],
+    tuning: SparkTuning,
     more: int = 0,
 ) -> Iterator[slice]:
-    """Cut rows that are made of these columns of rows of one side or both, and of `more` bytes each, into pieces of
-    bounded rows and bytes."""
+    """Cut result rows into pieces of bounded rows and bytes. A result row has these columns of the rows `ids`, of one
+    side or both, and `more` bytes."""
     count = max(map(len, ids.values()))
     sizes: pieces.Sizes = more + sum(contents[side].widest(names[side]) for side in ids)
-    if count * sizes > pieces.RESULT_BYTES:
+    if count * sizes > tuning.result_bytes:
         sizes = more
         for side in ids:
             sizes = sizes + contents[side].sizes(ids[side], names[side])
-    return pieces.cut(count, sizes, pieces.RESULT_ROWS, pieces.RESULT_BYTES)
+    return pieces.cut(count, sizes, tuning.result_rows, tuning.result_bytes)
 
 
-class Stored(NamedTuple):
-    """Tuples to be probed, with the ids of their rows or the first one. Nothing up to the time `past`, if there is one,
-    may be met: it is no more in the state."""
+class StoredRows(NamedTuple):
+    """Tuples to be probed. `ids`: the ids of their rows, or the first one if they are consecutive. `past`: rows up to
+    this time have left the state, so probes must skip them; None if there are no such rows."""
 
     indexed: IndexedTuples
     ids: np.ndarray | int
@@ -209,8 +213,9 @@ class Stored(NamedTuple):
         return self.ids[places] if isinstance(self.ids, np.ndarray) else self.ids + places
 
 
-def expect(stored: Sequence[Stored], probes: ProbingTuples) -> None:
-    """Make the indexes that are missing for probes like these, all alike: they share what probes ask."""
+def expect(stored: Sequence[StoredRows], probes: ProbingTuples) -> None:
+    """Make the indexes that these probes need and that are missing. All use the same keys, so that probe keys are
+    computed once."""
     choice = None
     for each in sorted(stored, key=lambda each: len(each.indexed), reverse=True):
         choice = each.indexed.expect(probes, choice) or choice

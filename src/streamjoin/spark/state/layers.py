@@ -1,11 +1,11 @@
-"""Runs of one side, merged for probing: a probe asks a few large indexes instead of one for every run.
+"""Runs of one side, merged for probing: a probe searches a few large indexes instead of one for every run.
 
-State keeps runs as they were written, because writing a row again costs more than asking many runs for it. In memory it
-does not: neighbouring runs become a *layer*, one index over the rows of all of them. Layers grow geometrically, so a
-row is indexed a few times while it is held. A layer keeps the rows of runs that have expired until it becomes part of
-another: no probe reaches them.
+State keeps runs as they were written, because writing a row again costs more than searching many runs. In memory
+merging costs less: neighbouring runs become a *layer*, one index over all their rows. Layers grow geometrically, so a
+row is indexed only a few times while it is held. A layer keeps the rows of expired runs until it is merged into
+another; no probe reaches them.
 
-Layers belong to one process and can be made again from the runs, which they know by their tokens.
+Layers belong to one process and can be made again from the runs, which they identify by their tokens.
 """
 
 from __future__ import annotations
@@ -15,22 +15,20 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from streamjoin.index.tuples import Tuples
-from streamjoin.spark.state.content import Contents, Stored
+from streamjoin.plan.spark_tuning import DEFAULT_SPARK_TUNING, SparkTuning
+from streamjoin.spark.state.content import Contents, StoredRows
 from streamjoin.spark.state.run_index import IndexedTuples
-from streamjoin.spark.state.runs import Run
+from streamjoin.spark.state.runs import StoredRun
 
-# A layer is merged with those after it once it has less than so many times their rows, if so many become one.
+# Merge a layer with those after it if it has fewer than RATIO times their rows, and at least FEWEST become one.
 RATIO, FEWEST = 4, 3
-MOST_ROWS = 1 << 21  # of a layer that is merged: to index them takes some 50 ms
-# So many are probed before a micro-batch merges any itself; otherwise that is left to the time after it.
-MOST_LAYERS = 12
 
 
 class Layer:
-    """Rows of neighbouring runs in the total order. `places`: of each row in the runs one after the other, None if that
-    is the same order. The first `gone` runs have expired since."""
+    """Rows of neighbouring runs in the total order. `places`: the place of each row in the concatenated runs; None if
+    the order is the same. `gone`: how many of the first runs have expired since."""
 
-    def __init__(self, runs: Sequence[Run], indexed: IndexedTuples, places: np.ndarray | None = None):
+    def __init__(self, runs: Sequence[StoredRun], indexed: IndexedTuples, places: np.ndarray | None = None):
         self.runs, self.indexed, self.places = tuple(runs), indexed, places
         self.gone = 0
 
@@ -45,24 +43,25 @@ class Layer:
 
     @property
     def rows(self) -> int:
-        """Those of the runs that are left."""
+        """The number of rows in runs that have not expired."""
         return len(self.indexed) - self.gone_rows
 
     def fits(self, at: Mapping[str, int]) -> bool:
-        """Whether what is left of its runs is a stretch of the state's, `at` being the places of those."""
+        """Whether its remaining runs are consecutive runs of the state, and set `gone`. `at`: the places of the state's
+        runs, by token."""
         found = [at.get(run.token, -1) for run in self.runs]
         self.gone = sum(place < 0 for place in found)
         left = found[self.gone :]
         return bool(left) and left[0] >= 0 and left == list(range(left[0], left[0] + len(left)))
 
-    def stored(self, at: Mapping[str, int], starts: np.ndarray) -> Stored:
-        """As it is probed, given the first ids of the state's runs."""
+    def stored(self, at: Mapping[str, int], starts: np.ndarray) -> StoredRows:
+        """The layer for probing. `starts`: the first id of each run of the state."""
         first = int(starts[at[self.runs[self.gone].token]]) - self.gone_rows
         past = max((run.newest for run in self.runs[: self.gone]), default=None)
-        return Stored(self.indexed, first if self.places is None else self.places + first, past)
+        return StoredRows(self.indexed, first if self.places is None else self.places + first, past)
 
     def left(self) -> tuple[Tuples, np.ndarray | None]:
-        """The tuples of the runs that are left, and their places in those."""
+        """The tuples of the remaining runs, and their places in those."""
         tuples, gone = self.indexed.tuples, self.gone_rows
         if self.places is None:
             return tuples.pick(slice(gone, None)), None
@@ -71,7 +70,7 @@ class Layer:
 
 
 def merged(layers: Sequence[Layer]) -> Layer:
-    """One layer of what is left of neighbours; O(rows), more where they do not follow each other in time."""
+    """Merge the remaining runs of neighbouring layers into one. O(rows), and a sort if their times overlap."""
     parts = [layer.left() for layer in layers]
     runs = [run for layer in layers for run in layer.runs[layer.gone :]]
     ts = np.concatenate([tuples.ts for tuples, _ in parts])
@@ -93,16 +92,19 @@ def merged(layers: Sequence[Layer]) -> Layer:
 class Layers:
     """The layers of one side of one worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, tuning: SparkTuning = DEFAULT_SPARK_TUNING) -> None:
+        self._tuning = tuning
         self._held: list[Layer] = []
 
     @property
     def nbytes(self) -> int:
         return sum(layer.nbytes for layer in self._held)
 
-    def over(self, runs: Sequence[Run], contents: Contents, final: int, ahead: bool) -> list[Stored]:
-        """All runs of the state as they are to be probed; the first `final` of them will never be merged there.
-        `ahead`: nobody waits for it."""
+    def over(
+        self, runs: Sequence[StoredRun], contents: Contents, final: int, ahead: bool
+    ) -> list[StoredRows]:
+        """All runs of the state, as layers for probing. Merges layers first, if that pays. `final`: the number of first
+        runs that the state will never merge. `ahead`: this is background work that no result waits for."""
         at = {run.token: place for place, run in enumerate(runs)}
         held = [layer for layer in self._held if layer.fits(at)]
         known = {run.token for layer in held for run in layer.runs}
@@ -113,8 +115,8 @@ class Layers:
         ]
         layers = sorted([*held, *single], key=lambda layer: at[layer.runs[-1].token])
         lasting = sum(at[layer.runs[-1].token] < final for layer in layers)
-        begin = mergeable([layer.rows for layer in layers[:lasting]])
-        if lasting - begin >= FEWEST and (ahead or len(layers) > MOST_LAYERS):
+        begin = mergeable([layer.rows for layer in layers[:lasting]], self._tuning.layer_rows)
+        if lasting - begin >= FEWEST and (ahead or len(layers) > self._tuning.most_layers):
             together = merged(layers[begin:lasting])
             layers[begin:lasting] = [together]
             for run in together.runs:
@@ -123,10 +125,11 @@ class Layers:
         return [layer.stored(at, contents.starts) for layer in layers]
 
 
-def mergeable(rows: Sequence[int]) -> int:
-    """From which layer on all are to become one, by the rows of each."""
+def mergeable(rows: Sequence[int], most: int) -> int:
+    """The place of the first layer to merge with all after it, given the rows of each; together they have at most
+    `most` rows."""
     begin, together = len(rows) - 1, sum(rows[-1:])
-    while begin > 0 and rows[begin - 1] < RATIO * together and rows[begin - 1] + together <= MOST_ROWS:
+    while begin > 0 and rows[begin - 1] < RATIO * together and rows[begin - 1] + together <= most:
         begin -= 1
         together += rows[begin]
     return begin

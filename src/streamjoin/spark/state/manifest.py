@@ -1,13 +1,12 @@
 """What a worker keeps between micro-batches: immutable runs of rows, and a manifest that names them.
 
-A micro-batch adds one run a side. Runs of equal age are merged, `FAN` at a time, until one is as large as a
-subwindow should be (Pan & Jacobsen 2018, section III-A: a window is a chain of subwindows, of which only the newest
-changes and the oldest goes as a whole). Only what is left at the end of the micro-batch is written. So a row is written
-a few times at most, whatever the size of the window, and reading an old run again is never needed for the sake of the
-state itself.
+A micro-batch adds one run per side. Runs of one level are merged, `RUNS_TO_MERGE` at a time, until one is as large as
+a subwindow should be (Pan & Jacobsen 2018, section III-A: a window is a chain of subwindows, of which only the newest
+changes and the oldest is dropped as a whole). Only runs that still exist at the end of the micro-batch are written. So
+a row is written a few times at most, whatever the size of the window.
 
-Everything is written through one state store, which Spark commits or discards as a whole with the micro-batch:
-after a restart the manifest, the runs it names and the input that is read next always belong together.
+Everything is written through one state store, which Spark commits or discards as a whole with the micro-batch. So after
+a restart the manifest, the runs that it names and the input that Spark reads next belong together.
 """
 
 from __future__ import annotations
@@ -27,27 +26,26 @@ from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.pack import decode, encode
-from streamjoin.spark.join.task import BEGIN, JoinTask, differences
+from streamjoin.spark.join.task import BEGIN_OF_TIME, JoinTask, differences
 from streamjoin.spark.state import cache
-from streamjoin.spark.state.content import Content, Contents, Stored, expect, in_order
+from streamjoin.spark.state.content import Content, Contents, StoredRows, expect, in_order
 from streamjoin.spark.state.layers import Layers
-from streamjoin.spark.state.runs import Run
+from streamjoin.spark.state.runs import StoredRun
 
-VERSION = 1  # of the manifest and of what runs look like
-FAN = 2  # runs of one level are merged this many at a time, until they are merged in memory alone (`layers`)
-SEALED_ROWS = 1 << 18  # a run of this size is a subwindow, and not merged any more
-RUN_BYTES = 1 << 28  # nor is one that would be larger: Arrow's strings and Java's values end at 2 GiB
-# Nor is one that lasts this part of its window: writing a row again costs more than merging it in memory.
-SHARE = 32
-SEALED = 99  # the level of a subwindow
+STATE_VERSION = 1  # the version of the manifest's and the runs' format
+RUNS_TO_MERGE = 2  # merge this many runs of one level; sealed runs are merged only in memory (`layers`)
+SEALED_ROWS = 1 << 18  # do not merge runs beyond this size
+# Do not merge runs beyond 1/32 of the window: writing rows again costs more than merging them in memory.
+RUN_OF_WINDOW = 32
+SEALED = 99  # the level of runs that are not merged any more
 
 
 class StateError(StreamJoinError, RuntimeError):
-    """A checkpoint that this join can not continue from, or state that Spark does not take."""
+    """A checkpoint from which this join cannot resume, or state that Spark refuses."""
 
 
-class Store(Protocol):
-    """Where state is kept: values by number, of two kinds, and one manifest."""
+class StateStore(Protocol):
+    """Where state is kept: one manifest, and values of two kinds ("runs" and "matched"), by number."""
 
     def read_manifest(self) -> bytes | None: ...
     def write_manifest(self, data: bytes) -> None: ...
@@ -57,37 +55,37 @@ class Store(Protocol):
 
 
 class State:
-    """The state of one worker, as of the last committed micro-batch until `save`.
+    """The state of one worker, read from the last committed micro-batch; `save` writes it.
 
-    `acted`: the watermark up to which rows have settled, been decided and expired. `decided`: by side, the last
-    row in a row window whose fate is known, as (ts, tie, how many like it). `timer`: the Spark watermark at which
-    the worker asked to be called. `token`: what this worker of this query is known by, drawn when the manifest is first
-    written; another query of the same join, which has a checkpoint of its own, has another. `key`: the secret that
-    seals copies of runs outside the store.
+    `acted`: the watermark up to which rows have settled, been decided and expired. `decided`: by side, the last decided
+    row of a row window, as (ts, tie, number of rows with this ts and tie). `timer`: the Spark watermark at which Spark
+    will call the worker. `token`: a random name of this worker's state, drawn when the manifest is first written;
+    another query of the same join, with its own checkpoint, has another. `key`: the secret that seals copies of runs
+    outside the store.
     """
 
-    def __init__(self, task: JoinTask, store: Store, counts: Counts):
+    def __init__(self, task: JoinTask, store: StateStore, counts: Counts):
         self.task, self.store, self.counts = task, store, counts
         self.token, self.key = uuid.uuid4().hex, secrets.token_bytes(KEY_BYTES)
-        self.runs: dict[str, list[Run]] = {side: [] for side in SIDES}
-        self.acted, self.timer, self._next = BEGIN, None, 0
+        self.runs: dict[str, list[StoredRun]] = {side: [] for side in SIDES}
+        self.acted, self.timer, self._next = BEGIN_OF_TIME, None, 0
         self.decided: dict[str, tuple[int, int, int] | None] = dict.fromkeys(SIDES)
         self._unwritten: dict[int, tuple[Content, np.ndarray | None]] = {}  # new runs by number
-        self._dropped: list[tuple[str, int]] = []  # kind and number of what the store still has
+        self._dropped: list[tuple[str, int]] = []  # kind and number of values that `save` will remove
         data = store.read_manifest()
         if data is not None:
             self._load(json.loads(data), hashlib.sha256(data).hexdigest())
-        # What a process prepared for one index, or one function of two rows, is of no use to another.
+        # A cached content or index serves only joins with the same index and predicate.
         self._owner = (task.digest, self.token)
 
     acted: int
     timer: int | None
 
     def _load(self, manifest: dict, digest: str) -> None:  # type: ignore[type-arg]  # JSON
-        if manifest["version"] != VERSION:
+        if manifest["version"] != STATE_VERSION:
             raise StateError(
                 f"this checkpoint has state of version {manifest['version']}, and this streamjoin reads version "
-                f"{VERSION}: run the version that wrote it, or start with a new checkpoint"
+                f"{STATE_VERSION}: run the version that wrote it, or start with a new checkpoint"
             )
         changed = differences(manifest["join"], self.task.signature)
         if changed:
@@ -95,10 +93,11 @@ class State:
                 f"this checkpoint belongs to another join: {'; '.join(changed)}. "
                 "Give the settings it was started with, or start with a new checkpoint"
             )
-        self.token = manifest.get("token", digest)  # older checkpoints have none; the runs in them are unique
-        if "key" in manifest:  # earlier versions wrote none: keep the new one until this is saved
+        # Older checkpoints have no token. The digest serves as one: it covers the unique tokens of the runs.
+        self.token = manifest.get("token", digest)
+        if "key" in manifest:  # earlier versions wrote none: keep the new one, which `save` will write
             self.key = bytes.fromhex(manifest["key"])
-        self.runs = {side: [Run(**run) for run in manifest["runs"][side]] for side in SIDES}
+        self.runs = {side: [StoredRun(**run) for run in manifest["runs"][side]] for side in SIDES}
         self.acted, self.timer, self._next = manifest["acted"], manifest["timer"], manifest["next"]
         self.decided = {
             side: None if cut is None else (cut[0], cut[1], cut[2])
@@ -106,8 +105,8 @@ class State:
         }
 
     def save(self) -> None:
-        """Write new runs and the manifest: it is what the next micro-batch finds, if Spark commits this one. Nothing is
-        read meanwhile."""
+        """Write new runs and the manifest, which the next micro-batch finds if Spark commits this one. Reads nothing
+        from the store."""
         for dropped in self._dropped:
             self.store.remove(*dropped)
         self._dropped.clear()
@@ -116,7 +115,7 @@ class State:
                 self._write(run, *self._unwritten.pop(run.number))
         self.counts.state_rows, self.counts.state_bytes = self.rows, self.nbytes
         manifest = {
-            "version": VERSION,
+            "version": STATE_VERSION,
             "join": self.task.signature,
             "token": self.token,
             "key": self.key.hex(),
@@ -128,8 +127,8 @@ class State:
         }
         self.store.write_manifest(json.dumps(manifest).encode())
         names = [*SIDES, *(run.token for runs in self.runs.values() for run in runs)]
-        cache.MEMORY.keep(self._owner, {self._key(name) for name in names})
-        cache.MEMORY.trim()
+        cache.RUN_MEMORY.keep(self._owner, {self._key(name) for name in names})
+        cache.RUN_MEMORY.trim()
 
     @property
     def rows(self) -> int:
@@ -141,50 +140,50 @@ class State:
 
     # Reading
 
-    def content(self, side: str, run: Run) -> Content:
-        """The rows of a run: from this process, from this host, or from the store."""
+    def content(self, side: str, run: StoredRun) -> Content:
+        """The rows of a run, from the memory of this process, a file of this host, or the store."""
         if run.number in self._unwritten:
             return self._unwritten[run.number][0]
-        content = cache.MEMORY.get(self._key(run.token))
+        content = cache.RUN_MEMORY.get(self._key(run.token))
         if isinstance(content, Content):
             self.counts.cache_hits += 1
             return content
-        data = cache.FILES.get(run.token, run.nbytes, self.key)
+        data = cache.RUN_FILES.get(run.token, run.nbytes, self.key)
         if data is not None:
             self.counts.cache_hits += 1
         else:
             self.counts.cache_misses += 1
             data = self.store.read("runs", run.number)
-            cache.FILES.put(run.token, data, self.key)
+            cache.RUN_FILES.put(run.token, data, self.key)
         content = Content(self.task, side, decode(data))
-        cache.MEMORY.put(self._key(run.token), content, self._owner)
+        cache.RUN_MEMORY.put(self._key(run.token), content, self._owner)
         return content
 
-    def layered(self, side: str, contents: Contents, ahead: bool = False) -> list[Stored]:
-        """The runs of a side as they are to be probed. `contents` are theirs, and may be followed by others. `ahead`:
-        nobody waits for it."""
-        runs, layers = self.runs[side], cache.MEMORY.get(self._key(side))
+    def layered(self, side: str, contents: Contents, ahead: bool = False) -> list[StoredRows]:
+        """The runs of a side as layers for probing. `contents`: the contents of these runs, perhaps followed by others.
+        `ahead`: this is background work that no result waits for."""
+        runs, layers = self.runs[side], cache.RUN_MEMORY.get(self._key(side))
         if not isinstance(layers, Layers):
             if not runs:
                 return []
-            layers = Layers()
-            cache.MEMORY.put(self._key(side), layers, self._owner)
+            layers = Layers(self.task.tuning)
+            cache.RUN_MEMORY.put(self._key(side), layers, self._owner)
         sealed = [place for place, run in enumerate(runs) if run.level == SEALED]
         return layers.over(runs, contents, sealed[-1] + 1 if sealed else 0, ahead)
 
     def prepare(self, side: str, probes: ProbingTuples) -> None:
-        """Merge and index the runs of a side in memory, as the next micro-batch wants them for probes like these. Reads
-        nothing: if a run is not in memory, all is left to that micro-batch."""
-        found = [cache.MEMORY.get(self._key(run.token)) for run in self.runs[side]]
+        """Merge and index the runs of a side in memory for the next micro-batch, assuming probes like these. Reads
+        nothing from files or the store: if a run is not in memory, this does nothing."""
+        found = [cache.RUN_MEMORY.get(self._key(run.token)) for run in self.runs[side]]
         contents = [content for content in found if isinstance(content, Content)]
         if len(contents) == len(found):
             expect(self.layered(side, Contents(contents), ahead=True), probes)
 
     def _key(self, name: str) -> Hashable:
-        """By which this process knows the layers of a side, or what it made of a run with this token."""
+        """The cache's key for the layers of a side, or for the content of the run with this token."""
         return (*self._owner, name)
 
-    def matched(self, side: str, run: Run) -> np.ndarray:
+    def matched(self, side: str, run: StoredRun) -> np.ndarray:
         """Which rows of a run found a partner."""
         if run.number in self._unwritten:
             flags = self._unwritten[run.number][1]
@@ -195,71 +194,72 @@ class State:
     # Writing
 
     def add(self, side: str, content: Content, matched: np.ndarray | None) -> None:
-        """Keep new rows as a run."""
+        """Add new rows as a run."""
         self._keep(side, content, SEALED if len(content) >= SEALED_ROWS else 0, matched)
 
     def _keep(self, side: str, content: Content, level: int, matched: np.ndarray | None) -> None:
         oldest, newest = int(content.ts[0]), int(content.ts[-1])
-        self.runs[side].append(Run(self._next, uuid.uuid4().hex, level, len(content), oldest, newest))
+        self.runs[side].append(StoredRun(self._next, uuid.uuid4().hex, level, len(content), oldest, newest))
         self._unwritten[self._next] = content, matched
         self._next += 1
 
-    def _write(self, run: Run, content: Content, matched: np.ndarray | None) -> None:
+    def _write(self, run: StoredRun, content: Content, matched: np.ndarray | None) -> None:
         data = encode(content.batch)
         run.nbytes = len(data)
         self.store.write("runs", run.number, data)
         self.counts.written_bytes += len(data)
         if matched is not None:
             self.mark(run, matched)
-        cache.FILES.put(run.token, data, self.key)
-        cache.MEMORY.put(self._key(run.token), content, self._owner)
+        cache.RUN_FILES.put(run.token, data, self.key)
+        cache.RUN_MEMORY.put(self._key(run.token), content, self._owner)
 
-    def mark(self, run: Run, matched: np.ndarray) -> None:
-        """Write which rows of a run found a partner: a bit a row."""
+    def mark(self, run: StoredRun, matched: np.ndarray) -> None:
+        """Write which rows of a run found a partner, one bit per row."""
         data = np.packbits(matched).tobytes()
         self.store.write("matched", run.number, data)
         self.counts.written_bytes += len(data)
 
-    def drop(self, side: str, run: Run) -> None:
-        """Forget a run."""
+    def drop(self, side: str, run: StoredRun) -> None:
+        """Drop a run; `save` removes it from the store."""
         self.runs[side].remove(run)
         if self._unwritten.pop(run.number, None) is not None:
             return
         self._dropped.append(("runs", run.number))
         if side in self.task.kept:
             self._dropped.append(("matched", run.number))
-        cache.MEMORY.remove(self._key(run.token))
-        cache.FILES.remove(run.token)
+        cache.RUN_MEMORY.remove(self._key(run.token))
+        cache.RUN_FILES.remove(run.token)
 
     def merge(self, side: str) -> None:
-        """Merge the newest runs, as long as `FAN` of them have one level. A row is written at most once a level."""
+        """Merge the newest runs while the last `RUNS_TO_MERGE` have one level. So a row is written at most once per
+        level."""
         runs = self.runs[side]
         while (level := runs[-1].level if runs else SEALED) < SEALED and all(
-            run.level == level for run in runs[-FAN:]
+            run.level == level for run in runs[-RUNS_TO_MERGE:]
         ):
-            if len(runs) < FAN:
+            if len(runs) < RUNS_TO_MERGE:
                 return
-            last = runs[-FAN:]
+            last = runs[-RUNS_TO_MERGE:]
             if not self._worth_merging(side, last):
                 for run in last:
                     run.level = SEALED
                 return
             self._merge(side, last, level + 1)
 
-    def _worth_merging(self, side: str, runs: Sequence[Run]) -> bool:
+    def _worth_merging(self, side: str, runs: Sequence[StoredRun]) -> bool:
         window, rows = self.task.spec.side_window(side), sum(run.rows for run in runs)
-        if sum(map(self._bytes, runs)) > RUN_BYTES:
+        if sum(map(self._bytes, runs)) > self.task.tuning.merged_run_bytes:
             return False
         if window.rows:
-            return rows <= min(SEALED_ROWS, max(window.size // SHARE, 1024))
+            return rows <= min(SEALED_ROWS, max(window.size // RUN_OF_WINDOW, 1024))
         lasts = max(run.newest for run in runs) - min(run.oldest for run in runs)
-        return rows <= SEALED_ROWS and lasts <= window.size // SHARE
+        return rows <= SEALED_ROWS and lasts <= window.size // RUN_OF_WINDOW
 
-    def _bytes(self, run: Run) -> int:
+    def _bytes(self, run: StoredRun) -> int:
         new = self._unwritten.get(run.number)
         return run.nbytes if new is None else new[0].held.nbytes
 
-    def _merge(self, side: str, runs: Sequence[Run], level: int) -> None:
+    def _merge(self, side: str, runs: Sequence[StoredRun], level: int) -> None:
         content, order = in_order(self.task, side, [self.content(side, run).batch for run in runs])
         matched = None
         if side in self.task.kept:
@@ -275,7 +275,7 @@ def unpacked(data: bytes, rows: int) -> np.ndarray:
 
 
 class MemoryStore:
-    """A store in this process, for joins of whole tables."""
+    """A store in the memory of this process, for joins of tables."""
 
     def __init__(self) -> None:
         self.manifest: bytes | None = None

@@ -1,8 +1,8 @@
-"""Where to cut result rows so that each piece is bounded, whatever matches whatever.
+"""Cut result rows into pieces of bounded size, however many rows match.
 
-A few rows with a common key give millions of result rows, and each copies the strings of both sides: neither the rows
-nor the bytes of a result follow from those of the input. So results are built piece by piece, and a piece is cut before
-it is built, by the sizes of the rows it is made from.
+A few rows with a common key give millions of result rows, and each copies the strings of both sides. So the size of the
+input does not bound the size of the result. We build results piece by piece, and compute the size of a piece before we
+build it, from the sizes of the rows that it is made of.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-# The most rows and bytes of one piece; a single row may have more bytes. Two pieces, the copies made while one is
-# built, and what the allocator keeps back have to stay far below the memory of a worker.
-RESULT_ROWS, RESULT_BYTES = 1 << 17, 1 << 24
-OFFSET = 4  # bytes that tell where a string or a list begins
+OFFSET = 4  # bytes of the offset that a string or a list needs
 
 Sizes = int | np.ndarray  # one size for all rows, or one for each
 
 
 def width(kind: pa.DataType) -> int | None:
-    """The bytes of a value of this type; None if values differ in size."""
+    """The bytes of a value of this type; None if the size varies."""
     if pa.types.is_struct(kind):
         widths = [width(field.type) for field in kind]
         return None if None in widths else sum(filter(None, widths))
@@ -32,7 +29,7 @@ def width(kind: pa.DataType) -> int | None:
 
 
 def sizes_of(columns: Sequence[pa.Array]) -> np.ndarray:
-    """The bytes of each row in some columns of equal length, about; O(rows), whatever they hold."""
+    """About how many bytes each row has in columns of equal length. O(rows), whatever the columns hold."""
     total = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         total += _sizes(column)
@@ -53,7 +50,7 @@ def _sizes(array: pa.Array) -> np.ndarray:
 
 
 def _offsets(array: pa.Array) -> np.ndarray:
-    """Where the values of each row begin, and where the last one's end."""
+    """Where the values of each row begin, and where those of the last one end."""
     if not len(array):
         return np.zeros(1, np.int64)
     large = pa.types.is_large_list(array.type) or array.type in (pa.large_string(), pa.large_binary())
@@ -63,8 +60,8 @@ def _offsets(array: pa.Array) -> np.ndarray:
 
 
 def cut(count: int, sizes: Sizes, rows: int, nbytes: int) -> Iterator[slice]:
-    """Consecutive pieces of `count` rows, each of so many rows and bytes at most; a row that is larger is a piece by
-    itself. O(pieces), and O(count) if rows differ in size."""
+    """Cut `count` rows into consecutive pieces of at most `rows` rows and `nbytes` bytes. A row that is larger than
+    that is a piece by itself. O(pieces), and O(count) if rows differ in size."""
     if isinstance(sizes, int):
         step = max(1, min(rows, nbytes // max(1, sizes)))
         yield from (slice(at, min(at + step, count)) for at in range(0, count, step))

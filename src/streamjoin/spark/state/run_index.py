@@ -1,7 +1,7 @@
-"""The index over one run: all its rows at once, for probes that are there already.
+"""The index over one run, built at once from all its rows, when the probes are known.
 
-The embedded engine's windows grow and shrink, so they are chains of subwindows (`index.chain`). A run never changes: it
-is one subwindow, made as large as the run, sealed, and chosen for what it is asked first.
+The embedded engine's windows grow and shrink, so they are chains of subwindows (`index.chain`). A run never changes, so
+it is one sealed subwindow of the run's size, whose structure is chosen by the first probes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from streamjoin.codegen.prepared import Probing
 from streamjoin.codegen.programs import Intervals, WindowProgram
 from streamjoin.index.access import ask, check_bands, make_access
 from streamjoin.index.scan import ScanWindow
-from streamjoin.index.structures import STRUCTURES
+from streamjoin.index.structures import STRUCTURE_CLASSES
 from streamjoin.index.times import Reach
 from streamjoin.index.tuples import ProbingTuples, Tuples
+from streamjoin.index.window import ONE_SOURCE
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.plan.physical import Plan
 from streamjoin.plan.subwindows import (
     SAMPLED_BATCHES,
-    WORTH_NARROW,
     Choice,
     FixedRule,
     SubwindowKey,
@@ -29,11 +29,10 @@ from streamjoin.plan.subwindows import (
     make_rule,
 )
 
-ONE_SOURCE = np.zeros(1, np.int32)  # the ranks of a single source
-INDEXED_ROWS, INDEXED_PROBES = 4_096, 256  # fewer are scanned sooner than indexed
-FAR_MORE = 16  # times as many probes as an index was made for: it is made again
+FAR_MORE = 16  # build an index again if this many times more probes come than it was built for
 
-Questions = dict[SubwindowKey, Intervals]  # what the probes of one round ask, for all runs with the same key
+# By key, the intervals that some probes ask for; computed once for all runs with that key.
+Questions = dict[SubwindowKey, Intervals]
 
 
 class RunIndexer:
@@ -41,25 +40,30 @@ class RunIndexer:
 
     def __init__(self, plan: Plan, side: str):
         self.program, self._window = plan.programs[side], plan.windows[side]
-        self._rule = None if self._window.kind == "scan" else make_rule(self._window, self.program)
+        self._rule = (
+            None if self._window.kind == "scan" else make_rule(self._window, self.program, plan.tuning.choice)
+        )
 
     def index(
         self, tuples: Tuples, probes: ProbingTuples, like: Choice | None = None
     ) -> RunIndex | ScannedRun:
-        """An index for probes like these, chosen unless it is given; a scan where that is planned, or cheaper."""
-        few = len(tuples) < INDEXED_ROWS or len(probes) < INDEXED_PROBES
-        if self._rule is None or (self._window.kind == "adaptive" and few):
+        """An index for probes like these; a scan if the plan says so. `like`: use this choice instead of choosing."""
+        runs = self._window.runs
+        if self._rule is None or runs is None:
+            return ScannedRun(self.program, tuples)
+        if len(tuples) < runs.indexed_rows or len(probes) < runs.indexed_probes:
             return ScannedRun(self.program, tuples)
         return RunIndex(self.program, like or self._chosen(self._rule, tuples, probes), tuples)
 
     def _chosen(self, rule: FixedRule, tuples: Tuples, probes: ProbingTuples) -> Choice:
-        """Bands are chosen as for many rows, because runs become layers: strips of places that take 32 bits."""
-        rows = max(len(tuples), WORTH_NARROW) if self._window.rule == "band" else len(tuples)
+        """Choose the structure and the key. For bands we choose as for a large run, so that strips use 32-bit places:
+        runs will be merged into layers."""
+        rows = max(len(tuples), rule.tuning.worth_narrow) if self._window.rule == "band" else len(tuples)
         return rule.choose(rows, tuples.stored, workload_of(probes.probing))
 
 
 def workload_of(probing: Probing) -> Workload:
-    """A workload of such probes, sampled as if it had lasted for some time."""
+    """A workload with a sample of these probes, as if they had come in many batches."""
     workload, step = Workload(), -(-len(probing) // SAMPLED_BATCHES)
     for begin in range(0, len(probing), step):
         workload.observe(probing.pick(slice(begin, begin + step)))
@@ -68,7 +72,7 @@ def workload_of(probing: Probing) -> Workload:
 
 
 class RunIndex:
-    """Rows by the keys of an access. Positions are places in the run, whose rows are in the total order."""
+    """A run's rows by their keys. Positions are places in the run, whose rows are in the total order."""
 
     def __init__(self, program: WindowProgram, choice: Choice, tuples: Tuples):
         self.tuples, self.comparisons = tuples, 0
@@ -79,7 +83,7 @@ class RunIndex:
         if not tuples.stored.all_known():
             known = tuples.stored.known
             keys, slots = keys[known], slots[known]
-        self.subwindow = STRUCTURES[choice.structure](len(tuples), self.access.dtype, None)
+        self.subwindow = STRUCTURE_CLASSES[choice.structure](len(tuples), self.access.dtype, None)
         self.subwindow.insert(keys, slots)
         self.subwindow.seal()
 
@@ -90,7 +94,8 @@ class RunIndex:
     def probe(
         self, probes: ProbingTuples, reach: Reach, pairs: PairBuffer, questions: Questions
     ) -> Iterator[int]:
-        """As `WindowIndex.probe`, for probes without NULL. `questions` is kept for these probes."""
+        """As `WindowIndex.probe`, for probes without NULL. Fills `questions`, so that other runs can reuse them for the
+        same probes."""
         if self._key not in questions:
             questions[self._key] = self.access.questions(probes.probing)
         start, stop = reach.positions(self.tuples.ts)
@@ -101,7 +106,7 @@ class RunIndex:
 
 
 class ScannedRun:
-    """Rows that are all compared with every probe."""
+    """A run that is scanned: every probe is compared with all rows that its window reaches."""
 
     choice: Choice | None = None
 
@@ -125,7 +130,7 @@ class ScannedRun:
 
 
 class IndexedTuples:
-    """Tuples of one side in the total order, with an index that is made once it is known what probes come."""
+    """Tuples of one side in the total order, with an index that is built for the first probes."""
 
     def __init__(self, indexer: RunIndexer, tuples: Tuples):
         self.indexer, self.tuples = indexer, tuples
@@ -142,13 +147,13 @@ class IndexedTuples:
 
     @property
     def nbytes(self) -> int:
-        """Memory held, an estimate: the index, and what it is made from."""
+        """An estimate of the memory held: the index, and the keys that it is built from."""
         prepared = sum(array.nbytes for array in self.tuples.stored.arrays())
         return prepared + (0 if self._index is None else self._index.nbytes)
 
     def expect(self, probes: ProbingTuples, like: Choice | None = None) -> Choice | None:
-        """Make an index for probes like these, unless there is one for about as many. Returns how it was chosen, if it
-        was: others that are made `like` it share what probes ask."""
+        """Build an index for probes like these, unless there is one for about as many. Returns its choice, None for a
+        scan. Runs that are built `like` the same choice share the probes' key intervals."""
         if self._index is None or len(probes) > FAR_MORE * self._made_for:
             self._index = self.indexer.index(self.tuples, probes, like)
             self._made_for = max(1, len(probes))
@@ -156,6 +161,6 @@ class IndexedTuples:
 
     @property
     def index(self) -> RunIndex | ScannedRun:
-        """The index; `expect` comes first."""
+        """The index; call `expect` first."""
         assert self._index is not None
         return self._index

@@ -1,4 +1,4 @@
-"""A run: immutable rows of one side, as the manifest names it."""
+"""A run: immutable rows of one side, as the manifest records them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Run:
+class StoredRun:
     """Immutable rows of one side in the total order. `token` is unique; `nbytes` is known once the run is written."""
 
     number: int
@@ -16,4 +16,4 @@ class Run:
     oldest: int
     newest: int
     nbytes: int = 0
-    crc: int = 0  # the CRC-32 that earlier versions wrote and want to find; nothing reads it any more
+    crc: int = 0  # earlier versions wrote a CRC-32 here and expect the key; nothing reads it now

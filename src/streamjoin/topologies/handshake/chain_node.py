@@ -1,7 +1,7 @@
-"""A node of a chain: messages that it takes from both sides, and what all chains of nodes have in common.
+"""A node of a chain: the messages that it takes from both sides, and what all chains of nodes have in common.
 
-No node waits for room in a channel: what does not fit waits in the node. The work on a message goes piece by piece,
-so that a node can stop for a full outbox in the middle of it; the next message is taken when it is done.
+A node never waits for room in a channel; messages that do not fit wait in the node. A node handles a message piece by
+piece, so that it can stop for a full outbox. It takes the next message when it has finished this one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from streamjoin.index.probing import Prober
-from streamjoin.index.times import Reach
 from streamjoin.index.tuples import ProbingTuples
 from streamjoin.index.window import WindowIndex
 from streamjoin.kernels.concurrent import atomics
@@ -25,13 +24,11 @@ from streamjoin.topologies.matching import Found, Matcher
 from streamjoin.topologies.protocol import MakeWindow
 from streamjoin.topologies.runtime.node import Bell, Channel, Outbox, rehearse_channels
 
-WAITING_PAIRS = 1 << 20  # of one node, before it stops for the collector
-
 
 @dataclass(frozen=True)
 class Message:
-    """Something on the way of `side`. Those from the driver are numbered, and say that no later one reaches places of
-    the other side below `expired`."""
+    """A message that travels in the direction of `side`. The driver numbers its messages. Later messages reach no
+    place of the other side below `expired`."""
 
     side: str
     number: int
@@ -49,29 +46,36 @@ class Arrival(Message):
 
 
 @dataclass(frozen=True)
-class Progress(Message):
-    """News without tuples."""
+class ExpiryNotice(Message):
+    """A message without tuples, which only reports what has expired."""
 
     def __str__(self) -> str:
         return f"progress of {self.side} {self.number}: expired before {self.expired}"
 
 
+@dataclass(frozen=True)
+class Acknowledgement:
+    """The sender has taken the right tuples of an arrival that the receiver forwarded."""
+
+    number: int
+
+
 class Marks:
-    """The number of the last message of each side that each node is done with. Every node writes its own, in
-    words that no other writes. The driver, who is told once `few` of a side's messages are on their way, writes
-    which one it has sent."""
+    """The number of the last message of each side that each node has finished. Every node writes its own words, and
+    only those. The driver writes the number of the last message it has sent; nodes wake it once at most `few`
+    messages of a side are in the chain."""
 
     def __init__(self, nodes: int, few: int) -> None:
-        self.words = np.zeros((nodes * len(SIDES) + 1) * atomics.LINE, np.int64)
-        self._sent = self.words[-atomics.LINE :]
-        self._sent[expedition.FEW] = few
-        for side, number in self.by_side().items():  # compiled now, not when tuples come
+        self.words = np.zeros((nodes * len(SIDES) + 1) * atomics.LINE_PAIR, np.int64)
+        self._sent = self.words[-atomics.LINE_PAIR :]
+        self._sent[expedition.FEW_ON_WAY] = few
+        for side, number in self.by_side().items():  # compiles these calls now, not when tuples arrive
             self.send(side, number)
             if self.set(0, side, self[side]):
                 self.is_due(side, number)
 
     def __getitem__(self, side: str) -> int:
-        """The last one that all nodes are done with. Acquires: what they found by then is in their outboxes."""
+        """The last message that all nodes have finished. Acquires: pairs found for it are in the outboxes."""
         return int(expedition.least_mark(self.words, SIDES.index(side)))
 
     def by_side(self) -> dict[str, int]:
@@ -79,44 +83,46 @@ class Marks:
         return {"left": left, "right": right}
 
     def send(self, side: str, number: int) -> None:
-        """Count a message; before it is sent."""
+        """Count a message. Call this before sending it."""
         atomics.write(self._sent, SIDES.index(side), number)
 
     def is_due(self, side: str, number: int) -> bool:
-        """Whether the driver is to be told, now that all nodes are done with a message."""
+        """Return whether to wake the driver, now that all nodes have finished a message."""
         return bool(expedition.is_due(self.words, SIDES.index(side), number))
 
     def set(self, node: int, side: str, number: int) -> bool:
-        """Whether all nodes are done with it. Releases."""
-        return bool(expedition.mark(self.words, node, SIDES.index(side), number))
+        """Return whether all nodes have finished this message. Releases."""
+        return bool(expedition.set_mark(self.words, node, SIDES.index(side), number))
 
 
 @dataclass(frozen=True)
-class Shared:
-    """What all nodes know. Nothing of it leads back to the join, so that threads do not keep one alive that
-    nobody uses any more."""
+class ChainContext:
+    """What all nodes share. It holds no reference to the join, so that threads do not keep an unused join alive."""
 
     count: int
     plan: Plan
     make_window: MakeWindow
     prober: Prober
-    bell: Bell  # the driver's, rung for marks, and by a node without room for pairs
+    bell: Bell  # the driver's; rung for marks, and by a node whose outbox is full
     found: Bell  # rung for pairs
     let_go: Bell  # rung for marks
     marks: Marks
 
 
 class ChainNode:
-    """A node: takes messages from both sides and hands them to `receive`, which subclasses write.
+    """A node: takes messages from both sides and hands them to `receive`, which subclasses define.
 
-    `receive` works piece by piece: it yields wherever pairs were handed over, and goes on once the outbox has room.
+    `receive` works piece by piece: it yields wherever it has handed over pairs, and resumes once the outbox has room.
     """
 
-    def __init__(self, number: int, shared: Shared):
+    def __init__(self, number: int, shared: ChainContext):
         self.name, self.number = f"node {number}", number
-        self.is_end = {"left": number == shared.count - 1, "right": number == 0}  # of the way of a side
+        # The end of the chain in the direction of a side
+        self.is_end = {"left": number == shared.count - 1, "right": number == 0}
         self.bell = Bell()
-        self.outbox: Outbox[Found] = Outbox(WAITING_PAIRS, self.bell, shared.found)
+        self.outbox: Outbox[Found] = Outbox(
+            shared.plan.tuning.handshake.waiting_pairs, self.bell, shared.found
+        )
         self.windows: dict[str, WindowIndex] = {side: shared.make_window(side) for side in SIDES}
         self.inlets: dict[str, Channel[Any]] = {}
         self.outlets: dict[str, Channel[Any]] = {}
@@ -135,20 +141,20 @@ class ChainNode:
         return sum(window.comparisons for window in self.windows.values())
 
     def inlet(self, side: str, name: str, capacity: int, producer: Bell) -> Channel[Any]:
-        """Make the channel to this node on the way of a side."""
+        """Create the channel that leads to this node in the direction of a side."""
         self.inlets[side] = Channel(f"{name} to {self.name}", capacity, producer, self.bell)
         return self.inlets[side]
 
     def rehearse(self) -> None:
-        """Compile, or load from the cache, what a thread will run."""
+        """Compile the code that a thread will run, or load it from the cache."""
         rehearse_channels()
 
     def receive(self, side: str, message: Any) -> Iterator[None]:
-        """Handle a message that came on the way of `side`."""
+        """Handle a message that travels in the direction of `side`."""
         raise NotImplementedError
 
     def forward(self) -> bool:
-        """Do what is due between two messages, without taking one; whether anything was done."""
+        """Do the work that is due between two messages, without taking one. Return whether there was any."""
         return False
 
     def step(self, most: int) -> bool:
@@ -168,7 +174,7 @@ class ChainNode:
         return busy
 
     def _next_message(self) -> Iterator[None] | None:
-        """The work on the next message, from both sides in turns."""
+        """Start work on the next message; the sides take turns."""
         for _ in SIDES:
             self._turn = 1 - self._turn
             message = self.inlets[SIDES[self._turn]].take()
@@ -177,7 +183,7 @@ class ChainNode:
         return None
 
     def send(self, side: str, message: Any) -> None:
-        """Send on the way of `side`; at its end the message is forgotten."""
+        """Send in the direction of `side`. The last node drops the message."""
         if not self.is_end[side]:
             self._unsent[side].append(message)
             self._send_waiting()
@@ -191,7 +197,8 @@ class ChainNode:
         return sent
 
     def mark(self, side: str, number: int) -> None:
-        """Say that this node is done with the messages of `side` up to this one. The last node that is tells."""
+        """Report that this node has finished the messages of `side` up to this one. The last node to finish one wakes
+        the driver."""
         shared = self._shared
         if shared.marks.set(self.number, side, number):
             shared.let_go.ring()
@@ -199,14 +206,8 @@ class ChainNode:
                 shared.bell.ring()
 
     def clear(self) -> None:
-        """Let go of all tuples; nobody steps any more."""
+        """Drop all tuples. Call this when no thread steps the node any more."""
         self._work = None
         for side in SIDES:
             self.windows[side].clear()
             self._unsent[side].clear()
-
-
-def up_to(place: int) -> Reach:
-    """The reach of a tuple that meets nothing before `place`."""
-    bound = np.array([place])
-    return Reach(bound, bound)

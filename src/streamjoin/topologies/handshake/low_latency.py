@@ -1,9 +1,9 @@
-"""Low-latency handshake join: tuples rush past all nodes, and rest as copies on one (Roy, Teubner & Gemulla 2014).
+"""Low-latency handshake join: tuples rush past all nodes, and one node stores a copy (Roy, Teubner & Gemulla 2014).
 
-Left tuples travel through a chain of nodes from left to right, right tuples from right to left. Each is forwarded
-on arrival (*expedited*) and stored on its home node only (section 4.1). Where two tuples cross between nodes
-`m - 1` and `m`, or do not cross because one was through before the other came, their pair is evaluated once
-(section 4.2.3, table 1):
+Left tuples travel through a chain of nodes from left to right, right tuples from right to left. Each node forwards a
+tuple on arrival (*expedites* it), and only its home node stores it (section 4.1). Two tuples may cross between nodes
+`m - 1` and `m`, or not cross because one had passed before the other came. Their pair is evaluated once (section
+4.2.3, table 1):
 
     left tuple   right tuple    evaluated
     fresh        fresh          at m, against the forwarded right tuples that are not yet acknowledged
@@ -13,17 +13,17 @@ on arrival (*expedited*) and stored on its home node only (section 4.1). Where t
     came later   through        at the right tuple's home
     through      came later     at the left tuple's home
 
-A *stored* tuple has passed its home. Two things keep the rows apart. A right tuple stays *unacknowledged* on the
-node that forwarded it, while it is fresh, until the next node has taken it. A left tuple's copy is *in
-expedition*, and hidden from right tuples, until the tuple has reached the right end: `_in_expedition` lies behind the
-window, and the expedition's end moves the boundary between them, the paper's pointer.
+A *stored* tuple has passed its home. Two rules keep the rows apart. A right tuple that is still fresh stays
+*unacknowledged* on the node that forwarded it, until the next node has taken it. The copy of a left tuple is *in
+expedition*, and hidden from right tuples, until the tuple has reached the right end. `_in_expedition` holds such
+copies behind the window; the end of the expedition moves the boundary between them, which is the paper's pointer.
 
-Where an index serves an equality, homes follow from its key (`KeyedNode`): the tuples of a pair then have the same
-home, and meet nowhere else. Where windows are scanned (`scanning_node.py`), and where a hash index decides by itself
-(`hashing_node.py`), nodes are compiled.
+Where an index serves an equality, homes follow from its key (`KeyedNode`): both tuples of a pair have the same home,
+and meet only there. Nodes are compiled where windows are scanned (`scanning_node.py`), and where a hash index alone
+decides the predicate (`hashing_node.py`).
 
-Assumed: channels are FIFO, a node handles one message at a time, and stamps decide who is in whose window, so
-that expiry only frees memory and may come late.
+Assumed: channels are FIFO, a node handles one message at a time, and stamps decide which tuples are in which window.
+So expiry only frees memory and may come late.
 """
 
 from __future__ import annotations
@@ -40,23 +40,26 @@ import numpy as np
 
 from streamjoin.codegen.programs import COMPOSITE, WindowProgram, combined
 from streamjoin.index.tuples import ProbingTuples, Tuples
-from streamjoin.index.window import WindowIndex
+from streamjoin.index.window import ONE_SOURCE, WindowIndex
 from streamjoin.kernels.concurrent.hashing_node import deal
 from streamjoin.semantics.spec import OTHER, SIDES
-from streamjoin.topologies.handshake.chain_node import Arrival, ChainNode, Message, Shared, up_to
+from streamjoin.topologies.handshake.chain_node import (
+    Acknowledgement,
+    Arrival,
+    ChainContext,
+    ChainNode,
+    Message,
+)
 from streamjoin.topologies.handshake.hashing_node import HashingNode, KeyedStage
-from streamjoin.topologies.handshake.pipeline import Pipeline, Sent
+from streamjoin.topologies.handshake.pipeline import Pipeline, SentArrival
 from streamjoin.topologies.handshake.scanning_node import ScanningNode, Stage
-
-CREDIT = 8  # arrivals of a side on expedition, at most
-MOST_ON_WAY = 16  # messages of a side, beyond which none without tuples is sent
-ONE_SOURCE = np.zeros(1, np.int32)
+from streamjoin.topologies.protocol import Task
 
 
 @dataclass(frozen=True)
 class Expedition(Arrival):
-    """Tuples that rush through the chain, and the home node of each; -1 if it matches nothing, and needs none. `keys`:
-    what homes follow from, if they do."""
+    """Tuples that rush through the chain, and the home node of each: -1 for a tuple that matches nothing and needs
+    none. `keys` are the values that homes follow from, if they do."""
 
     home: np.ndarray = field(repr=False)
     keys: np.ndarray | None = field(default=None, repr=False)
@@ -66,23 +69,16 @@ class Expedition(Arrival):
 
 
 @dataclass(frozen=True)
-class Acknowledgement:
-    """The left neighbour, who sends it, has taken the right tuples of an arrival."""
-
-    number: int
-
-
-@dataclass(frozen=True)
 class ExpeditionEnd:
-    """The left tuples of an arrival, and so of all before it, have reached the right end."""
+    """The left tuples of an arrival, and of all arrivals before it, have reached the right end."""
 
     number: int
 
 
 class LowLatencyNode(ChainNode):
-    """One node of the chain: its part of both windows, and what is between two states."""
+    """One node of the chain: its part of both windows, and the tuples between two states."""
 
-    def __init__(self, number: int, shared: Shared):
+    def __init__(self, number: int, shared: ChainContext):
         super().__init__(number, shared)
         self._in_expedition: deque[tuple[int, Tuples]] = deque()
         self._unacknowledged: deque[tuple[int, Tuples]] = deque()
@@ -107,7 +103,7 @@ class LowLatencyNode(ChainNode):
 
     def _receive_left(self, arrival: Expedition) -> Iterator[None]:
         """Figure 13. At the right end the expedition ends at once, ahead of the right tuples that wait at the entry:
-        they have not met this one, and will find it in its home's window."""
+        those have not met this tuple, and will find it in the window of its home."""
         self.send(arrival.side, arrival)
         yield from self.match(self.windows["right"], "left", arrival.tuples)
         yield from self.match(self._not_acknowledged(), "left", arrival.tuples)
@@ -131,8 +127,8 @@ class LowLatencyNode(ChainNode):
         self.send("left", Acknowledgement(arrival.number))
 
     def _end(self, message: Message) -> None:
-        """This node is done with a driver's message, once it has dropped what that lets expire."""
-        self.windows[OTHER[message.side]].expire(up_to(message.expired))
+        """Drop tuples that a driver's message lets expire, then report the message as finished."""
+        self.windows[OTHER[message.side]].expire(message.expired)
         self.mark(message.side, message.number)
 
     def _not_acknowledged(self) -> WindowIndex:
@@ -162,8 +158,8 @@ class LowLatencyNode(ChainNode):
 
 
 class KeyedNode(LowLatencyNode):
-    """A node for homes by key. Both tuples of a pair pass their one home, and whichever comes second finds the other
-    there: no copies, acknowledgements or expeditions are needed, and a probe asks one index of all."""
+    """A node for homes that follow from a key. Both tuples of a pair pass their common home, and the second one finds
+    the first there. So no copies, acknowledgements or expeditions are needed, and each probe asks a single index."""
 
     def _meet_at_home(self, arrival: Expedition) -> Iterator[None]:
         self.send(arrival.side, arrival)
@@ -177,21 +173,21 @@ class KeyedNode(LowLatencyNode):
 
 
 class Key(NamedTuple):
-    """What homes follow from: a band of the left window's program that is an equality."""
+    """The key that homes follow from: a band of the left window's program that is an equality."""
 
     program: WindowProgram
     band: int
 
     def rehearse(self) -> None:
-        """Compile now what would else be compiled when tuples come."""
+        """Compile code now that would otherwise be compiled when tuples arrive."""
         none = np.empty(0, self.program.band_dtype(self.band))
         deal(none, none, np.empty(0, np.bool_), 1, np.empty(0, np.int64))
         if self.band == COMPOSITE:
             combined([none])
 
     def of(self, side: str, tuples: ProbingTuples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The key of each tuple, twice: a tuple with two different ones, or for which the last array is false, matches
-        nothing."""
+        """The key of each tuple, twice. A tuple matches nothing if its two keys differ, or if the last array is false
+        for it."""
         if side == "left":
             keys = self.program.key_of_band(tuples.stored, self.band)
             assert tuples.stored.known is not None
@@ -200,23 +196,27 @@ class Key(NamedTuple):
 
 
 class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode]):
-    """The topology. Home nodes come in turns, so that all nodes hold and compare the same, or by an index's key."""
+    """The topology. Home nodes take turns, so that all nodes hold and compare equally much, or follow from an index's
+    key."""
 
-    def __init__(self, *given: Any, credit: int = CREDIT, **options: Any):
-        # Told of every one, the driver would be woken for each, only to send one more and sleep again.
-        self._credit, self.few_on_way = credit, credit // 2
+    def __init__(self, task: Task, *given: Any, credit: int | None = None, **options: Any):
+        self._credit = credit or task.plan.tuning.handshake.credit
+        # If every mark woke the driver, it would wake for each one, only to send one message and sleep again.
+        self.few_on_way = self._credit // 2
         self._key: Key | None = None
-        super().__init__(*given, **options)
+        super().__init__(task, *given, **options)
         self._first_home = dict.fromkeys(SIDES, 0)
         self._turns = np.arange(self._batch + self.workers) % self.workers
-        self._stored: dict[str, deque[Sent]] = {side: deque() for side in SIDES}  # done, but for expiry
-        # Number and `expired` of the messages that are on their way.
+        self._stored: dict[str, deque[SentArrival]] = {
+            side: deque() for side in SIDES
+        }  # finished, except for expiry
+        # Number and `expired` of the messages in the chain.
         self._bounds: dict[str, deque[tuple[int, int]]] = {side: deque() for side in SIDES}
 
-    def make_nodes(self, shared: Shared) -> list[LowLatencyNode | ScanningNode | HashingNode]:
-        """Nodes of the planned kind."""
+    def make_nodes(self, shared: ChainContext) -> list[LowLatencyNode | ScanningNode | HashingNode]:
+        """Create nodes of the planned kind."""
         plan, numbers = shared.plan.nodes, range(shared.count)
-        waiting = 2 * (MOST_ON_WAY + self._credit + 1)
+        waiting = 2 * (shared.plan.tuning.handshake.most_on_way + self._credit + 1)
         if plan.kind == "scanning":
             stages = [Stage(self._credit, self._batch) for _ in SIDES]
             return [ScanningNode(number, shared, stages, waiting) for number in numbers]
@@ -234,7 +234,8 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode])
         return len(self._sent[side]) < self._credit and super().lets_in(side)
 
     def lets_progress_in(self, side: str) -> bool:
-        return super().lets_progress_in(side) and self._numbers[side] - self._marks[side] < MOST_ON_WAY
+        on_way = self._numbers[side] - self._marks[side]
+        return super().lets_progress_in(side) and on_way < self._tuning.most_on_way
 
     def make_arrival(self, side: str, number: int, expired: int, tuples: ProbingTuples) -> Arrival:
         if self._key is None:
@@ -249,24 +250,24 @@ class LowLatencyHandshake(Pipeline[LowLatencyNode | ScanningNode | HashingNode])
         self._first_home[side] = (first + count) % self.workers
         return self._turns[first : first + count]
 
-    def in_chain(self, side: str) -> Iterable[Sent]:
+    def in_chain(self, side: str) -> Iterable[SentArrival]:
         return chain(self._stored[side], self._sent[side])
 
     def earliest(self, what: str) -> float:
-        """Pairs are found by tuples on expedition. Where sources are not in step, these may be earlier than what was
-        sent before them."""
+        """The least place or event time that a later match can have. Tuples on expedition find the pairs. If sources
+        are out of step, such tuples may be earlier than tuples sent before them."""
         return min(map(attrgetter(what), chain(*self._sent.values())), default=math.inf)
 
     def send(self, message: Message) -> None:
         super().send(message)
         side, other = message.side, OTHER[message.side]
-        self._told[side] = message.expired  # by arrivals, too
-        if isinstance(message, Arrival):  # what has expired before it came has to be said again
+        self._told[side] = message.expired  # arrivals report expiry, too
+        if isinstance(message, Arrival):  # repeat the report for tuples that had expired before they arrived
             self._told[other] = min(self._told[other], int(message.tuples.ts[0]))
         self._bounds[side].append((message.number, message.expired))
 
-    def forget(self, side: str, sent: Sent) -> None:
-        """The tuples rest on their home nodes until they expire."""
+    def forget(self, side: str, sent: SentArrival) -> None:
+        """Nothing to do: the tuples rest on their home nodes until they expire."""
         self._stored[side].append(sent)
 
     def settle(self, marks: Mapping[str, int]) -> None:

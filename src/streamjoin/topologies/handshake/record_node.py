@@ -1,9 +1,9 @@
-"""A node of low-latency handshake join that is compiled: the protocol runs without the GIL, and Python is asked only
-for what compiled code can not do, as making room.
+"""A compiled node of low-latency handshake join: the protocol runs without the GIL, and calls Python only for what
+compiled code cannot do, such as making room.
 
-Messages between nodes are records in lock-free rings. Rows stay where the driver has staged them while they are on
-their way; nodes copy what rests with them. What a node does with a message is the kernel's of its kind
-(`scanning_node.py`, `hashing_node.py`).
+Messages between nodes are records in lock-free rings. Rows on their way stay where the driver has staged them; nodes
+copy the rows that they store. The kernel of the node's kind handles the messages (`scanning_node.py`,
+`hashing_node.py`).
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ import numpy as np
 from streamjoin.kernels.concurrent import queue
 from streamjoin.kernels.concurrent import scanning_node as kernel
 from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.handshake.chain_node import Arrival, Message, Shared
+from streamjoin.topologies.handshake.chain_node import Arrival, ChainContext, Message
 from streamjoin.topologies.matching import Found
 from streamjoin.topologies.runtime.node import PATIENCE, Bell, rehearse_channels
 
-WAITING_PAIRS = 65_536  # of one node, before it stops for the collector
+FOUND_PAIRS = 65_536  # A scan or a probe stops once it has found this many pairs.
 
 
 class Staging(Protocol):
-    """Rows of one side's arrivals while they are on their way; the driver writes, nodes read. As many arrivals as the
-    driver lets in have room."""
+    """Rows of one side's arrivals that are on their way. The driver writes them, nodes read them. There is room for
+    as many arrivals as the driver admits."""
 
     rows: np.ndarray
 
     def write(self, arrival: Any) -> int:
-        """Stage an arrival; the number of its first row."""
+        """Stage an arrival and return the number of its first row."""
 
 
-class Records:
-    """A bounded queue of messages as records to a node, from the driver or another node. Only the driver's end is in
+class RecordChannel:
+    """A bounded queue of records that leads to a node, from the driver or another node. Only the driver's end is in
     Python."""
 
     def __init__(self, name: str, capacity: int, consumer: Bell, stage: Staging):
         self.name = name
         self.watch: Callable[[str], None] | None = None
-        self.ring = queue.new_ring(capacity, kernel.MESSAGE)
+        self.ring = queue.new_ring(capacity, kernel.MESSAGE_WORDS)
         self._consumer, self._stage = consumer, stage
-        self._record = np.zeros(kernel.MESSAGE, np.int64)
+        self._record = np.zeros(kernel.MESSAGE_WORDS, np.int64)
 
     def put(self, message: Message) -> None:
         """Stage a driver's message and send it; there must be room."""
@@ -61,7 +61,7 @@ class Records:
 
     @property
     def has_room(self) -> bool:
-        return bool(queue.has_room(self.ring, kernel.MESSAGE))
+        return bool(queue.has_room(self.ring, kernel.MESSAGE_WORDS))
 
 
 class PairRing:
@@ -70,14 +70,16 @@ class PairRing:
     def __init__(self, most: int, node: Bell):
         self.ring = queue.new_ring(most, 4)
         self._node = node
-        kernel.take_pairs(self.ring, np.empty((4, 0), np.int64))  # compiled now, not when results wait
+        kernel.take_pairs(
+            self.ring, np.empty((4, 0), np.int64)
+        )  # compiles the call now, not when results wait
 
     @property
     def rows(self) -> int:
         return int(queue.waiting(self.ring))
 
     def take(self) -> Found | None:
-        """What waits, or None. The driver's."""
+        """Return the pairs that wait, or None. Only the driver calls this."""
         count = self.rows
         if not count:
             return None
@@ -88,44 +90,48 @@ class PairRing:
 
 
 class RecordNode:
-    """One node: channels, words that compiled code works on, and how Python comes in. Subclasses have the stores."""
+    """One node: its channels, the words that compiled code works on, and its calls of Python. Subclasses hold the
+    stores."""
 
-    advance: ClassVar[Callable[..., Any]]  # the kernels of the kind of node
+    advance: ClassVar[Callable[..., Any]]  # the kernels of the node's kind
     wait_and_advance: ClassVar[Callable[..., Any]]
     windows: dict[str, Any]
 
-    def __init__(self, number: int, shared: Shared, stages: Sequence[Staging], waiting: int, words: int):
+    def __init__(
+        self, number: int, shared: ChainContext, stages: Sequence[Staging], waiting: int, words: int
+    ):
         self.name, self.number = f"node {number}", number
         self.bell = Bell()
-        self.outbox = PairRing(WAITING_PAIRS, self.bell)
-        self.inlets: dict[str, Records] = {}
-        self.outlets: dict[str, Records] = {}
+        self.outbox = PairRing(shared.plan.tuning.handshake.compiled_waiting_pairs, self.bell)
+        self.inlets: dict[str, RecordChannel] = {}
+        self.outlets: dict[str, RecordChannel] = {}
         self._shared, self._staging = shared, stages
-        self._bells = dict.fromkeys(SIDES, shared.bell)  # of who sends on the way of a side
-        self._unsent = [queue.new_ring(waiting, kernel.MESSAGE) for _ in SIDES]
+        self._bells = dict.fromkeys(SIDES, shared.bell)  # of the sender in the direction of a side
+        self._unsent = [queue.new_ring(waiting, kernel.MESSAGE_WORDS) for _ in SIDES]
         self._words = np.zeros(words, np.int64)
-        self._words[[kernel.NODE, kernel.LAST]] = number, shared.count - 1
+        self._words[[kernel.OWN_NODE, kernel.LAST_NODE]] = number, shared.count - 1
         self._arguments: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
-        message = self._words[: kernel.MESSAGE].tolist()
+        message = self._words[: kernel.MESSAGE_WORDS].tolist()
         held = ", ".join(f"{len(store)} {side}" for side, store in self.windows.items())
-        return f"was at {message} from {SIDES[self._words[kernel.SIDE]]}; holds {held}, {self.outbox.rows} pairs wait"
+        side = SIDES[self._words[kernel.MESSAGE_SIDE]]
+        return f"was at {message} from {side}; holds {held}, {self.outbox.rows} pairs wait"
 
     @property
     def comparisons(self) -> int:
         return int(self._words[kernel.COMPARED])
 
-    def inlet(self, side: str, name: str, capacity: int, producer: Bell) -> Records:
-        """Make the channel to this node on the way of a side."""
+    def inlet(self, side: str, name: str, capacity: int, producer: Bell) -> RecordChannel:
+        """Create the channel that leads to this node in the direction of a side."""
         self._bells[side] = producer
         stage = self._staging[SIDES.index(side)]
-        self.inlets[side] = Records(f"{name} to {self.name}", capacity, self.bell, stage)
+        self.inlets[side] = RecordChannel(f"{name} to {self.name}", capacity, self.bell, stage)
         return self.inlets[side]
 
     def step(self, most: int) -> bool:
         busy = False
-        self._words[kernel.MOST] = most
+        self._words[kernel.MESSAGES_LEFT] = most
         while True:
             why, did = self.advance(*self._gathered())
             busy |= bool(did)
@@ -138,24 +144,24 @@ class RecordNode:
                 break
 
     def help(self, why: int) -> bool:
-        """Do what compiled code asks for, if it does. Forgets the arguments if they have changed."""
+        """Do what compiled code asks for and return whether it asked. Forgets the arguments if they have changed."""
         raise NotImplementedError
 
     def gather(self) -> tuple[Any, ...]:
-        """All that the compiled code works on, behind what every node has."""
+        """The arguments of compiled code that follow those of every node."""
         raise NotImplementedError
 
     def rehearse(self) -> None:
-        """Compile, or load from the cache, what a thread will run."""
+        """Compile the code that a thread will run, or load it from the cache."""
         rehearse_channels()
         stopped = Bell()
         stopped.stop()
         self.wait_and_advance(stopped.words, 0, self._gathered())
-        queue.has_room(self._unsent[0], kernel.MESSAGE)
+        queue.has_room(self._unsent[0], kernel.MESSAGE_WORDS)
 
     def _gathered(self) -> tuple[Any, ...]:
         if not self._arguments:
-            nowhere = queue.new_ring(1, kernel.MESSAGE)
+            nowhere = queue.new_ring(1, kernel.MESSAGE_WORDS)
             rings = [self.inlets[side].ring for side in SIDES]
             rings += [self.outlets[side].ring if side in self.outlets else nowhere for side in SIDES]
             bells = [self._bells[side].words for side in SIDES]
@@ -170,6 +176,6 @@ class RecordNode:
         return self._arguments
 
     def clear(self) -> None:
-        """Let go of all tuples; nobody steps any more."""
-        self._words[kernel.BEGIN :] = 0
+        """Drop all tuples. Call this when no thread steps the node any more."""
+        self._words[kernel.STORE_BEGIN :] = 0
         self._arguments = ()

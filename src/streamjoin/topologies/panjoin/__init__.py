@@ -1,1 +1,1 @@
-"""PanJoin: subwindows dealt to workers in turn."""
+"""PanJoin: a manager deals subwindows to workers in turn."""

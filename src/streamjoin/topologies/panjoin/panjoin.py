@@ -1,19 +1,20 @@
-"""PanJoin: a manager cuts both streams into subwindows and deals them to workers in turn; every worker probes its
-own (Pan & Jacobsen, section III-A).
+"""PanJoin: a manager cuts both streams into subwindows and deals them to workers in turn; every worker probes its own
+subwindows (Pan & Jacobsen, section III-A).
 
-The five steps of a batch. The manager, the thread that pushes and polls, *collects* tuples, *preprocesses* them
-(stamps them, cuts them where a subwindow is full, decides which old ones go) and *sends* one command to every
-worker that has something to do. A worker *processes* its commands in turn: it drops expired subwindows,
-probes those of the opposite side, stores what is dealt to it. *Feedback* is a word in shared memory, the
-number of its last command that is done, and the answers in its outbox: pairs, or, while many tuples match, records
-that the manager makes pairs of (`panjoin_records.py`). Workers never talk to each other.
+A batch takes five steps. The manager, the thread that pushes and polls, *collects* tuples. It *preprocesses* them:
+stamps them, cuts them where a subwindow is full, and decides which old subwindows to drop. It *sends* one command to
+every worker that has something to do. A worker *processes* its commands in turn: it drops expired subwindows, probes
+those of the opposite side, and stores the tuples dealt to it. *Feedback* is a word in shared memory, the number of
+the worker's last finished command, and the answers in its outbox. Answers are pairs, or, while many tuples match,
+records from which the manager builds pairs (`records.py`). Workers never talk to each other.
 
-Exactly once: all workers see the commands in one order, and each tuple is in one subwindow on one worker. So a
-pair is found by the later of its two commands, there, and by no other.
+Exactly once: all workers see the commands in one order, and each tuple is in one subwindow on one worker. So the
+later of a pair's two commands finds the pair, on the worker that stores the earlier tuple, and no other command does.
 
-The paper collects for a time or up to a count. Here a batch goes out as soon as the workers have room for a command,
-with whatever has come by then: under load batches grow by themselves up to `BATCH`, and a lone tuple does not wait.
-`CREDIT` commands a worker, so that the next one is prepared and sent while the last is worked on.
+The paper collects for a fixed time or count. Here a batch leaves as soon as all workers have room for a command, with
+the tuples that have arrived by then. So batches grow up to `batch` under load, and a single tuple does not wait. A
+worker may have `credit` commands, so that the manager prepares and sends the next one while the worker executes the
+last.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from streamjoin.index.probing import Prober
-from streamjoin.index.times import reach_from
 from streamjoin.index.tuples import ProbingTuples
+from streamjoin.index.window import ONE_SOURCE
 from streamjoin.kernels.concurrent import atomics
 from streamjoin.plan.subwindows import make_rule
 from streamjoin.semantics.spec import OTHER, SIDES
@@ -39,17 +40,9 @@ from streamjoin.topologies.runtime.node import Bell, Channel, Executor, Outbox, 
 from streamjoin.topologies.runtime.threads import Threads
 from streamjoin.topologies.stamps import make_stamps
 
-BATCH = 16_384  # tuples of a command, at most
-CREDIT = 3  # commands that a worker may have
-SMALLEST, LARGEST = 4_096, 1 << 20  # tuples of a subwindow
-SHARE = 4  # subwindows of a side on each worker, about
-WAITING = 1 << 20  # pairs or records of one worker, before it stops for the manager
-MANY = 128  # matches of a probe, from which on workers answer with records
-RANK = np.zeros(1, np.int32)  # places order tuples, sources need not
-
 
 @dataclass(frozen=True)
-class Store:
+class Assignment:
     """Rows of a command that go into a subwindow, and so to its worker."""
 
     worker: int
@@ -59,14 +52,14 @@ class Store:
 
 @dataclass(frozen=True)
 class Command:
-    """Drop what is `expired`, then probe with a batch of `side`, if there is one, and store it."""
+    """Drop what is `expired`; then probe with a batch of `side`, if there is one, and store it."""
 
     number: int
-    expired: Mapping[str, int]  # places of each side below this are not needed any more
+    expired: Mapping[str, int]  # places of each side below this are no longer needed
     side: str = "left"
     tuples: ProbingTuples | None = field(default=None, repr=False)
-    stores: tuple[Store, ...] = ()
-    records: bool = False  # are wanted for an answer
+    stores: tuple[Assignment, ...] = ()
+    records: bool = False  # whether to answer with records
 
     def __str__(self) -> str:
         places = [] if self.tuples is None else self.tuples.ts.tolist()
@@ -74,20 +67,23 @@ class Command:
         return f"{self.number}: {self.side} at places {places}, {dealt or 'nothing stored'}"
 
 
-class Worker:
-    """A node that owns some subwindows of both sides, those of a side in one window: its index chains tuples by
-    arrival itself, and finds in few structures what would lie in many."""
+class PanJoinWorker:
+    """A node that owns some subwindows of both sides. It holds those of a side in one window, because the window's
+    index chains tuples by arrival itself, and searches few large structures instead of many small ones."""
 
-    def __init__(self, number: int, make_window: MakeWindow, prober: Prober, manager: Bell, capacity: int):
+    def __init__(
+        self, number: int, make_window: MakeWindow, prober: Prober, manager: Bell, capacity: int, waiting: int
+    ):
         self.name, self.number = f"worker {number}", number
         self.bell = Bell()
-        self.outbox: Outbox[Any] = Outbox(WAITING, self.bell, manager)  # of `Found` and `Answer`
+        self.outbox: Outbox[Any] = Outbox(waiting, self.bell, manager)  # items are `Found` or `Answer`
         self.inlet: Channel[Command] = Channel(f"manager to {self.name}", capacity, manager, self.bell)
-        # Written by this worker; the manager reads sizes.
+        # This worker writes them; the manager reads their sizes.
         self.windows = {side: make_window(side) for side in SIDES}
         self.mirrored = {side: MirroredWindow(window) for side, window in self.windows.items()}
         self._prober = prober
-        self._done = np.zeros(atomics.LINE, np.int64)  # number of the last command; the worker writes
+        # Number of the last finished command; only the worker writes it
+        self._done = np.zeros(atomics.LINE_PAIR, np.int64)
         self._manager = manager
         self._matcher = Matcher(prober, self.outbox)
         self._work: Iterator[None] | None = None
@@ -98,7 +94,7 @@ class Worker:
 
     @property
     def done(self) -> int:
-        """Acquires: what was found for the commands up to this one is in the outbox."""
+        """The last finished command. Acquires: the results of all commands up to it are in the outbox."""
         return int(atomics.read(self._done, 0))
 
     @property
@@ -121,9 +117,9 @@ class Worker:
         return busy
 
     def _execute(self, command: Command) -> Iterator[None]:
-        """Expire, probe, insert; yields wherever something was handed over."""
+        """Expire, probe, insert; yields wherever it has handed over results."""
         for side in SIDES:
-            self.windows[side].expire(reach_from(command.expired[side]))
+            self.windows[side].expire(command.expired[side])
         if command.tuples is not None:
             yield from self._probe(command, command.side, command.tuples)
             self._store(command.side, command.tuples, command.stores)
@@ -142,13 +138,13 @@ class Worker:
             self.outbox.put(len(answer), answer)
             yield
 
-    def _store(self, side: str, tuples: ProbingTuples, stores: Sequence[Store]) -> None:
+    def _store(self, side: str, tuples: ProbingTuples, stores: Sequence[Assignment]) -> None:
         for store in stores:
             if store.worker == self.number:
-                self.windows[side].insert(tuples.kept(store.rows), RANK)
+                self.windows[side].insert(tuples.kept(store.rows), ONE_SOURCE)
 
     def clear(self) -> None:
-        """Let go of all tuples; nobody steps any more."""
+        """Drop all tuples. Call this when no thread steps the node any more."""
         self._work = None
         for window in self.windows.values():
             window.clear()
@@ -158,20 +154,20 @@ class Worker:
 
 @dataclass
 class Dealt:
-    """What the manager knows of a subwindow."""
+    """What the manager knows about a subwindow."""
 
     number: int
     worker: int
     capacity: int
     count: int = 0
-    last_place: int = 0  # the greatest
+    last_place: int = 0  # the greatest place
     least_id: int = 0
 
 
 @dataclass(frozen=True)
-class Sent:
-    """A command that is not yet done. `gone`: the subwindows that it drops, by side. Place and time are those of the
-    first probe; infinite without any."""
+class SentCommand:
+    """A command that is not yet finished. `gone`: the subwindows that it drops, by side. `first_place` and
+    `first_time` are those of its first probe, infinite without probes."""
 
     number: int
     probes: int
@@ -181,42 +177,56 @@ class Sent:
 
 
 class PanJoin:
-    """The topology, seen from the manager."""
+    """The topology, from the manager's point of view."""
 
     def __init__(
         self,
         task: Task,
         executor: Executor | None = None,
-        batch: int = BATCH,
-        credit: int = CREDIT,
-        smallest: int = SMALLEST,
-        many: float = MANY,
+        batch: int | None = None,
+        credit: int | None = None,
+        smallest: int | None = None,
+        many: float | None = None,
     ):
+        tuning = self._tuning = task.plan.tuning.panjoin
+        many = tuning.many if many is None else many
         self.settles = task.settles
         self._stamps = make_stamps(task.spec, self.settles)
-        self._batch, self._smallest, self._many = batch, smallest, many
-        self._bell, self._collector, self._backlog = Bell(), Collector(task.order), Backlog(task.order)
+        self._batch, self._many = batch or tuning.batch, many
+        self._smallest = smallest or tuning.smallest_subwindow
+        self._bell, self._collector = Bell(), Collector(task.order)
+        self._backlog = Backlog(task.order, tuning.stretch)
         self.found = self._bell
         prober = task.make_prober()
         rehearse_channels()
         for side, window in task.plan.windows.items():
             if window.kind != "scan":
-                rehearse_records(task.plan.programs[side], make_rule(window, task.plan.programs[side]))
+                rehearse_records(
+                    task.plan.programs[side],
+                    make_rule(window, task.plan.programs[side], task.plan.tuning.choice),
+                )
         self.nodes = [
-            Worker(number, task.make_window, prober, self._bell, credit) for number in range(task.workers)
+            PanJoinWorker(
+                number, task.make_window, prober, self._bell, credit or tuning.credit, tuning.waiting
+            )
+            for number in range(task.workers)
         ]
         self._executor, self._started = executor or Threads(), False
-        self._numbers = {"command": 0, "subwindow": 0}  # of the last one; of subwindows over both sides
+        self._numbers = {
+            "command": 0,
+            "subwindow": 0,
+        }  # of the last one; subwindows are numbered over both sides
         self._dealt: dict[str, deque[Dealt]] = {side: deque() for side in SIDES}  # live subwindows
-        self._sent: deque[Sent] = deque()
-        self._owed: list[deque[int]] = [deque() for _ in self.nodes]  # commands that a worker has not done
+        self._sent: deque[SentCommand] = deque()
+        self._owed: list[deque[int]] = [
+            deque() for _ in self.nodes
+        ]  # commands that a worker has not finished
         self._counts = dict.fromkeys(SIDES, 0)
-        self._found = self._probed = (
-            0  # pairs and probes, since it was last weighed how workers should answer
-        )
+        # Pairs and probes since the last decision how workers should answer.
+        self._found = self._probed = 0
         self._records = many <= 0
 
-    # What the engine asks
+    # Called by the engine
 
     @property
     def comparisons(self) -> tuple[int, ...]:
@@ -230,8 +240,9 @@ class PanJoin:
         return self._counts[side]
 
     def oldest_id(self, side: str) -> int | None:
-        """Pairs that wait to be sorted need no more: a subwindow goes with a command after the last that reaches it,
-        and once that is done nothing is left to come before those pairs. Records may wait longer."""
+        """The smallest id of a side that a result may still need. Pairs that wait to be sorted need no more: the
+        command that drops a subwindow comes after the last one that reaches it, and once it is finished nothing
+        earlier than those pairs can come. Records may wait longer."""
         ids = [int(tuples.id.min()) for tuples in self._stamps.held(side)]
         ids += [dealt.least_id for dealt in self._dealt[side]]
         ids += [dealt.least_id for sent in self._sent for dealt in sent.gone[side]]
@@ -263,21 +274,24 @@ class PanJoin:
 
     @property
     def _news(self) -> bool:
-        """Whether the oldest command is done and the manager has not looked yet."""
+        """Whether the oldest command is finished and the manager has not yet noticed."""
         return bool(self._sent) and self._sent[0].number < self._first_owed()
 
     @property
     def least_result_time(self) -> float:
-        """A result to come is found by a tuple that is still to come or in a command that is not done."""
+        """A later result is found by a tuple that is still to come, or in a command that is not finished."""
         return min([self._stamps.low, *(sent.first_time for sent in self._sent)])
+
+    def least_result_time_of(self, side: str) -> float:
+        return min([self._stamps.least_result_time_of(side), *(sent.first_time for sent in self._sent)])
 
     def step(self, most: float) -> Matches:
         seen = self._bell.read()
         self._executor.check()
         self._send_ready()
-        looks = not self._collector.ready and not self._backlog  # what has been found is handed out first
+        looks = not self._collector.ready and not self._backlog  # results found so far are handed out first
         if looks:
-            first = self._first_owed()  # before the outboxes are emptied
+            first = self._first_owed()  # read before emptying the outboxes
             self._collect()
             self._settle(first)
         self._make_pairs()
@@ -301,13 +315,13 @@ class PanJoin:
     # The manager
 
     def _send_ready(self) -> None:
-        """Send what has been collected while every worker has room for a command."""
+        """Send the collected tuples while every worker has room for a command."""
         if not self._started:
             channels: list[Channel[Any]] = [node.inlet for node in self.nodes]
             self._executor.start(self.nodes, channels, self._bell)
             self._started = True
         while all(node.inlet.has_room for node in self.nodes):
-            # Before the next batch is taken: it may be the last that reaches something.
+            # Before the next batch is taken, because it may be the last one that reaches these subwindows.
             expired = {side: self._stamps.expired(side) for side in SIDES}
             gone = {side: self._expired(side) for side in SIDES}
             if self._stamps.ready:
@@ -329,7 +343,7 @@ class PanJoin:
     def _send(
         self, command: Command, probed: set[int], gone: Mapping[str, list[Dealt]], time: float = math.inf
     ) -> None:
-        """Send to the workers that have something to probe, to store or to drop."""
+        """Send a command to the workers that have something to probe, store or drop."""
         touched = {dealt.worker for each in gone.values() for dealt in each}
         for worker in sorted(probed | touched | {store.worker for store in command.stores}):
             self.nodes[worker].inlet.put(command)
@@ -337,10 +351,10 @@ class PanJoin:
         probes, first_place = 0, math.inf
         if command.tuples is not None:
             probes, first_place = len(command.tuples), int(command.tuples.ts[0])
-        self._sent.append(Sent(command.number, probes, first_place, time, gone))
+        self._sent.append(SentCommand(command.number, probes, first_place, time, gone))
 
-    def _deal(self, side: str, tuples: ProbingTuples) -> Iterator[Store]:
-        """Cut a batch where subwindows are full; the workers take turns with new ones."""
+    def _deal(self, side: str, tuples: ProbingTuples) -> Iterator[Assignment]:
+        """Cut a batch where subwindows are full. Workers take turns with new subwindows."""
         done = 0
         while done < len(tuples):
             dealt = self._open_subwindow(side)
@@ -350,25 +364,25 @@ class PanJoin:
             dealt.last_place = max(dealt.last_place, last) if dealt.count else last
             dealt.count += rows.stop - rows.start
             done = rows.stop
-            yield Store(dealt.worker, dealt.number, rows)
+            yield Assignment(dealt.worker, dealt.number, rows)
 
     def _open_subwindow(self, side: str) -> Dealt:
         dealt = self._dealt[side]
         if not dealt or dealt[-1].count >= dealt[-1].capacity:
             self._numbers["subwindow"] += 1
             number = self._numbers["subwindow"]
-            share = sum(each.count for each in dealt) // (SHARE * len(self.nodes))
-            capacity = min(max(self._smallest, 1 << share.bit_length()), LARGEST)
+            share = sum(each.count for each in dealt) // (self._tuning.share * len(self.nodes))
+            capacity = min(max(self._smallest, 1 << share.bit_length()), self._tuning.largest_subwindow)
             dealt.append(Dealt(number, number % len(self.nodes), capacity))
         return dealt[-1]
 
     def _is_due(self, side: str) -> bool:
-        """Whether no tuple that is still to be taken can reach the oldest subwindow."""
+        """Whether no later tuple can reach the oldest subwindow."""
         dealt = self._dealt[side]
         return bool(dealt) and dealt[0].last_place < self._stamps.expired(side)
 
     def _expired(self, side: str) -> list[Dealt]:
-        """Take the oldest subwindows off, as far as they are due."""
+        """Remove the oldest subwindows that no later tuple can reach, and return them."""
         gone = []
         while self._is_due(side):
             gone.append(self._dealt[side].popleft())
@@ -377,7 +391,7 @@ class PanJoin:
     # Feedback
 
     def _first_owed(self) -> int:
-        """The number of the first command that some worker has not done."""
+        """The number of the first command that some worker has not finished."""
         for owed, node in zip(self._owed, self.nodes, strict=True):
             done = node.done
             while owed and owed[0] <= done:
@@ -395,14 +409,15 @@ class PanJoin:
                     self._found += len(found.ids["left"])
 
     def _settle(self, first: int) -> None:
-        """All answers to the commands before `first` are collected."""
+        """All answers to the commands before `first` have been collected."""
         while self._sent and self._sent[0].number < first:
             sent = self._sent.popleft()
             self._probed += sent.probes
             for side, gone in sent.gone.items():
                 self._counts[side] -= sum(dealt.count for dealt in gone)
         if self._probed:
-            # Mirrors are made anew when records are wanted again: not for matches that are about as many.
+            # Workers rebuild their mirrors when records are wanted again. So the limits differ: matches near one
+            # limit do not cause that.
             enough = self._many / 2 if self._records else self._many
             self._records = self._found >= enough * self._probed
             self._found = self._probed = 0
@@ -410,8 +425,8 @@ class PanJoin:
         self._release()
 
     def _make_pairs(self) -> None:
-        """Of records, until there are results to hand out. To let some go costs as much as all that wait: they are
-        not looked through before they have doubled."""
+        """Build pairs from records until there are results to hand out. Releasing results costs time in proportion to
+        all that wait, so release only after their number has doubled."""
         enough = 2 * self._collector.waiting
         while self._backlog and not self._collector.ready:
             for found in self._backlog.pairs():
@@ -421,6 +436,6 @@ class PanJoin:
                 enough = 2 * self._collector.waiting
 
     def _release(self) -> None:
-        """Let those results go that nothing can come before."""
+        """Let results go that nothing can precede."""
         ahead = [self._stamps.place, self._backlog.place, *(sent.first_place for sent in self._sent)]
         self._collector.release(min(ahead))

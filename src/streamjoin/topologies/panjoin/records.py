@@ -1,11 +1,12 @@
 """Index records of PanJoin's workers, and the pairs they stand for (Pan & Jacobsen, section III-D).
 
-A worker with sorted subwindows answers a batch with records, <first, last> in a main array: its work does not depend on
-how many tuples match. The manager makes pairs of them, a stretch at a time, when results are asked for.
+A worker with sorted subwindows answers a batch with records <first, last> in a main array, so its work does not
+depend on the number of matches. The manager builds pairs from them, one stretch at a time, when results are asked
+for.
 
-What it makes them from is the mirror of the main arrays, in memory that is never changed once a record points into it.
-The main array of a full subwindow is left alone by everybody, that of the newest one is copied when it has changed; ids
-and places lie by slot, and are appended to. So worker and manager share it without a lock.
+It builds them from the mirror of the main arrays. Memory of a mirror never changes after a record points into it: the
+main array of a full subwindow never changes, that of the newest subwindow is copied when it has changed, and ids and
+places are stored by slot and only appended to. So worker and manager share mirrors without a lock.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import cast
 
 import numpy as np
 
-from streamjoin.codegen.programs import Intervals, WindowProgram, limits
+from streamjoin.codegen.evaluate import key_limits
+from streamjoin.codegen.programs import Intervals, WindowProgram
 from streamjoin.index.access import Access, make_access
 from streamjoin.index.chain import Link, is_sorted
 from streamjoin.index.structures.bisort import BISortSubwindow
@@ -29,31 +31,31 @@ from streamjoin.kernels.sorted.records import expand
 from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
 from streamjoin.plan.subwindows import FixedRule
 from streamjoin.semantics.spec import OTHER
-from streamjoin.topologies.matching import STRETCH, Found
+from streamjoin.topologies.matching import Found
 from streamjoin.topologies.stamps import in_reach
 
 
 @dataclass(frozen=True)
-class Run:
-    """Records of one sorted array for the probes of a command, and what they point into. `reach`, by probe, if the
-    tuples that they cover have to be checked for it."""
+class RunRecords:
+    """Records of one sorted array for the probes of a command, and the data they point into. `reach`, by probe, is
+    set if covered tuples may be out of reach."""
 
-    firsts: np.ndarray  # as in `Records`, which cover something
+    firsts: np.ndarray  # as in `Records`, without empty records
     lasts: np.ndarray
-    asking: np.ndarray  # rises
+    asking: np.ndarray  # ascending
     outside: bool
     slots: np.ndarray
     mirror: Mirror
     reach: Reach | None
 
     def sizes(self, probes: int) -> np.ndarray:
-        """The tuples that the records of each probe cover."""
+        """The number of tuples that the records of each probe cover."""
         inside = self.lasts - self.firsts
         return np.bincount(self.asking, len(self.slots) - inside if self.outside else inside, probes)
 
     def fill(self, probes: ProbingTuples, first: int, last: int, out: np.ndarray) -> int:
-        """Write the pairs of the probes `first` to `last` - 1 into the rows of `out`: ids of the probe and of what it
-        meets, then, if there are four, their places. How many pairs."""
+        """Write the pairs of the probes `first` to `last` - 1 into the rows of `out`: the ids of probe and match,
+        then, if `out` has four rows, their places. Return the number of pairs."""
         rows = slice(*self.asking.searchsorted([first, last]))
         some = self.firsts[rows], self.lasts[rows], self.asking[rows], self.outside, self.slots
         ids, places = self.mirror.ids, self.mirror.places
@@ -73,27 +75,27 @@ class Run:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a worker found for a command. `ends`: pairs that the records of each probe and of those before it stand for,
-    or more. `least_id`: of each side."""
+    """What a worker found for a command. `ends`: an upper bound on the pairs of each probe and all probes before it.
+    `least_id`: the smallest id of each side."""
 
     number: int
     side: str
     probes: ProbingTuples
-    runs: tuple[Run, ...]
+    runs: tuple[RunRecords, ...]
     ends: np.ndarray
     least_id: Mapping[str, int]
 
     def __len__(self) -> int:
-        """Records."""
+        """The number of records."""
         return sum(len(run.asking) for run in self.runs)
 
     @property
     def covered(self) -> int:
-        """Pairs, or a few more."""
+        """The number of pairs, or slightly more."""
         return int(self.ends[-1])
 
     def pairs(self, first: int, last: int, placed: bool) -> Found:
-        """The pairs of the probes `first` to `last` - 1, with their places if asked."""
+        """The pairs of the probes `first` to `last` - 1, with their places if `placed`."""
         room = int(self.ends[last - 1] - (self.ends[first - 1] if first else 0))
         out, count = np.empty((4 if placed else 2, room), np.int64), 0
         for run in self.runs:
@@ -104,7 +106,7 @@ class Answer:
 
 
 class Mirror:
-    """What records of one subwindow point into: ids and places by slot, and its sorted slots as they are now."""
+    """What records of one subwindow point into: ids and places by slot, and the current sorted slots."""
 
     def __init__(self, capacity: int):
         self.ids, self.places = np.empty((2, capacity), np.int64)
@@ -116,8 +118,8 @@ class Mirror:
         return self.ids.nbytes + self.places.nbytes + self._main.nbytes
 
     def append(self, ids: np.ndarray, places: np.ndarray, count: int) -> None:
-        """Take the last ones of `count` tuples. Those before them that are not there yet are held no more: their place
-        is out of reach."""
+        """Take the last of `count` tuples. Earlier tuples that are missing here have expired: their place is set out
+        of reach."""
         start = count - len(ids)
         self.places[self.count : start] = INT64_MIN
         self.ids[start:count], self.places[start:count] = ids, places
@@ -125,12 +127,12 @@ class Mirror:
 
     def runs(
         self, link: Link, changes: bool, questions: Intervals, outside: bool, reach: Reach | None
-    ) -> Iterator[Run]:
+    ) -> Iterator[RunRecords]:
         """The records of the subwindow's main array and of its buffer."""
         assert questions.asking is not None
         main, buffer = cast(BISortSubwindow, link.subwindow).run_records(*questions, outside)
         if changes:
-            # The main array only grows: as long as it has its size it is the same.
+            # The main array only grows: while its size is the same, so is its content.
             if len(self._main) != len(main.slots):
                 self._main = main.slots.copy()
             main, buffer = replace(main, slots=self._main), replace(buffer, slots=buffer.slots.copy())
@@ -141,11 +143,11 @@ class Mirror:
             rows = np.flatnonzero(covering)
             if len(rows):
                 firsts, lasts, asking = found.firsts[rows], found.lasts[rows], questions.asking[rows]
-                yield Run(firsts, lasts, asking, outside, found.slots, self, reach)
+                yield RunRecords(firsts, lasts, asking, outside, found.slots, self, reach)
 
 
 class MirroredWindow:
-    """A worker's window that answers with records, if its subwindows are sorted by the one key that decides."""
+    """A worker's window that answers with records, if its subwindows are sorted by the only key of the predicate."""
 
     def __init__(self, window: WindowIndex):
         self._window = window
@@ -156,12 +158,13 @@ class MirroredWindow:
 
     @property
     def nbytes(self) -> int:
-        """With the mirrors."""
+        """The size including the mirrors."""
         return self._window.nbytes + sum(mirror.nbytes for mirror in tuple(self._mirrors.values()))
 
     def answer(self, number: int, side: str, probes: ProbingTuples) -> Answer | None:
-        """What probes of `side` meet; None if records can not tell. O(log n) a probe and subwindow, whatever matches,
-        and O(1) for each tuple that came since the last time or was merged."""
+        """The matches of probes of `side`, or None if records cannot describe them. O(log n) for each probe and
+        subwindow, independent of the matches, and O(1) for each tuple that arrived or was merged since the last call.
+        """
         links = self._window.links
         if not links or not all(map(is_decisive, links)):
             self.forget()
@@ -176,11 +179,11 @@ class MirroredWindow:
         least = min((mirror.least_id for mirror in self._mirrors.values()), default=INT64_MAX)
         return Answer(number, side, probes, runs, ends, {side: int(probes.id.min()), OTHER[side]: least})
 
-    def _runs(self, links: Sequence[Link], probes: ProbingTuples) -> Iterator[Run]:
+    def _runs(self, links: Sequence[Link], probes: ProbingTuples) -> Iterator[RunRecords]:
         """The records of every subwindow in reach."""
         reach, questions = in_reach(self._window, probes), dict[Access, tuple[Intervals, bool]]()
         end = len(self._window)
-        for link in reversed(links):  # of the oldest, the first tuples may be gone
+        for link in reversed(links):  # the first tuples of the oldest subwindow may have expired
             if not reach.misses(link.oldest, link.newest):
                 if link.access not in questions:
                     questions[link.access] = asked(link.access, probes)
@@ -190,7 +193,7 @@ class MirroredWindow:
             end -= link.count
 
     def _followed(self, link: Link, end: int) -> Mirror:
-        """The mirror of a subwindow whose last tuple is at the position before `end`, up to date."""
+        """The mirror of a subwindow, up to date; the subwindow's last tuple is at position `end` - 1."""
         mirror = self._mirrors[link]
         if mirror.count < link.count:
             start = max(0, end - link.count + mirror.count)
@@ -199,7 +202,7 @@ class MirroredWindow:
         return mirror
 
     def forget(self) -> None:
-        """Let go of the mirrors: nothing new will point into them soon."""
+        """Drop the mirrors: no new record will point into them soon."""
         self._mirrors = {}
 
 
@@ -209,7 +212,7 @@ def is_decisive(link: Link) -> bool:
 
 
 def asked(access: Access, probes: ProbingTuples) -> tuple[Intervals, bool]:
-    """The intervals that probes ask for, by probe, and whether what lies outside them is meant."""
+    """The intervals that probes ask for, by probe, and whether they ask for what lies outside."""
     kept = np.flatnonzero(probes.probing.known)
     probing = probes.probing if len(kept) == len(probes) else probes.probing.pick(kept)
     questions, outside = without_gap(access.questions(probing), len(kept), access.dtype)
@@ -221,9 +224,9 @@ def asked(access: Access, probes: ProbingTuples) -> tuple[Intervals, bool]:
 
 
 def without_gap(questions: Intervals, probes: int, dtype: np.dtype) -> tuple[Intervals, bool]:
-    """Where every probe asks for all keys but those between two, as with `<>`: what lies between, and True."""
+    """If every probe asks for all keys except those between two, as for `<>`: the intervals between, and True."""
     lows, highs, asking = questions
-    least, most = limits(dtype)
+    least, most = key_limits(dtype)
     if asking is None or len(asking) != 2 * probes or (asking[:probes] != asking[probes:]).any():
         return questions, False
     if (lows[:probes] != least).any() or (highs[probes:] != most).any():
@@ -234,12 +237,12 @@ def without_gap(questions: Intervals, probes: int, dtype: np.dtype) -> tuple[Int
 
 
 class Waiting:
-    """Answers to one command that are made pairs of together, probe after probe."""
+    """Answers to one command from which pairs are built together, probe after probe."""
 
     def __init__(self, answers: Sequence[Answer]):
         self.answers, self.places = answers, answers[0].probes.ts
         self._ends = np.sum([answer.ends for answer in answers], axis=0)
-        self._at = 0  # the first probe whose pairs are still to be made
+        self._at = 0  # the first probe whose pairs are not yet built
 
     @property
     def done(self) -> bool:
@@ -249,29 +252,30 @@ class Waiting:
     def place(self) -> int:
         return int(self.places[self._at])
 
-    def stretch(self) -> int:
-        """The probe after the next ones that have about STRETCH pairs, or after one."""
+    def stretch(self, size: int) -> int:
+        """The probe that ends the next stretch: about `size` pairs, at least one probe."""
         made = int(self._ends[self._at - 1]) if self._at else 0
-        return max(self._at + 1, int(self._ends.searchsorted(made + STRETCH, "right")))
+        return max(self._at + 1, int(self._ends.searchsorted(made + size, "right")))
 
     def pairs(self, last: int, placed: bool) -> Iterator[Found]:
-        """Those of the probes before `last`, by worker."""
+        """The pairs of the probes before `last`, by worker."""
         first, self._at = self._at, max(self._at, last)
         for answer in self.answers if first < last else ():
             yield answer.pairs(first, last, placed)
 
 
 class Backlog:
-    """Answers whose pairs are still to be made. Where results are sorted, those to one command belong together, and
-    wait until all workers have given theirs. Commands are then made pairs of side by side: their places overlap."""
+    """Answers from which pairs are not yet built. For sorted results, the answers to one command belong together, and
+    wait until all workers have answered. Pairs of several commands are then built side by side, because their places
+    overlap."""
 
-    def __init__(self, order: str):
-        self._sorted = order == "timestamp"
+    def __init__(self, order: str, stretch: int):
+        self._sorted, self._stretch = order == "timestamp", stretch
         self._coming: dict[int, list[Answer]] = {}  # by command
         self._waiting: deque[Waiting] = deque()
 
     def __bool__(self) -> bool:
-        """Whether pairs can be made."""
+        """Whether pairs can be built now."""
         return bool(self._waiting)
 
     def add(self, answer: Answer) -> None:
@@ -281,17 +285,17 @@ class Backlog:
             self._waiting.append(Waiting([answer]))
 
     def settle(self, first: int) -> None:
-        """All answers to the commands before `first` have come."""
+        """All answers to the commands before `first` have arrived."""
         for number in [number for number in self._coming if number < first]:
             self._waiting.append(Waiting(self._coming.pop(number)))
 
     def pairs(self) -> Iterator[Found]:
-        """Those of the next probes: about STRETCH for a command, or those of one probe."""
+        """The pairs of the next probes: about `stretch` for each command, or those of one probe."""
         if not self._sorted:
             first = self._waiting[0]
-            yield from first.pairs(first.stretch(), placed=False)
+            yield from first.pairs(first.stretch(self._stretch), placed=False)
         else:
-            ends = [(waiting.places, waiting.stretch()) for waiting in self._waiting]
+            ends = [(waiting.places, waiting.stretch(self._stretch)) for waiting in self._waiting]
             bound = min((int(places[end]) for places, end in ends if end < len(places)), default=INT64_MAX)
             for waiting in self._waiting:
                 yield from waiting.pairs(int(waiting.places.searchsorted(bound)), placed=True)
@@ -299,11 +303,11 @@ class Backlog:
 
     @property
     def place(self) -> float:
-        """No pair that is still to be made has its later tuple before this place."""
+        """Every pair that is not yet built has its later tuple at this place or after it."""
         return min((waiting.place for waiting in self._waiting), default=math.inf)
 
     def least_ids(self, side: str) -> list[int]:
-        """The smallest ids of a side in what waits."""
+        """The smallest ids of a side in the answers that wait."""
         groups = [*(waiting.answers for waiting in self._waiting), *self._coming.values()]
         return [answer.least_id[side] for group in groups for answer in group]
 
@@ -313,7 +317,7 @@ class Backlog:
 
 
 def rehearse_records(program: WindowProgram, rule: FixedRule) -> None:
-    """Compile what records of the sorted subwindows that a rule may choose take."""
+    """Compile what records need of the sorted subwindows that a rule may choose."""
     accesses = [make_access(program, key) for structure, key in rule.alternatives() if structure == "bisort"]
     none = np.empty(0, np.int64)
     for dtype in {access.dtype for access in accesses}:

@@ -1,19 +1,20 @@
-"""What runs: nodes that work in steps, woken by bells, connected by bounded channels and outboxes.
+"""Nodes: units of work that run in steps, woken by bells, connected by bounded channels and outboxes.
 
-A *node* is state of its own and a `step`. Nodes share nothing but channels, outboxes, and arrays of
-which each word has one writer. An *executor* calls the steps: `Threads` on one pinned thread per node, `Simulator`
-one at a time in an order of its choice. The same node runs on both, so what the simulator proves holds for
-the code that threads run.
+A *node* has its own state and a `step`. Nodes share only channels, outboxes, and arrays in which each word has one
+writer. An *executor* calls the steps: `Threads` runs each node on a pinned thread, `Simulator` runs one step at a
+time in an order that it chooses. Both run the same nodes, so results of the simulator hold for the code that threads
+run.
 
 The contract of a step:
-- it never waits: without input, or without room for its output, it returns False;
-- it is bounded: `most` messages (or tuples) at most, and it comes back in the middle of them once its bell was stopped,
-  so that stopping is prompt;
-- when it returns False, nothing will change until its bell has rung. So whoever gives a node something to do, a
-  message, room in an output, a new frontier, rings its bell *afterwards*.
 
-The *driver*, the thread that pushes and polls, is no node. It has a bell too, which the nodes ring when they have
-results or room for it, and waits with `Executor.wait`.
+- It never waits: without input, or without room for its output, it returns False.
+- It is bounded: it handles at most `most` messages (or tuples), and returns early once its bell is stopped, so that
+  stopping is fast.
+- After it returns False, nothing changes until its bell rings. So a thread that gives a node work (a message, room in
+  an output, a new frontier) rings the node's bell *afterwards*.
+
+The *driver*, the thread that pushes and polls, is not a node. It waits with `Executor.wait`; nodes ring its bell when
+they have results, or room for more work.
 """
 
 from __future__ import annotations
@@ -27,94 +28,97 @@ import numpy as np
 
 from streamjoin.kernels.concurrent import atomics, queue
 
-STOP = 1  # the word of a bell that says so
-PATIENCE = 50_000  # microseconds in compiled code before Python looks whether it should stop
+PATIENCE = (
+    50_000  # Compiled code returns after this many microseconds, so that Python can check whether to stop.
+)
 
 Item = TypeVar("Item")
 
 
 class Bell:
-    """Wakes who waits: a counter that others increment."""
+    """A counter that wakes the thread waiting on it; other threads increment it."""
 
     def __init__(self) -> None:
-        self.words = np.zeros(atomics.LINE, np.int64)
+        self.words = np.zeros(atomics.LINE_PAIR, np.int64)
 
     def stop(self) -> None:
-        """Ring for the last time: who waits in compiled code comes back."""
-        self.words[STOP] = 1  # one store; the ring after it releases it
+        """Ring for the last time: a thread that waits in compiled code returns."""
+        self.words[atomics.BELL_STOPPED] = 1  # one store; the ring below releases it
         self.ring()
 
     @property
     def stopped(self) -> bool:
-        """Whether its thread is to end. A step of several messages looks here between two of them, and at a scan's
-        stretches; a plain load, as nothing is read on the strength of it."""
-        return bool(self.words[STOP])
+        """Whether its thread should end. A step checks this between messages, and at each stretch of a scan. A plain
+        load is enough, because no other data depends on it."""
+        return bool(self.words[atomics.BELL_STOPPED])
 
     def ring(self) -> None:
         atomics.ring(self.words)
 
     def read(self) -> int:
-        """Read this before looking for work; `wait` for a change if there was none."""
+        """Read this before looking for work. If there was none, `wait` for a change."""
         return int(atomics.read(self.words, 0))
 
     def wait(self, seen: int, patience: int = PATIENCE) -> None:
-        """Wait until it has rung since `seen` was read, or about `patience` microseconds; without the GIL."""
+        """Wait until the bell has rung since `seen` was read, or for about `patience` microseconds; without the
+        GIL."""
         atomics.wait_for_ring(self.words, seen, patience)
 
 
 class Node(Protocol):
-    """Something that works on its own. `str(node)` is its state in one line, for traces."""
+    """A unit of work with its own state. `str(node)` is its state in one line, for traces."""
 
     name: str
     bell: Bell
 
     def step(self, most: int) -> bool:
-        """Work on `most` messages at most, without waiting; whether anything was done."""
+        """Handle at most `most` messages, without waiting. Return whether there was anything to do."""
 
 
 @runtime_checkable
 class CompiledNode(Node, Protocol):
-    """A node that also knows how to wait, so that its thread need not come back for it."""
+    """A node that can also wait in compiled code, so that its thread need not return to Python for that."""
 
     def work(self) -> None:
-        """Step, wait for the bell, and so on, without the GIL. Returns now and then, and once the bell was stopped."""
+        """Step and wait for the bell in turns, without the GIL. Returns now and then, and once the bell is
+        stopped."""
 
 
 class Executor(Protocol):
-    """Runs nodes. Errors of nodes come out of `check` and `wait`, and stop all nodes."""
+    """Runs nodes. `check` and `wait` raise the errors of nodes; an error stops all nodes."""
 
     def start(self, nodes: Sequence[Node], channels: Sequence[Channel[Any]], driver: Bell) -> None:
-        """Begin to run nodes; `driver` is the bell of the thread that calls."""
+        """Start to run nodes. `driver` is the bell of the calling thread."""
 
     @property
     def failed(self) -> bool:
         """Whether `check` would raise."""
 
     def check(self) -> None:
-        """Raise what a node raised, with the node's traceback."""
+        """Raise the error that a node raised, with the node's traceback."""
 
     def wait(self, seen: int) -> None:
-        """Let the nodes work until the driver's bell has rung since `seen` was read, or a while has passed."""
+        """Let the nodes work until the driver's bell has rung since `seen` was read, or for a while."""
 
     def stop(self) -> None:
-        """Let the steps under way end, then run none any more. Idempotent."""
+        """Let the current steps end, then run no more. Idempotent."""
 
 
 class Channel(Generic[Item]):
-    """A bounded queue of messages from one node to one other. Puts ring the consumer's bell, takes the producer's if it
-    may wait for room. `watch`, if set, is told of every message in words."""
+    """A bounded queue of messages from one node to another. A put rings the consumer's bell; a take rings the
+    producer's if the producer may be waiting for room. `watch`, if set, gets a description of every message."""
 
     def __init__(self, name: str, capacity: int, producer: Bell, consumer: Bell):
         self.name = name
         self.watch: Callable[[str], None] | None = None
-        self._ring = queue.new_ring(capacity, 1)  # numbers of the slots that are filled
+        self._ring = queue.new_ring(capacity, 1)  # numbers of the filled slots
         self._slots: list[Item | None] = [None] * capacity
-        self._at = self._next = 0  # slots: the producer's to fill, the consumer's to empty
+        self._at = self._next = 0  # slots: the producer fills the first, the consumer empties the second
         self._put, self._taken = np.zeros(1, np.int64), np.zeros(1, np.int64)
         self._producer, self._consumer = producer, consumer
 
     def put(self, message: Item) -> bool:
-        """Append a message; False, and nothing changed, if the channel is full. The producer's."""
+        """Append a message. Return False and change nothing if the channel is full. Only the producer calls this."""
         if not self.has_room:
             return False
         self._slots[self._at] = message
@@ -127,24 +131,28 @@ class Channel(Generic[Item]):
         return True
 
     def take(self) -> Item | None:
-        """The oldest message, or None. The consumer's."""
+        """Remove and return the oldest message, or None. Only the consumer calls this."""
         if not len(self):
             return None
         message, self._slots[self._next] = self._slots[self._next], None
         self._next = (self._next + 1) % len(self._slots)
-        queue.take(self._ring, self._taken)  # now that the slot is empty, the producer may have it
+        queue.take(
+            self._ring, self._taken
+        )  # the producer may fill the slot from here on, so it is empty by now
         if self.watch is not None:
             self.watch(f"{self.name} -> {message}")
-        if len(self) + 1 >= len(self._slots):  # looked at after the take, so whoever saw no room is woken
+        if len(self) + 1 >= len(
+            self._slots
+        ):  # Read after the take, so that a producer which saw no room is woken.
             self._producer.ring()
         return message
 
     def first(self) -> Item | None:
-        """The oldest message, which stays, or None. The consumer's."""
+        """Return the oldest message without removing it, or None. Only the consumer calls this."""
         return self._slots[self._next] if len(self) else None
 
     def __len__(self) -> int:
-        """Messages that wait."""
+        """The number of messages that wait."""
         return int(queue.waiting(self._ring))
 
     @property
@@ -154,34 +162,35 @@ class Channel(Generic[Item]):
 
 @cache
 def rehearse_channels() -> None:
-    """Compile what bells and channels call, or load it from the cache: the first message should not wait for it."""
+    """Compile the code that bells and channels call, or load it from the cache, so that the first message need not
+    wait."""
     bell = Bell()
     channel: Channel[str] = Channel("rehearsal", 1, bell, bell)
     channel.put("message")
     channel.take()
-    atomics.write(bell.words, atomics.LINE - 1, 1)  # as nodes tell of themselves
+    atomics.write(bell.words, atomics.LINE_PAIR - 1, 1)  # nodes publish their progress by this call
     bell.stop()
     bell.wait(bell.read() - 1)
 
 
 class Outbox(Generic[Item]):
-    """Results of one node that wait for the driver, bounded by rows. Puts ring the bells of those who wait for them,
-    takes the node's if it may wait for room.
+    """Results of one node that wait for the driver, bounded by rows. A put rings the bells of the threads that wait
+    for results; a take rings the node's if the node may be waiting for room.
 
-    A node puts an item when there is room for at least one row, however many rows it has: a step
-    aims at `room` rows, and exceeds it by the matches of one tuple at most.
+    A node puts an item, however many rows it has, when there is room for at least one row. A step aims at `room`
+    rows, and exceeds it by at most the matches of one tuple.
     """
 
     def __init__(self, most: int, node: Bell, *takers: Bell):
         self.most = most
         self._items: deque[tuple[int, Item]] = deque()
-        self._added = self._taken = 0  # rows; written by the node and by the driver
+        self._added = self._taken = 0  # rows; the node writes the first, the driver the second
         self._node, self._takers = node, takers
 
     @property
     def rows(self) -> int:
-        """Rows that wait."""
-        taken = self._taken  # first: `added` never falls, so the difference is never negative
+        """The number of rows that wait."""
+        taken = self._taken  # Read first: `added` never falls, so the difference is never negative.
         return self._added - taken
 
     @property
@@ -190,27 +199,27 @@ class Outbox(Generic[Item]):
 
     @property
     def stopped(self) -> bool:
-        """Whether the node's thread is to end."""
+        """Whether the node's thread should end."""
         return self._node.stopped
 
     def put(self, rows: int, item: Item) -> None:
-        """The node's."""
+        """Append an item. Only the node calls this."""
         self._added += rows
         self._items.append((rows, item))
         for bell in self._takers:
             bell.ring()
 
     def first(self) -> Item | None:
-        """The oldest item, which stays, or None. The driver's."""
+        """Return the oldest item without removing it, or None. Only the driver calls this."""
         return self._items[0][1] if self._items else None
 
     def take(self) -> Item | None:
-        """The oldest item, or None. The driver's."""
+        """Remove and return the oldest item, or None. Only the driver calls this."""
         if not self._items:
             return None
         rows, item = self._items.popleft()
         self._taken += rows
-        # Looked at after the take, so that a node which saw no room is woken.
+        # Read after the take, so that a node which saw no room is woken.
         if self.rows + rows >= self.most:
             self._node.ring()
         return item

@@ -1,7 +1,7 @@
-"""Which core a worker is pinned to: core after core of one NUMA node, then the next node's.
+"""Pins workers to cores: all cores of one NUMA node, then those of the next.
 
-Neighbours in a chain of workers lie on the same NUMA node that way, and memory that a worker touches first
-is its own node's. More workers than cores share them in turns.
+Neighbours in a chain of workers then run on the same NUMA node, and memory that a worker touches first is local to
+it. If there are more workers than cores, they share cores in turns.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 TIMER_SLACK = 29  # PR_SET_TIMERSLACK, in nanoseconds
-NODES = Path("/sys/devices/system/node")
+NUMA_NODES = Path("/sys/devices/system/node")
 
 
-def cores(folder: Path = NODES) -> list[int]:
-    """The cores this process may use, those of a NUMA node together; empty where threads can not be pinned."""
+def usable_cores(folder: Path = NUMA_NODES) -> list[int]:
+    """The cores that this process may use, grouped by NUMA node; empty where threads cannot be pinned."""
     if not hasattr(os, "sched_setaffinity"):
         return []
     allowed = os.sched_getaffinity(0)
@@ -36,13 +36,13 @@ def parse(text: str) -> list[int]:
 
 
 def pin(core: int) -> None:
-    """Keep the calling thread on one core, and let it wake up on time, if the system lets us."""
-    with contextlib.suppress(OSError):  # the core was taken from us meanwhile: run wherever we may
+    """Keep the calling thread on one core and let it wake up on time, if the system permits."""
+    with contextlib.suppress(OSError):  # The system has taken the core away meanwhile; run on any core.
         os.sched_setaffinity(0, {core})
     wake_on_time()
 
 
 def wake_on_time() -> None:
-    """Let the calling thread's naps end when they should: of 50 microseconds they take 100 else."""
+    """Let the calling thread's naps end on time: naps of 50 microseconds take 100 otherwise."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(TIMER_SLACK, 1, 0, 0, 0)

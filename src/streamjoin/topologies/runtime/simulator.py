@@ -1,12 +1,11 @@
-"""Nodes without threads: a scheduler that picks which node steps next and how far, and writes down what happens.
+"""Runs nodes without threads: a scheduler picks which node steps next and how far, and records what happens.
 
-`choose(n)` decides everything: it gives a number from 0 below n. With a seeded random generator a run can be
-repeated; with bytes that Hypothesis draws (`from_bytes`) a failing run is shrunk to few decisions.
+`choose(n)` makes every decision: it returns a number from 0 to n - 1. A seeded random generator makes a run
+repeatable. With bytes that Hypothesis draws (`from_bytes`), a failing run shrinks to few decisions.
 
-A step that did nothing puts its node to sleep until its bell rings, as on threads. So a bell that somebody
-forgot to ring, and queues that wait for each other, both show as `Stuck`: nobody can go on, and the driver
-waits. The steps themselves are taken whole: what happens between the instructions of two steps is for the tests
-of the kernels, on real threads.
+A node whose step did nothing sleeps until its bell rings, as on threads. So a forgotten ring and a deadlock between
+queues both raise `Stuck`: no node can continue, and the driver waits. Steps are atomic here; the tests of the kernels
+check the interleaving of instructions, on real threads.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ Choose = Callable[[int], int]
 
 
 class Stuck(AssertionError):
-    """The driver waits, and no node can go on."""
+    """The driver waits, and no node can continue."""
 
 
 def from_seed(seed: int) -> Choose:
-    """Decisions of a seeded generator."""
+    """Decisions by a seeded generator."""
     return random.Random(seed).randrange
 
 
 def from_bytes(decisions: bytes) -> Choose:
-    """Decisions by bytes, one each; when they are used up, fair turns."""
+    """Decisions by bytes, one each. After the last byte, nodes take turns."""
     rest, turns = iter(decisions), iter(range(2**62))
 
     def choose(count: int) -> int:
@@ -41,15 +40,15 @@ def from_bytes(decisions: bytes) -> Choose:
 
 
 class Simulator:
-    """An `Executor` in the calling thread. `most` bounds what one step takes from a queue; `trace` is what happened,
-    a line each."""
+    """An `Executor` in the calling thread. `most` limits how much one step takes from a queue; `trace` has a line for
+    everything that happened."""
 
     def __init__(self, choose: Choose, most: int = 3):
         self.trace: list[str] = []
         self.steps = 0
         self._choose, self._most = choose, most
         self._nodes: list[Node] = []
-        self._asleep: dict[int, int] = {}  # node -> its bell when it fell asleep
+        self._asleep: dict[int, int] = {}  # node -> value of its bell when it fell asleep
         self._driver = Bell()
         self._failure: BaseException | None = None
 
@@ -67,16 +66,16 @@ class Simulator:
             raise self._failure
 
     def wait(self, seen: int) -> None:
-        """Step nodes, as many as chosen, and on until one of them has rung for the driver."""
+        """Step nodes, as many steps as chosen, and then until a node has rung for the driver."""
         self.check()
         self.run(1 + self._choose(2 * len(self._nodes)))
         while self._driver.read() == seen:
             if not self.run(1):
-                raise Stuck("no node can go on, and the driver waits:\n" + self.tail())
+                raise Stuck("no node can continue, and the driver waits:\n" + self.tail())
 
     def run(self, steps: int) -> bool:
-        """Take that many steps, fewer if all nodes are asleep; whether there was any. For tests, between two acts
-        of the driver."""
+        """Take this many steps, fewer if all nodes are asleep; return whether there was any. Tests call this between
+        two actions of the driver."""
         for number in range(steps):
             awake = [n for n, node in enumerate(self._nodes) if self._asleep.get(n) != node.bell.read()]
             if not awake:
@@ -104,6 +103,6 @@ class Simulator:
         self._nodes = []
 
     def tail(self, lines: int = 60) -> str:
-        """The end of the trace, as text."""
-        left_out = [f"... {len(self.trace) - lines} lines before"] if len(self.trace) > lines else []
+        """The last lines of the trace, as text."""
+        left_out = [f"... {len(self.trace) - lines} earlier lines"] if len(self.trace) > lines else []
         return "\n".join([*left_out, *self.trace[-lines:]])

@@ -1,47 +1,45 @@
-"""Threads that share the probes of a batch: the caller takes the first part, a thread each of the others
+"""Threads that share the probes of a batch: the caller takes the first part, and one thread takes each other part
 (Pan & Jacobsen, section III-G3).
 
-Pairs are handed on part after part, so what comes out, and in which order, depends on how the work was cut, never on
-who was faster. Threads start with the first work that is worth them, wait without the GIL, and end with their team.
-They are not pinned: the caller is not either, and would often be on the core that a pinned thread wakes up for.
+Pairs are handed over part after part, so the results and their order depend on how the work was split, never on which
+thread was faster. Threads start with the first work that is large enough, wait without the GIL, and end with their
+team. They are not pinned: the caller is not pinned either, and would often run on the core where a pinned thread
+wakes.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+from streamjoin.index.window import ProbePart
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.topologies.runtime.node import Bell
+from streamjoin.plan.tuning import DEFAULT_TUNING, TeamTuning
+from streamjoin.topologies.runtime.node import PATIENCE, Bell
 from streamjoin.topologies.runtime.threads import WorkerThread
 from streamjoin.topologies.runtime.waiting import Wait
 
-Part = Callable[[PairBuffer], Iterator[int]]
 
-ROUND = 262_144  # pairs that a thread collects before it waits for them to be handed on
-PATIENCE = 0.05  # seconds that the caller waits for another thread before it looks whether it should stop
+class ThreadTeam:
+    """The caller's thread and `workers` - 1 more; one caller at a time. After the caller's bell is stopped, a caller
+    that would wait for another thread gets stretches without pairs instead, so that it can leave."""
 
-
-class Team:
-    """The caller's thread and `workers` - 1 more. One caller at a time. Once its bell is stopped, a caller that would
-    wait for another thread gets stretches without pairs, so that it can leave."""
-
-    def __init__(self, workers: int, caller: Bell | None = None):
-        self.workers = workers
+    def __init__(self, workers: int, caller: Bell | None = None, tuning: TeamTuning = DEFAULT_TUNING.team):
+        self.workers, self._round = workers, tuning.round
         self.compared = [0] * (workers - 1)  # by the other threads
         self._caller = caller or Bell()
-        # By the caller, or by a thread that failed: nobody needs the other parts.
+        # Set by the caller, or by a thread that failed: the other parts are not needed.
         self._given_up = threading.Event()
         self._helpers: list[_Helper] = []
         self._finalizer = weakref.finalize(self, _end, self._helpers)
 
-    def share(self, parts: Sequence[Part], pairs: PairBuffer) -> Iterator[int]:
-        """Append the pairs of all parts, of which there are at most `workers`; the contract of what is yielded is that
-        of `index.window.WindowIndex.probe`. What a part raises is raised here, after the others have stopped."""
+    def share(self, parts: Sequence[ProbePart], pairs: PairBuffer) -> Iterator[int]:
+        """Append the pairs of all parts, at most `workers` parts. Yields as `index.window.WindowIndex.probe` does. An
+        error in a part is raised here, after the other parts have stopped."""
         if len(parts) > 1 and not self._helpers:
             self._start()
         busy = self._helpers[: len(parts) - 1]
@@ -62,15 +60,17 @@ class Team:
 
     def _start(self) -> None:
         for number in range(1, self.workers):
-            helper = _Helper(number, self._given_up)
-            self._helpers.append(helper)  # first: an interrupt while it starts leaves it to be ended
+            helper = _Helper(number, self._given_up, self._round)
+            # Append first: `close` must end the thread even if an interrupt comes while it starts.
+            self._helpers.append(helper)
             helper.thread.start()
 
     def _rounds(self, number: int, helper: _Helper, pairs: PairBuffer) -> Iterator[int]:
-        """Append what a thread finds, round after round; nothing once another one has failed, which raises it."""
+        """Append the pairs that a thread finds, round after round. Raises the thread's error, and stops once another
+        thread has failed."""
         while True:
             wait = helper.new_wait()
-            while (finished := helper.result(PATIENCE)) is None:
+            while (finished := helper.result(PATIENCE / 1e6)) is None:
                 wait.patience()
                 if self._caller.stopped:
                     yield pairs.count
@@ -86,8 +86,7 @@ class Team:
                 return
 
     def close(self) -> None:
-        """End the threads, after the stretch that they are at. Closing twice is harmless; work that comes later starts
-        new ones."""
+        """End the threads after their current stretch. Closing twice is harmless; later work starts new threads."""
         self._given_up.set()
         _end(self._helpers)
 
@@ -98,29 +97,30 @@ class _Outcome(NamedTuple):
 
 
 class _Helper:
-    """A thread and its buffer. The caller writes `pairs` and reads it only between `result` and `go_on`."""
+    """A thread and its buffer. The caller writes `pairs`, and reads it only between `result` and `go_on`."""
 
-    def __init__(self, number: int, given_up: threading.Event):
+    def __init__(self, number: int, given_up: threading.Event, most: int):
         self.pairs = PairBuffer()
-        self._orders: SimpleQueue[Part | bool] = SimpleQueue()
+        self._orders: SimpleQueue[ProbePart | bool] = SimpleQueue()
         self._outcomes: SimpleQueue[_Outcome] = SimpleQueue()
         self._at_work = False
         self.thread = WorkerThread(
-            f"streamjoin-probe-{number}", _work, self._orders, self._outcomes, self.pairs, given_up
+            f"streamjoin-probe-{number}", _work, self._orders, self._outcomes, self.pairs, given_up, most
         )
 
-    def begin(self, part: Part) -> None:
+    def begin(self, part: ProbePart) -> None:
         self._at_work = True
         self._orders.put(part)
 
     def go_on(self) -> None:
-        """Take the next round, after `result` has said that the part is not finished and its pairs were copied."""
+        """Start the next round. Call this after `result` has reported an unfinished part, and after copying its
+        pairs."""
         self._at_work = True
         self._orders.put(True)
 
     def result(self, patience: float) -> bool | None:
-        """Wait for a round to end, not much longer than `patience` seconds; whether the part is finished, None if the
-        round is not."""
+        """Wait for a round to end, for little more than `patience` seconds. Return whether the part is finished, or
+        None if the round has not ended."""
         try:
             outcome = self._outcomes.get(timeout=patience)
         except Empty:
@@ -131,7 +131,7 @@ class _Helper:
         return outcome.finished
 
     def drop(self) -> None:
-        """Wait until the thread has given up what is left of its part: it does after the stretch that it is at."""
+        """Wait until the thread has given up the rest of its part, which it does after its current stretch."""
         wait = self.new_wait()
         while self._at_work:
             with suppress(Empty):
@@ -152,19 +152,21 @@ def _end(helpers: list[_Helper]) -> None:
 
 
 def _work(
-    orders: SimpleQueue[Part | bool],
+    orders: SimpleQueue[ProbePart | bool],
     outcomes: SimpleQueue[_Outcome],
     pairs: PairBuffer,
     given_up: threading.Event,
+    most: int,
 ) -> None:
-    """What a thread does: a round of a new part, or of the last one, for each order; False ends it."""
+    """The loop of a thread. Each order runs a round, of a new part or of the last one, until it has `most` pairs. The
+    order False ends the loop."""
     stretches: Iterator[int] = iter(())
     while order := orders.get():
         try:
             pairs.count = pairs.compared = 0
             if not isinstance(order, bool):
                 stretches = order(pairs)
-            finished = all(pairs.count < ROUND and not given_up.is_set() for _ in stretches)
+            finished = all(pairs.count < most and not given_up.is_set() for _ in stretches)
             outcomes.put(_Outcome(finished))
         except BaseException as error:
             error.add_note(f"raised in {threading.current_thread().name}")

@@ -1,8 +1,9 @@
-"""Nodes on threads: one each, pinned, asleep while its node has nothing to do.
+"""Runs nodes on threads: one pinned thread each, asleep while its node has no work.
 
-A thread waits in compiled code, without the GIL: first it spins, then it sleeps until its bell rings
-(`kernels/concurrent/atomics.py`). Between steps it looks whether it should stop. The threads know their nodes, not the
-topology or the join that made them; when that is garbage, or the interpreter exits, `stop` is called.
+A thread waits in compiled code, without the GIL: it spins first, then sleeps until its bell rings
+(`kernels/concurrent/atomics.py`). Between steps it checks whether it should stop. The threads know their nodes, but
+not the topology or the join that created them. `stop` runs when those are garbage-collected, or when the interpreter
+exits.
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from streamjoin.topologies.runtime.node import Bell, Channel, CompiledNode, Node
-from streamjoin.topologies.runtime.placement import cores, pin
+from streamjoin.topologies.runtime.placement import pin, usable_cores
 from streamjoin.topologies.runtime.waiting import Wait
 
-MESSAGES = 4_096  # of one step, at most
-DRIVER_PATIENCE = 20_000  # microseconds: how long an interrupt of the driver may go unnoticed
-ONE_WAIT = 0.1  # seconds: waits of the driver with no longer a pause between them are one
+MESSAGES = 4_096  # A step handles at most this many messages.
+DRIVER_PATIENCE = 20_000  # Microseconds for which an interrupt of the driver may go unnoticed.
+ONE_WAIT = 0.1  # Seconds: waits of the driver count as one wait if the pauses between them are no longer.
 
 
 class WorkerThread(threading.Thread):
-    """A thread of this package: it ends with the process, and never polls a join."""
+    """A thread of this package. It ends with the process, and never polls a join."""
 
     def __init__(self, name: str, target: Callable[..., None], *args: Any):
         super().__init__(name=name, target=target, args=args, daemon=True)
 
     def await_end(self) -> None:
-        """Wait until this thread, which was told to end, has ended. Not if it is the calling thread, and not if its
-        start was interrupted: should it start after all, it ends by itself."""
+        """Wait until this thread, which has been asked to end, has ended. Returns at once in the thread itself, and
+        if an interrupt prevented its start: a thread that starts after all ends by itself."""
         wait = Wait(lambda: ("close", f"worker thread {self.name} has not ended yet"))
         while self is not threading.current_thread() and self.is_alive():
             self.join(wait.patience())
@@ -41,7 +42,7 @@ class Threads:
 
     def __init__(self) -> None:
         self._crew = _Crew()
-        self._wait: Wait | None = None  # of the driver, if nobody has rung for it
+        self._wait: Wait | None = None  # of the driver, while nobody has rung for it
         self._waited_at = 0.0
         self._finalizer = weakref.finalize(self, self._crew.stop)
 
@@ -65,7 +66,7 @@ class Threads:
         self._log_wait(rung=driver.read() != seen)
 
     def _log_wait(self, rung: bool) -> None:
-        """Say on the log that the worker threads take long, if they do."""
+        """Log a warning if the worker threads take long."""
         now = time.perf_counter()
         if rung:
             self._wait = None
@@ -80,7 +81,7 @@ class Threads:
 
 
 class _Crew:
-    """What the threads share; apart from `Threads`, so that they do not keep that alive."""
+    """What the threads share. It is apart from `Threads`, so that the threads do not keep that alive."""
 
     def __init__(self) -> None:
         self.failure: BaseException | None = None
@@ -91,11 +92,12 @@ class _Crew:
 
     def start(self, nodes: Sequence[Node], driver: Bell) -> None:
         self.driver, self._bells = driver, [node.bell for node in nodes]
-        places = cores()
+        places = usable_cores()
         for number, node in enumerate(nodes):
             core = places[number % len(places)] if places else None
             thread = WorkerThread(node.name, self._work, node, core)
-            self._threads.append(thread)  # first: an interrupt while it starts leaves it to be stopped
+            # Append first: `stop` must end the thread even if an interrupt comes while it starts.
+            self._threads.append(thread)
             thread.start()
 
     def _work(self, node: Node, core: int | None) -> None:

@@ -1,6 +1,6 @@
-"""What a thread says while it waits: nothing for two seconds, then on the log what for.
+"""What a waiting thread logs: nothing for two seconds, then what it is waiting for.
 
-The logger is "streamjoin", the level WARNING, so that a program which has set up no logging shows it on stderr.
+It logs to "streamjoin" at level WARNING, so that a program without logging setup shows it on stderr.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable
 
 LOG = logging.getLogger("streamjoin")
-SILENT = 2.0  # seconds before the first message; each further one comes after twice as long
+SILENT = 2.0  # Seconds before the first message; each interval after that is twice as long.
 
 
 class Wait:
-    """A wait that begins now. `what` gives the message's subject and reason: "push", "result rows wait for poll()"."""
+    """A wait that begins now. `what` returns the message's subject and reason: "push", "result rows wait for
+    poll()"."""
 
     def __init__(self, what: Callable[[], tuple[str, str]]):
         self._what, self._begin = what, time.perf_counter()
@@ -22,11 +23,11 @@ class Wait:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Seconds since the wait began."""
         return time.perf_counter() - self._begin
 
     def patience(self) -> float:
-        """Log if that is due; the seconds until it is due again."""
+        """Log if a message is due; return the seconds until the next one."""
         waited = self.seconds
         if waited >= self._next:
             who, why = self._what()

@@ -1,105 +1,116 @@
-"""ScaleJoin: every worker sees every tuple, in one order, and each tuple is stored by one worker, in turn
+"""ScaleJoin: every worker sees every tuple in the same order, and the workers store tuples in turn, each tuple once
 (Gulisano et al. 2015, section IV and Algorithm 1).
 
     sources -> gate in -> n workers: expire, probe, store every n-th tuple -> gate out -> results
 
-The gate (`kernels/concurrent/gate.py`) merges the sources and hands each worker all ready tuples, so workers never
-talk to each other, and the comparisons of a probe are spread evenly whatever the rates and keys are. A pair is
-compared by the worker that stores its earlier tuple, and by no other.
+The gate (`kernels/concurrent/gate.py`) merges the sources and gives each worker all ready tuples. So workers never
+talk to each other, and the comparisons of a probe are spread evenly at any rates and keys. The worker that stores the
+earlier tuple of a pair compares the pair, and no other worker does.
 
-What is ready, and where tuples lie in a window:
+When a tuple is ready, and what its place is:
+
 - *settled*, for row windows and sorted output: a tuple is ready when nothing that precedes it in the total order can
-  come. All workers count the tuples they take; that number is the tuple's place, the same on all of them.
-- *at once*, for time windows in any output order: the gate's key is the number of arrival, a tuple is ready when it
-  has come, and its place is its event time.
+  come. All workers count the tuples they take. The count is the tuple's place, the same on all workers.
+- *at once*, for time windows in any output order: the gate's key is the number of the arrival, a tuple is ready when
+  it has arrived, and its place is its event time.
 
 Sorted output: a worker adds its pairs to a second gate, keyed by the places of the later and the earlier tuple, and
-marks how far it is; the driver reads what is ready. Else pairs leave through outboxes.
+marks its progress there; the driver reads the ready pairs. Otherwise pairs leave through outboxes.
 
-Bounds: the driver holds more input back while a worker is `waiting` ready tuples behind; a worker stops while its
-outbox is full, or it has no nodes left in the second gate. There each worker has nodes of its own, and the one that is
-furthest behind has all of its own ready, so one of them can always go on. Tuples that are not ready yet are
-kept without bound, as by any topology that settles.
+Bounds: the driver holds input back while a worker is `waiting` ready tuples behind. A worker stops while its outbox
+is full, or while it has no free nodes in the second gate. Each worker has its own nodes there, and those of the
+slowest worker are all ready, so at least one worker can always continue. Tuples that are not ready yet are kept
+without bound, as in any topology that settles tuples.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.concurrent import gate
-from streamjoin.kernels.concurrent.gate import LEAST, Gate
-from streamjoin.semantics.spec import SIDES
+from streamjoin.kernels.concurrent.gate import Gate
+from streamjoin.kernels.stamping import INT64_MIN
+from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.topologies.matching import Collector, Found
 from streamjoin.topologies.protocol import Frontier, Matches, Spread, Task
 from streamjoin.topologies.runtime.node import Bell, Executor, rehearse_channels
 from streamjoin.topologies.runtime.threads import Threads
-from streamjoin.topologies.scalejoin.worker import Board, News, Progress, Shared, SharedRows, Worker
+from streamjoin.topologies.scalejoin.worker import (
+    Board,
+    News,
+    ScaleJoinContext,
+    ScaleJoinWorker,
+    SharedRows,
+    WorkerProgress,
+)
 
-CAPACITY = 4_096  # nodes of the gate in at first, and of each worker in the gate out
-WAITING = 8_192  # ready tuples that a worker may be behind before the driver waits for it
-SIDE_BITS = 32  # a key's second number: the side, then the rank of the source
+SIDE_BITS = 32  # the second number of a key is the side, then the rank of the source
 
 
 @dataclass(frozen=True)
-class Arrival:
-    """What the driver remembers of a push, until nothing of it is needed."""
+class AddedPush:
+    """What the driver remembers of a push while any of it is needed."""
 
     count: int
     least_id: int
-    end: int  # position after the last
-    last_key: int  # event time or number of arrival, the greatest
+    end: int  # the position after its last tuple
+    last_key: int  # the greatest event time, or number of an arrival
     first_ts: int
     last_ts: int
 
 
 class ScaleJoin:
-    """The driver: adds tuples to the gate, says what can still come, and collects what the workers find."""
+    """The driver: adds tuples to the gate, reports what can still come, and collects the pairs that the workers
+    find."""
 
     def __init__(
         self,
         task: Task,
         executor: Executor | None = None,
-        capacity: int = CAPACITY,
-        waiting: int = WAITING,
+        capacity: int | None = None,
+        waiting: int | None = None,
     ):
         self.settles, workers = task.settles, task.workers
-        self._waiting, self._bell = waiting, Bell()
+        tuning = task.plan.tuning.scalejoin
+        capacity = tuning.capacity if capacity is None else capacity
+        self._waiting, self._bell = tuning.waiting if waiting is None else waiting, Bell()
         self.found = self._bell
         rehearse_channels()
-        gate.rehearse()
-        # Where tuples settle, the driver reads too, to know how many are ready.
+        gate.rehearse_gate()
+        # Where tuples settle, the driver reads too, to count the ready ones.
         self._gate = Gate(1, workers + self.settles, capacity)
-        # One node more: the last one that was read stays in its place.
+        # One node more, because the last node read stays in its place.
         self._out = Gate(workers, 1, capacity + 1) if task.order == "timestamp" else None
         self._rows = {side: SharedRows() for side in SIDES}
         self._board = Board()
-        shared = Shared(workers, task.spec, self.settles, task.make_window, task.make_prober(),
-                        self._gate, self._rows, self._board, self._out, self._bell)  # fmt: skip
-        self.workers = [Worker(number, shared) for number in range(workers)]
+        shared = ScaleJoinContext(workers, task.spec, self.settles, task.make_window, task.make_prober(),
+                        self._gate, self._rows, self._board, self._out, self._bell, tuning)  # fmt: skip
+        self.workers = [ScaleJoinWorker(number, shared) for number in range(workers)]
         self._executor, self._started = executor or Threads(), False
-        self._collector = Collector("any")  # sorted pairs come sorted
-        self._ranks = {side: np.zeros(0, np.int32) for side in SIDES}  # in the gate
-        self._given: Mapping[str, np.ndarray] = dict(self._ranks)  # the engine's, which it keeps up to date
+        self._collector = Collector("any")  # sorted pairs arrive sorted
+        self._ranks = {side: np.zeros(0, np.int32) for side in SIDES}  # the ranks in the gate
+        # The engine's ranks, which the engine keeps up to date
+        self._given: Mapping[str, np.ndarray] = dict(self._ranks)
         self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
         self._added = self._ready = 0
         self._held = dict.fromkeys(SIDES, 0)
-        self._arrivals: dict[str, deque[Arrival]] = {
+        self._arrivals: dict[str, deque[AddedPush]] = {
             side: deque() for side in SIDES
-        }  # that may be in pairs to come
-        self._unread: dict[str, deque[Arrival]] = {
+        }  # that may be in later pairs
+        self._unread: dict[str, deque[AddedPush]] = {
             side: deque() for side in SIDES
-        }  # that a worker is not done with
-        self._known = [Progress()] * workers  # what has been collected is at least as of this
+        }  # that some worker has not finished
+        self._known = [WorkerProgress()] * workers  # what has been collected is at least as recent as this
         self._scrap = np.empty(1024, np.int64)
         self._pairs = np.empty((2, 65_536), np.int64)
 
-    # What the engine asks
+    # Called by the engine
 
     @property
     def comparisons(self) -> tuple[int, ...]:
@@ -127,7 +138,7 @@ class ScaleJoin:
 
     def advance(self, frontier: Frontier) -> None:
         self._start()
-        self._relabel()  # before the frontier, whose rank is one of today's
+        self._relabel()  # before the frontier, whose rank is a current one
         self._frontier = frontier
         if self.settles:
             ts, side, rank = frontier.bound
@@ -138,7 +149,7 @@ class ScaleJoin:
             while count := self._gate.next_ready(len(self.workers), self._scrap, self._scrap):
                 self._ready += count
         else:
-            self._gate.promise(0, self._added, LEAST)
+            self._gate.promise(0, self._added, INT64_MIN)
             self._board.post(News(self._added, dict(frontier.low)))
             self._ready = self._added
         self._ring()
@@ -149,7 +160,7 @@ class ScaleJoin:
             self._executor.start(self.workers, [], self._bell)
 
     def _relabel(self) -> None:
-        """A new source may come between others: keep the ranks in the gate those of its next tuples."""
+        """Update the ranks in the gate to those of the sources' next tuples: a new source may come between others."""
         for number, side in enumerate(SIDES):
             old, new = self._ranks[side], self._given[side]
             if self.settles and len(new) > len(old):
@@ -173,7 +184,7 @@ class ScaleJoin:
             self._gate.grow(0, max(count - done, self._gate.size))
         self._added += count
         self._held[side] += count
-        arrival = Arrival(count, int(tuples.id.min()), first + count, int(keys[-1]), int(tuples.ts[0]),
+        arrival = AddedPush(count, int(tuples.id.min()), first + count, int(keys[-1]), int(tuples.ts[0]),
                           int(tuples.ts[-1]))  # fmt: skip
         self._arrivals[side].append(arrival)
         self._unread[side].append(arrival)
@@ -184,7 +195,7 @@ class ScaleJoin:
 
     @property
     def idle(self) -> bool:
-        """Collects what there is; what is known of the workers' progress is as of before."""
+        """Collects what there is. `_known` is the workers' progress before that."""
         progress = [worker.progress for worker in self.workers]
         self._collect()
         if self._collector.ready or self._executor.failed:
@@ -206,7 +217,7 @@ class ScaleJoin:
         return self._collector.hand_out(most)
 
     def _collect(self) -> None:
-        """Take what the workers have found, as long as nothing is to be handed out yet."""
+        """Collect the pairs that the workers have found, unless results wait to be handed out."""
         if self._collector.ready:
             return
         if self._out is None:
@@ -219,7 +230,7 @@ class ScaleJoin:
             self._ring()
 
     def _forget(self) -> None:
-        """Let go of what all workers are done with, and of what is in no pair to come."""
+        """Drop pushes that all workers have finished, and those that no later pair can contain."""
         reached = min(p.reached for p in self._known)
         if not self.settles:
             self._board.drop(min(p.done for p in self._known))
@@ -237,7 +248,16 @@ class ScaleJoin:
         if self.settles:
             behind = min(p.done for p in self._known) < self._ready
             return min(low, min(p.reached for p in self._known) if behind else self._frontier.bound[0])
-        return min([low, *(arrival.first_ts for unread in self._unread.values() for arrival in unread)])
+        return min([low, *self._unread_times()])
+
+    def least_result_time_of(self, side: str) -> float:
+        if self.settles:
+            return self.least_result_time
+        return min([self._frontier.low[OTHER[side]], *self._unread_times()])
+
+    def _unread_times(self) -> Iterator[int]:
+        """The first event times of arrivals that some worker has not finished."""
+        return (arrival.first_ts for unread in self._unread.values() for arrival in unread)
 
     def clear(self) -> None:
         self._executor.stop()

@@ -1,8 +1,8 @@
 """A worker of ScaleJoin: takes every ready tuple, probes its own windows, stores every n-th tuple of each side
-(Gulisano et al. 2015, Algorithm 1). See `scalejoin.py` for the whole.
+(Gulisano et al. 2015, Algorithm 1). `scalejoin.py` describes the whole.
 
-What workers share is written by the driver alone: rows, news, the gate in. What a worker tells of itself is one
-object, `Progress`, that it replaces when a piece of work is done and its pairs have left.
+Only the driver writes what workers share: rows, news, and the gate in. A worker reports its progress in one object,
+`WorkerProgress`, which it replaces when it has finished a piece and the piece's pairs have left.
 """
 
 from __future__ import annotations
@@ -15,73 +15,75 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from streamjoin.index.probing import Prober
-from streamjoin.index.times import reach_from, saturated_sum
+from streamjoin.index.times import saturated_sum
 from streamjoin.index.tuples import NO_TUPLES, SOURCE, TS, Layout, Mark, ProbingTuples
-from streamjoin.kernels.concurrent.gate import LEAST, MOST, Gate
+from streamjoin.index.window import ONE_SOURCE
+from streamjoin.kernels.concurrent.gate import Gate
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
+from streamjoin.plan.tuning import ScaleJoinTuning
 from streamjoin.semantics.spec import OTHER, SIDES, JoinSpec
 from streamjoin.topologies.matching import Found, Matcher
 from streamjoin.topologies.protocol import MakeWindow
 from streamjoin.topologies.runtime.node import Bell, Outbox
 
-WAITING_PAIRS = 1 << 18  # of one worker, before it waits for the driver
-PIECE = 4_096  # tuples that a worker joins at a time
+PIECE_TUPLES = 4_096  # A worker joins at most this many tuples at a time.
 FIRST_SORTED_PIECE = 64
-SORTED_PAIRS = 1 << 16  # of one piece, about, where a piece is sorted
-RANK = np.zeros(1, np.int32)  # places order tuples, sources need not
+NO_PAIRS = np.zeros(0, np.int64)
+SORTED_PAIRS = 1 << 16  # A sorted piece should have about this many pairs.
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What a worker tells of itself, replaced as a whole when a piece is done.
+class WorkerProgress:
+    """The progress of a worker, replaced as a whole when a piece is finished.
 
-    `done`: tuples joined. `reached`: tuples of smaller event time, or number of arrival, are done. `floors`: tuples of
-    a side with smaller event time are in no pair to come, once they are done.
+    `done`: the number of tuples joined. `reached`: all tuples of smaller event time, or with a smaller number of
+    arrival, are finished. `floors`: finished tuples of a side with a smaller event time are in no later pair.
     """
 
     done: int = 0
-    reached: int = LEAST
-    floors: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, LEAST))
+    reached: int = INT64_MIN
+    floors: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, INT64_MIN))
 
 
 @dataclass(frozen=True)
 class News:
-    """After so many arrivals: the least event time that each side can still bring."""
+    """The least event time that each side can still bring after `arrived` arrivals."""
 
     arrived: int
     low: Mapping[str, float]
 
 
 class Board:
-    """Numbered news, pinned up by the driver, read by every worker at its own pace; and where pieces of arrivals end,
-    on which the workers agree: whoever comes first decides."""
+    """Numbered news, which the driver posts and every worker reads at its own pace; and the ends of pieces of
+    arrivals, on which the workers agree: the first worker to come decides."""
 
     def __init__(self) -> None:
         self._news: dict[int, News] = {}
         self._first = self._next = 0
-        self._ends: dict[int, int] = {}  # of pieces, by their begin
-        self._oldest = 0  # begin of a piece
+        self._ends: dict[int, int] = {}  # the end of each piece, by its beginning
+        self._oldest = 0  # the beginning of the oldest piece
 
     def __getitem__(self, number: int) -> News | None:
-        """None if it is not there yet."""
+        """The news of this number; None if the driver has not posted it yet."""
         return self._news.get(number)
 
     def post(self, news: News) -> None:
-        """Arrivals that are told of must be ready."""
+        """Post news. The arrivals they count must be ready."""
         self._news[self._next] = news
         self._next += 1
 
     def end_of_piece(self, begin: int, most: int) -> int:
-        """Where the piece of arrivals from `begin` on ends, for all workers; `begin` if nothing has come. If nobody has
-        decided yet, it takes what has come, `most` at most."""
+        """The end of the piece of arrivals that begins at `begin`, the same for all workers; `begin` if nothing has
+        arrived. The first worker to ask chooses: all that has arrived, at most `most`."""
         end = self._ends.get(begin)
         if end is None and self._next:
             arrived = self._news[self._next - 1].arrived
             if arrived > begin:
-                end = self._ends.setdefault(begin, min(arrived, begin + most))  # atomic: one of us wins
+                end = self._ends.setdefault(begin, min(arrived, begin + most))  # atomic: one worker wins
         return begin if end is None else end
 
     def drop(self, done: int) -> None:
-        """Take down the news and pieces of arrivals that everybody is done with; the last news stay."""
+        """Remove the news and pieces of arrivals that all workers have finished; the last news stay."""
         while self._first < self._next - 1 and self._news[self._first].arrived < done:
             del self._news[self._first]
             self._first += 1
@@ -90,19 +92,20 @@ class Board:
 
 
 class SharedRows:
-    """Tuples of one side by position: the driver appends and releases, workers read what the gate tells them of.
+    """Tuples of one side by position. The driver appends and releases; workers read the positions that the gate gives
+    them.
 
-    A full block is replaced, never changed, so what was read stays valid.
+    A full block is replaced, never changed, so arrays read from it stay valid.
     """
 
     def __init__(self) -> None:
         self.nulls = False
         self._layout: Layout | None = None
-        self._block: tuple[int, list[np.ndarray]] = (0, [])  # position of the first row, columns
+        self._block: tuple[int, list[np.ndarray]] = (0, [])  # position of the first row; columns
         self._begin = self._end = 0
 
     def append(self, tuples: ProbingTuples) -> int:
-        """Add tuples; the position of the first. O(tuples) amortised."""
+        """Add tuples and return the position of the first; O(tuples) amortised."""
         self._layout = self._layout or Layout.of(tuples)
         self.nulls = self.nulls or tuples.nulls
         columns, first, count = self._layout.flat(tuples), self._end, len(tuples)
@@ -120,12 +123,12 @@ class SharedRows:
         live, held = slice(self._begin - base, self._end - base), self._end - self._begin
         size = max(1024, 2 * (held + count))
         arrays = [np.empty((size, *values.shape[1:]), values.dtype) for values in columns]
-        for array, before in zip(arrays, old, strict=False):  # there is none at first
+        for array, before in zip(arrays, old, strict=False):  # at first there is none
             array[:held] = before[live]
         return self._begin, arrays
 
     def pick(self, positions: np.ndarray) -> ProbingTuples:
-        """Tuples by position; a view where they follow each other."""
+        """Tuples by position; a view if they are consecutive."""
         assert self._layout is not None
         base, arrays = self._block
         rows: slice | np.ndarray = positions - base
@@ -134,13 +137,13 @@ class SharedRows:
         return self._layout.probing_tuples([array[rows] for array in arrays], self.nulls)
 
     def release(self, before: int) -> None:
-        """Nobody will ask for positions before this one."""
+        """No worker will read positions before this one any more."""
         self._begin = max(self._begin, before)
 
 
 @dataclass(frozen=True)
-class Shared:
-    """What all workers know."""
+class ScaleJoinContext:
+    """What all workers share."""
 
     count: int
     spec: JoinSpec
@@ -150,29 +153,30 @@ class Shared:
     gate: Gate
     rows: Mapping[str, SharedRows]
     board: Board
-    out: Gate | None  # for sorted output
+    out: Gate | None  # for sorted output only
     driver: Bell
+    tuning: ScaleJoinTuning
 
 
-class Worker:
-    """A processing thread: takes all tuples, stores every n-th of each side."""
+class ScaleJoinWorker:
+    """A processing thread: takes all tuples and stores every n-th of each side."""
 
-    def __init__(self, number: int, shared: Shared):
+    def __init__(self, number: int, shared: ScaleJoinContext):
         self.name, self.number, self._shared = f"scalejoin {number}", number, shared
         self.bell = Bell()
-        # For the driver, or, where a piece is sorted before it leaves, for this worker.
-        most = WAITING_PAIRS if shared.out is None else MOST
+        # For the driver; where a piece is sorted before it leaves, for this worker.
+        most = shared.tuning.waiting_pairs if shared.out is None else INT64_MAX
         self.outbox: Outbox[Found] = Outbox(most, self.bell, shared.driver)
         self.windows = {side: shared.make_window(side) for side in SIDES}
-        self.progress = Progress()
+        self.progress = WorkerProgress()
         self._match = Matcher(shared.prober, self.outbox).match
         self._sizes = {side: shared.spec.side_window(side) for side in SIDES}
-        self._positions, self._sides = np.empty(PIECE, np.int64), np.empty(PIECE, np.int64)
-        self._piece = PIECE if shared.out is None else FIRST_SORTED_PIECE
+        self._positions, self._sides = np.empty(PIECE_TUPLES, np.int64), np.empty(PIECE_TUPLES, np.int64)
+        self._piece = PIECE_TUPLES if shared.out is None else FIRST_SORTED_PIECE
         self._work: Iterator[bool | None] | None = None
         self._done = self._news = 0
         self._seen = dict.fromkeys(SIDES, 0)  # tuples taken
-        # Row number and event time of the first tuple of a piece, for floors of row windows.
+        # Row number and event time of the first tuple of a piece, for the floors of row windows.
         self._history: dict[str, deque[tuple[int, int]]] = {side: deque() for side in SIDES}
 
     def __str__(self) -> str:
@@ -200,31 +204,31 @@ class Worker:
         return state is not False
 
     def _join(self, positions: np.ndarray, sides: np.ndarray) -> Iterator[bool | None]:
-        """Join a piece. Yields wherever it may stop, False if it must until its bell rings."""
+        """Join a piece. Yields wherever it may stop, and False where it must stop until its bell rings."""
         if self._shared.settled:
             yield from self._join_settled(positions, sides)
         else:
             yield from self._join_arrivals(positions, sides)
 
     def _store(self, side: str, tuples: ProbingTuples, positions: np.ndarray) -> None:
-        """Put those of the next tuples of a side that are this worker's turn into its window. Turns go by position, on
-        which all workers agree, however their pieces are cut."""
+        """Store those of the next tuples of a side that are this worker's turn. Turns follow from positions, on which
+        all workers agree, however their pieces are cut."""
         self._seen[side] += len(tuples)
         own = np.flatnonzero(positions % self._shared.count == self.number)
         if len(own):
-            self.windows[side].insert(tuples.kept(own), RANK)
+            self.windows[side].insert(tuples.kept(own), ONE_SOURCE)
 
-    # At once
+    # Tuples join at once
 
     def _join_arrivals(self, positions: np.ndarray, sides: np.ndarray) -> Iterator[None]:
-        """The left tuples of a piece probe, then enter their window; then the right ones. A pair within the piece is
-        found by its right tuple, whichever came first: all workers have the same pieces."""
+        """The left tuples of a piece probe, then enter their window; then the right ones do. The right tuple of a
+        pair within the piece finds it, whichever tuple arrived first: all workers have the same pieces."""
         for number, side in enumerate(SIDES):
             rows = positions[sides == number]
             if not len(rows):
                 continue
             tuples = self._shared.rows[side].pick(rows)
-            if (tuples.ts[1:] < tuples.ts[:-1]).any():  # those of several sources, or late ones
+            if (tuples.ts[1:] < tuples.ts[:-1]).any():  # tuples of several sources, or late ones
                 order = np.argsort(tuples.ts, kind="stable")
                 tuples, rows = tuples.pick(order), rows[order]
             since = saturated_sum(tuples.ts, -self._sizes[OTHER[side]].size)
@@ -237,7 +241,7 @@ class Worker:
             self._publish(self._done, self.progress.floors)
 
     def _read_news(self) -> bool:
-        """Expire what nothing that is still to be taken reaches; whether there were news."""
+        """Expire tuples that no later tuple reaches; return whether there were news."""
         news = None
         while (following := self._shared.board[self._news]) is not None and following.arrived <= self._done:
             news, self._news = following, self._news + 1
@@ -249,16 +253,20 @@ class Worker:
             if low == math.inf:
                 self.windows[side].clear()
             floors[side] = (
-                LEAST if low == -math.inf else MOST if low == math.inf else max(LEAST, int(low) - size)
+                INT64_MIN
+                if low == -math.inf
+                else INT64_MAX
+                if low == math.inf
+                else max(INT64_MIN, int(low) - size)
             )
-            self.windows[side].expire(reach_from(floors[side]))
+            self.windows[side].expire(floors[side])
         self._publish(self._done, floors)
         return True
 
-    # Settled
+    # Tuples join settled
 
     def _join_settled(self, positions: np.ndarray, sides: np.ndarray) -> Iterator[bool | None]:
-        """Both sides together: what precedes a probe is told by its place."""
+        """Join both sides together: places show which tuples precede a probe."""
         tuples, preceding = {}, {}
         for number, side in enumerate(SIDES):
             rows = np.flatnonzero(sides == number)
@@ -279,8 +287,8 @@ class Worker:
         self._publish(last, floors)
 
     def _placed(self, side: str, positions: np.ndarray, rows: np.ndarray) -> ProbingTuples:
-        """Some tuples of this piece, with their place in the total order for an event time, which moves to a column of
-        its own, and with their row number where the window counts rows."""
+        """Some tuples of this piece. Their place in the total order replaces the event time, which moves to a column
+        of its own. Where the window counts rows, they also get their row number."""
         if not len(rows):
             return NO_TUPLES
         tuples = self._shared.rows[side].pick(positions[rows])
@@ -304,30 +312,30 @@ class Worker:
         """The place of the first tuple in a window with at least this row number or event time."""
         window = self.windows[stored]
         if not len(window):
-            return np.full(len(least), MOST)
+            return np.full(len(least), INT64_MAX)
         at = window.mark(mark).searchsorted(least)
         places = window.ts[np.minimum(at, len(window) - 1)]
-        return np.where(at < len(window), places, MOST)
+        return np.where(at < len(window), places, INT64_MAX)
 
     def _expire_settled(self, side: str, last: int) -> int:
-        """Drop what no tuple after event time `last` reaches; the floor of the side."""
+        """Drop tuples that no tuple after event time `last` reaches; return the floor of the side."""
         size = self._sizes[side]
         if not size.rows:
-            floor = max(LEAST, last - size.size)
+            floor = max(INT64_MIN, last - size.size)
             if len(self.windows[side]):
                 place = self._place_of(side, "time", np.array([floor]))[0]
-                self.windows[side].expire(reach_from(min(place, self._done)))
+                self.windows[side].expire(min(place, self._done))
             return floor
         row, history = self._seen[side] - size.size, self._history[side]
         if len(self.windows[side]):
             place = self._place_of(side, "row", np.array([row]))[0]
-            self.windows[side].expire(reach_from(min(place, self._done)))
+            self.windows[side].expire(min(place, self._done))
         while len(history) > 1 and history[1][0] <= row:
             history.popleft()
-        return history[0][1] if history else LEAST
+        return history[0][1] if history else INT64_MIN
 
     def _hand_over(self, out: Gate, tuples: int) -> Iterator[bool]:
-        """Put the pairs of a piece into the gate out, in order, then mark that the piece is done."""
+        """Put the pairs of a piece into the gate out, in order, then mark the piece as finished."""
         later, earlier, left, right = self._sorted_pairs()
         done, count = 0, len(later)
         while (added := out.add(self.number, later, earlier, left, right, done)) < count:
@@ -335,11 +343,11 @@ class Worker:
             self._shared.driver.ring()
             yield added > done
             done = added
-        out.promise(self.number, self._done, LEAST)
+        out.promise(self.number, self._done, INT64_MIN)
         if count > SORTED_PAIRS:
             self._piece = max(1, min(self._piece, tuples) // 4)
         elif count < SORTED_PAIRS // 4:
-            self._piece = min(2 * self._piece, PIECE)
+            self._piece = min(2 * self._piece, PIECE_TUPLES)
 
     def _sorted_pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Places of the later and of the earlier tuples, in this order; left and right ids."""
@@ -347,7 +355,7 @@ class Worker:
         while (stretch := self.outbox.take()) is not None:
             found.append([what[side] for what in (stretch.places, stretch.ids) for side in SIDES])
         if not found:
-            return NONE, NONE, NONE, NONE
+            return NO_PAIRS, NO_PAIRS, NO_PAIRS, NO_PAIRS
         left_place, right_place, left, right = (
             np.concatenate(columns) for columns in zip(*found, strict=True)
         )
@@ -355,18 +363,15 @@ class Worker:
         order = np.lexsort((earlier, later))
         return later[order], earlier[order], left[order], right[order]
 
-    # Both
+    # In both cases
 
     def _publish(self, reached: int, floors: Mapping[str, int]) -> None:
-        self.progress = Progress(self._done, reached, floors)
+        self.progress = WorkerProgress(self._done, reached, floors)
         self._shared.driver.ring()
 
     def clear(self) -> None:
-        """Let go of all tuples; nobody steps any more."""
+        """Drop all tuples. Call this when no thread steps the node any more."""
         self._work = None
         for window in self.windows.values():
             window.clear()
         self._publish(self._done, self.progress.floors)
-
-
-NONE = np.zeros(0, np.int64)

@@ -1,0 +1,93 @@
+"""`streamjoin demo`: run the demonstration, embedded or as a job on Spark, and check a sample against the oracle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamjoin as sj
+from streamjoin.cli.demo import (
+    LEFT_SCHEMA,
+    PREDICATE,
+    RIGHT_SCHEMA,
+    Sample,
+    generate,
+    read_results,
+    read_stream,
+    run_embedded,
+    write_job,
+)
+from streamjoin.cli.jobs import job_module
+from streamjoin.cli.run import progress_line, run_job
+from streamjoin.cli.schema import parse_window
+from streamjoin.cli.terminal import say, terminal
+
+EMBEDDED_SECONDS = 60.0  # of real time, after which the embedded demonstration stops
+
+
+def embedded_demo(rows: int, rate: int, window: str, seed: int) -> bool:
+    """Join in this process; return whether the sample's pairs are those of the oracle."""
+    spec = demo_spec(window)
+    left, right = generate(rows, rate, seed)
+    say(f"two streams of {streams_text(rows, rate)}; windows of {window}\non {PREDICATE}")
+    sample = Sample(rows)
+    rates = run_embedded(left, right, spec, EMBEDDED_SECONDS, sample, terminal)
+    terminal.print(rates.table())
+    # Rows that were not pushed before the time limit are not in the result.
+    return say_checked(*sample.check(left.slice(0, rates.rows), right.slice(0, rates.rows), spec))
+
+
+def spark_demo(folder: Path, rows: int, rate: int, window: str, seed: int, master: str | None) -> bool:
+    """Join on Spark, in a folder that stays; return whether the sample's pairs are those of the oracle."""
+    spec = demo_spec(window)
+    # Report missing packages or a missing Java before anything is written.
+    jobs, _ = job_module("file"), job_module("session").find_java()
+    job = folder / "job.toml"
+    if job.exists():
+        say(f"{folder} exists: its job resumes from its checkpoint; remove the folder to start anew")
+    else:
+        check_empty(folder)
+        say(
+            f"writing a job and two streams of {streams_text(rows, rate)} to {folder}\n"
+            f"{PREDICATE}\nwindows of {window}"
+        )
+        write_job(folder, *generate(rows, rate, seed), spec)
+    read = jobs.Job.read(job)
+    say(f"`streamjoin run {job} --explain` shows how it is run")
+    finished = run_job(read, master, terminal)
+    say(progress_line(finished.progress))
+    if finished.stopped:
+        say(f"stopped before the end, so nothing is checked yet: `streamjoin demo {folder}` resumes")
+        return True
+    left, right = read_stream(folder, "left"), read_stream(folder, "right")
+    sample = Sample(left.num_rows)
+    results = read_results(folder, spec.schema)
+    sample.keep(results)
+    say(f"{results.num_rows:,} pairs in {folder / 'out'}")
+    return say_checked(*sample.check(left, right, read.spec))
+
+
+def demo_spec(window: str) -> sj.JoinSpec:
+    windows = parse_window(window, None)
+    return sj.JoinSpec(
+        LEFT_SCHEMA, RIGHT_SCHEMA, on=PREDICATE, window=windows, left_time="ts", right_time="ts"
+    )
+
+
+def streams_text(rows: int, rate: int) -> str:
+    return f"{rows:,} rows ({rows / rate / 60:.3g} minutes at {rate:,}/s)"
+
+
+def check_empty(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise sj.SpecError(f"{folder} holds something else: give another folder, or remove it")
+
+
+def say_checked(expected: int, missing: int, wrong: int) -> bool:
+    """Print what the oracle found in the sample; return whether the result is right."""
+    if missing or wrong:
+        say(f"check against the oracle FAILED: of {expected:,} pairs {missing:,} missing, {wrong:,} wrong")
+    elif expected:
+        say(f"checked against the oracle: all {expected:,} pairs of a sample are there, and no other")
+    else:
+        say("checked against the oracle: no pair of the sample should match, and none does")
+    return not (missing or wrong)

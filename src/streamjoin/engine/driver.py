@@ -1,0 +1,206 @@
+"""The steps of a join: admitted tuples are joined, and rows that nothing needs are released.
+
+`Join` (engine/join.py) holds the driver's mutex (engine/work.py) around every call of a `Driver`, so one thread at a
+time runs them. Work whose results do not fit the result buffer is done by later calls; nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from streamjoin.engine.admission import Admission
+from streamjoin.engine.intake import Intake
+from streamjoin.engine.latency import LatencyMeter
+from streamjoin.engine.results import ResultBuffer, ResultRows
+from streamjoin.engine.rows import HeldRows, PushedRows, SharedColumns
+from streamjoin.engine.sources import Source
+from streamjoin.engine.stats import Stats
+from streamjoin.engine.work import Work
+from streamjoin.index.build import make_window
+from streamjoin.index.sliding import RowColumns
+from streamjoin.plan.physical import Plan
+from streamjoin.semantics.errors import StreamJoinError
+from streamjoin.semantics.spec import SIDES
+from streamjoin.topologies.outcomes.outcomes import make_topology
+from streamjoin.topologies.protocol import Task, Topology
+
+STEP_ROWS = 1_000_000  # results of one step, about, so that a step is over in a moment
+BATCH_ROWS = 65_536  # rows of a result batch at most
+SLACK_ROWS = 4_096  # look for rows that can go after at least this many new ones
+PUNCTUATION = b"streamjoin.punctuation"
+
+
+class Driver:
+    """What a join holds, and its steps. `intake`: by side, how data is checked. `work`: the lock that is held around
+    its calls."""
+
+    def __init__(self, plan: Plan, intake: Mapping[str, Intake]):
+        schemas = {side: each.schema for side, each in intake.items()}
+        shared = {
+            side: SharedColumns(each.schema, each.shared, RowColumns(tuple(each.shared.values())))
+            for side, each in intake.items()
+            if each.shared
+        }
+        self.rows = PushedRows(schemas, shared)
+        self.results = ResultBuffer(plan.options.max_results, self.rows)
+        in_windows = {side: each.columns for side, each in shared.items()}
+        task = Task(plan, partial(make_window, plan, rows=in_windows), self.rows.fetch)
+        self.topology: Topology = make_topology(task)
+        self.work = Work(self.topology.found)
+        self.latency = LatencyMeter()
+        self.admission = Admission(plan.wait, intake, self.rows, self.latency, self.topology)
+        self.sources = self.admission.sources
+        self.failure: BaseException | None = None
+        self.closed = False  # nothing more is joined
+        self._gathers = plan.wait > 0
+        self._punctuated = plan.options.order == "punctuated"
+        self._result_rows = ResultRows(plan.spec, schemas)
+        self._release_at = dict.fromkeys(SIDES, 0)  # the row id at which `_release` looks again
+
+    def take(
+        self,
+        source: Source,
+        batch: pa.RecordBatch,
+        ts: np.ndarray,
+        late: np.ndarray | None,
+        arrived: float,
+        promises: bool,
+    ) -> bool:
+        """Take checked data and join it, if all that came before is joined and results fit; whether it was taken."""
+        try:
+            if not (self.topology.idle or self._join_admitted()) or self.results.rows >= self.results.bound:
+                return False
+            self.admission.take(source, batch, ts, late, arrived)
+            self._run(promises)
+        except BaseException as error:
+            self.fail(error)
+            raise
+        return True
+
+    def progress(self) -> None:
+        """Announce what can still come, and join what that settles."""
+        try:
+            self.admission.progress()
+            self._run(False)
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def run(self, promises: bool = False) -> bool:
+        """Join what was let in, and let in what waits and is due, while results fit; whether nothing is left to do.
+        With `promises`, also update the punctuation, which only polls need and which costs a look at the windows."""
+        self.check()
+        try:
+            done = self._run(promises)
+            if done:
+                self.release()
+            return done
+        except BaseException as error:
+            self.fail(error)
+            raise
+
+    def _run(self, promises: bool) -> bool:
+        while self._join_admitted():
+            if self.closed:
+                return True
+            if not self._gathers or not self.admission.due:
+                break
+            if self.results.room <= 0:
+                return False
+            self.admission.hand_over()
+        else:
+            return False
+        for side, store in self.rows.stores.items():
+            if store.next_id >= self._release_at[side]:
+                self._release(side)
+        if promises and self._punctuated:
+            self.results.punctuation = max(self.results.punctuation, self.topology.least_result_time)
+        return True
+
+    def _join_admitted(self) -> bool:
+        """Let the topology work while results fit; whether it has nothing left to do."""
+        topology, results = self.topology, self.results
+        while not topology.idle and not self.closed:
+            room = results.bound - results.rows
+            if room <= 0:
+                return False
+            matches = topology.step(min(room, STEP_ROWS))
+            if len(matches.left):
+                results.add(matches)
+                self.work.tell()
+                self.latency.ready(matches)
+        return True
+
+    def release(self) -> None:
+        """Let go of rows that neither a window nor a waiting result needs, where it is time to look for some."""
+        for side, store in self.rows.stores.items():
+            if store.next_id >= self._release_at[side] or not self.topology.held(side):
+                self._release(side)
+
+    def _release(self, side: str) -> None:
+        """Let go of rows of one side. Finding the oldest row of a window costs its size, so the next time is when a
+        part of that size has come."""
+        next_id, count = self.rows.stores[side].next_id, self.topology.held(side)
+        self._release_at[side] = next_id + max(SLACK_ROWS, count // 16)
+        oldest = self.topology.oldest_id(side)
+        held = self.results.release_rows(side, next_id if oldest is None else oldest)
+        self.latency.release(side, held)
+
+    def drain(self) -> list[pa.RecordBatch]:
+        """The result batches of all waiting pairs. May be called by any thread."""
+        if not self.results.rows and not self.results.news:
+            return []
+        return self.results.drain(self._batches)
+
+    def _batches(
+        self, ids: Mapping[str, np.ndarray], views: Mapping[str, HeldRows], news: float | None
+    ) -> list[pa.RecordBatch]:
+        batches = self._result_rows.batches(ids, views, BATCH_ROWS)
+        if news is not None:
+            last = batches.pop() if batches else self._result_rows.none
+            batches.append(last.replace_schema_metadata({PUNCTUATION: str(news)}))
+        return batches
+
+    def check(self) -> None:
+        """Raise if the join has stopped after an error."""
+        if self.failure is not None:
+            raise StreamJoinError(f"the join stopped after an error: {self.failure!r}") from self.failure
+
+    def fail(self, error: BaseException) -> None:
+        """Work that is cut short leaves windows half-changed: whatever stops it stops the join for good."""
+        self.failure = error
+        self.results.lift_bound()  # blocked pushes wake up and see the failure
+        self.work.tell()
+
+    def discard(self) -> None:
+        """Let go of all tuples, rows and results; counts stay."""
+        self.admission.clear()
+        self.topology.clear()
+        self.results.forget()
+        for side, store in self.rows.stores.items():
+            self.results.release_rows(side, store.next_id)
+        self.latency.clear()
+
+    def stats(self) -> Stats:
+        windows, stores, admission = self.topology.windows, self.rows.stores, self.admission
+        return Stats(
+            left_tuples=admission.taken["left"],
+            right_tuples=admission.taken["right"],
+            left_late=admission.late["left"].next_id,
+            right_late=admission.late["right"].next_id,
+            left_window=len(windows["left"]),
+            right_window=len(windows["right"]),
+            comparisons=sum(self.topology.comparisons),
+            matches=self.results.total,
+            buffered_results=self.results.rows,
+            payload_rows=sum(store.row_count for store in stores.values()) + sum(admission.rows.values()),
+            window_bytes=sum(window.nbytes for window in windows.values()),
+            worker_comparisons=self.topology.comparisons,
+            latency=self.latency.histogram(),
+            left_index=windows["left"].stats(),
+            right_index=windows["right"].stats(),
+        )

@@ -1,0 +1,236 @@
+"""What comes in: Arrow data is checked against the spec, and becomes the tuples that kernels read.
+
+Everything that a push needs to know of its side is looked up once, when the join is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamjoin.codegen.columns import one_array, to_column_data
+from streamjoin.codegen.evaluate import key_dtype
+from streamjoin.engine.rows import one_batch, storage_schema, storage_type
+from streamjoin.index.tuples import FIRST_KEY, NO_MARKS, TS, ProbingTuples
+from streamjoin.kernels import stamping
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
+from streamjoin.plan.choose import TRAITS
+from streamjoin.plan.physical import Plan
+from streamjoin.semantics.errors import InputError
+from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.spec import OTHER, JoinSpec
+from streamjoin.semantics.types import TIME_SCALE, timestamp
+
+TICKS = timestamp("ns")  # for columns in any unit: their integers are taken as they are
+# What Arrow raises for values that it cannot convert; not for lack of memory.
+_REFUSED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowIndexError)
+_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+
+
+class Intake:
+    """How the data of one side is checked and becomes prepared tuples.
+
+    `schema`: that of the rows as they are held. `shared`: the columns whose values an index window reads as they came,
+    and their positions in a tuple.
+    """
+
+    def __init__(self, plan: Plan, side: str):
+        spec = plan.spec
+        self.schema = storage_schema(spec.side_schema(side))
+        self._spec, self._side = spec, side
+        self._required = [(number, f.name) for number, f in enumerate(self.schema) if not f.nullable]
+        self._time = self.schema.get_field_index(spec.side_time(side))
+        self._time_is_plain = _time_is_plain(self.schema.field(self._time).type, spec)
+        # The columns that the side's own window or its probes read: numbers in a batch, and types.
+        self._own, self._opposite = plan.programs[side], plan.programs[OTHER[side]]
+        stored, probing = self._own.stored_columns, self._opposite.probe_columns
+        read = list(dict.fromkeys([*stored, *probing]))
+        self._columns = [(self.schema.get_field_index(column.name), column.type) for column in read]
+        self._stored, self._probing = [read.index(c) for c in stored], [read.index(c) for c in probing]
+        # Whether keys and bounds are columns as they came: without NULLs in these, there are none.
+        self._columns_only = self._own.keys.are_columns and self._opposite.bounds.are_columns
+        self._columns_only &= self._own.block is None and self._opposite.block is None
+        self.shared = shared_columns(plan, side, self.schema)
+        stamping.rehearse()
+
+    def batch(self, data: Any) -> pa.RecordBatch:
+        """Arrow data of any kind as one batch of exactly `schema`, whose types may be the spec's or their storage
+        types; copied only where chunks must be joined or a column has another layout of the same type."""
+        try:
+            if isinstance(data, pa.RecordBatch):
+                batch = data
+            elif isinstance(data, pa.Table):
+                batch = one_batch(data)
+            else:
+                batch = one_batch(_imported(data, self.schema, self._side))
+            if not batch.schema.equals(self.schema):
+                batch = _conformed(batch, self.schema, self._side)
+        except _REFUSED as error:
+            raise InputError(
+                f"{self._side} data cannot become one batch of the spec's types ({error}): push fewer rows at a time "
+                "or convert its columns first"
+            ) from error
+        for number, name in self._required:
+            if batch.column(number).null_count:
+                raise InputError(
+                    f"{self._side} column {name!r} has nulls, but the spec says it is not nullable"
+                )
+        return batch
+
+    def times(self, batch: pa.RecordBatch) -> np.ndarray:
+        """The event times of a batch of `schema`, in ticks of the spec's unit, as int64."""
+        column = batch.column(self._time)
+        if self._time_is_plain and not column.null_count:
+            return to_column_data(column, TICKS).parts[0]
+        return _ticks(column, self._spec, self._side)
+
+    def tuples(self, batch: pa.RecordBatch, ts: np.ndarray, first: int, source: int) -> ProbingTuples:
+        """A batch's tuples in both roles, with ids from `first` on."""
+        count = len(ts)
+        data = [to_column_data(batch.column(number), kind) for number, kind in self._columns]
+        stored = self._own.stored_of(list(map(data.__getitem__, self._stored)), count)
+        probing = self._opposite.probing_of(list(map(data.__getitem__, self._probing)), count)
+        sources = np.empty(count, np.int32)
+        sources.fill(source)
+        nulls = not (self._columns_only or (stored.all_known() and probing.all_known()))
+        for column in data:
+            nulls |= column.valid is not None
+        ids = np.arange(first, first + count)
+        return ProbingTuples(ts, ids, sources, stored, nulls, probing, marks=NO_MARKS)
+
+    def shared_values(self, tuples: ProbingTuples) -> list[np.ndarray] | None:
+        """The values of the shared columns; None if there are none, or a key is NULL."""
+        if not self.shared or (tuples.nulls and not tuples.stored.all_known()):
+            return None
+        keys = tuples.stored.columns
+        return [tuples.ts if at == TS else keys[at - FIRST_KEY] for at in self.shared.values()]
+
+
+def shared_columns(plan: Plan, side: str, schema: pa.Schema) -> Mapping[str, int]:
+    """The columns of a side's rows that an index window holds as they came, and their positions in a tuple. Only where
+    the topology lets its windows read them there."""
+    if not TRAITS[plan.topology].shares_rows or plan.windows[side].kind == "scan":
+        return {}
+    shared = {
+        key.name: FIRST_KEY + number
+        for number, key in enumerate(plan.programs[side].keys.keys)
+        if isinstance(key, Column) and _is_held_as(schema.field(key.name).type, key_dtype(key.type))
+    }
+    name = plan.spec.side_time(side)
+    return {**shared, name: TS} if _time_is_plain(schema.field(name).type, plan.spec) else shared
+
+
+def _time_is_plain(kind: pa.DataType, spec: JoinSpec) -> bool:
+    """Whether values of a time column are ticks of the spec's unit as they are."""
+    return bool(kind == pa.int64() if spec.time_unit is None else kind.unit == spec.time_unit)
+
+
+def _is_held_as(kind: pa.DataType, dtype: np.dtype) -> bool:
+    """Whether values of an Arrow type are numbers of exactly this one."""
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return bool(number and np.dtype(kind.to_pandas_dtype()) == dtype)
+
+
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema, side: str) -> pa.RecordBatch:
+    """The batch in the order and the types of the spec."""
+    missing = [name for name in schema.names if name not in batch.schema.names]
+    extra = [name for name in batch.schema.names if name not in schema.names]
+    if missing or extra or len(batch.schema.names) != len(schema.names):
+        raise InputError(
+            f"{side} data has columns {batch.schema.names}, the spec says {schema.names}"
+            + (f"; missing: {missing}" if missing else "")
+            + (f"; not in the spec: {extra}" if extra else "")
+        )
+    columns = [conform(batch.column(field.name), field, side) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _imported(data: Any, schema: pa.Schema, side: str) -> pa.Table:
+    """Data of another library, through the Arrow PyCapsule interface. Whatever that raises is an error of the input."""
+    wanted = "give a pyarrow RecordBatch or Table, or a table with the Arrow PyCapsule interface (pandas, polars, ...)"
+    try:
+        streams = hasattr(data, "__arrow_c_stream__")
+        if not streams and not hasattr(data, "__arrow_c_array__"):
+            raise InputError(f"{side} data is a {type(data).__name__}: {wanted}")
+        table = pa.table(data) if streams else pa.table(pa.record_batch(data))
+    except (InputError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{side} data is a {type(data).__name__}, and reading it raised {error!r}: nothing of it was taken; "
+            f"{wanted}"
+        ) from error
+    # pandas exports an unnamed index, such as sorting leaves behind, under this name.
+    index = [n for n in table.column_names if n.startswith("__index_level_") and n not in schema.names]
+    return table.drop_columns(index)
+
+
+def conform(column: pa.Array, field: pa.Field, side: str) -> pa.Array:
+    """The column in the spec's type: another layout of the same values is converted, another type refused. A column
+    without any value has the type null in pandas and polars, and is one of the spec's type."""
+    if column.type == field.type:
+        return column
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), field.type)
+    plain = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    alike = any(
+        any(t(plain) for t in family) and any(t(field.type) for t in family) for family in (_TEXT, _BINARY)
+    )
+    if storage_type(plain) == storage_type(field.type) or alike:
+        return one_array(column).cast(storage_type(plain)).cast(field.type)
+    raise InputError(f"{side} column {field.name!r} has type {column.type}, the spec says {field.type}")
+
+
+def event_times(batch: pa.RecordBatch, spec: JoinSpec, side: str) -> np.ndarray:
+    """The time column in ticks of the spec's unit, as int64."""
+    return _ticks(batch.column(batch.schema.get_field_index(spec.side_time(side))), spec, side)
+
+
+def _ticks(column: pa.Array, spec: JoinSpec, side: str) -> np.ndarray:
+    if column.null_count:
+        row = pc.index(column.is_null(), True).as_py()
+        raise InputError(
+            f"{side} time column {spec.side_time(side)!r} is null at row {row}: every tuple needs an event time"
+        )
+    ticks = to_column_data(column, TICKS).parts[0]
+    if spec.time_unit is not None:
+        unit = column.type.unit
+        if unit == spec.time_unit:
+            return ticks
+        return _to_finer_unit(ticks, 10 ** (TIME_SCALE[spec.time_unit] - TIME_SCALE[unit]), spec, side)
+    if ticks.dtype == np.uint64 and len(ticks) and ticks.max() > np.uint64(2**63 - 1):
+        raise InputError(f"{side} time {ticks.max()} does not fit 64 signed bits")
+    return ticks.astype(np.int64, copy=False)
+
+
+def as_ticks(ts: int | datetime, spec: JoinSpec) -> int:
+    """A point in time in ticks of the spec's unit."""
+    if isinstance(ts, (int, np.integer)) and not isinstance(ts, bool):
+        if not INT64_MIN <= ts <= INT64_MAX:
+            raise InputError(
+                f"{ts} does not fit 64 signed bits, as every time does; close a source that brings nothing any more"
+            )
+        return int(ts)
+    kind = spec.left.field(spec.left_time).type
+    if isinstance(ts, datetime) and spec.time_unit is not None and (ts.tzinfo is None) == (kind.tz is None):
+        return int(pa.scalar(ts, pa.timestamp(spec.time_unit, kind.tz)).value)
+    allowed = "ticks, an integer" if spec.time_unit is None else f"ticks of {spec.time_unit}, or a datetime"
+    zone = "" if spec.time_unit is None else f" {'with' if kind.tz else 'without'} a time zone"
+    raise InputError(f"{ts!r} is no point in time for this join; allowed: {allowed}{zone}")
+
+
+def _to_finer_unit(ticks: np.ndarray, factor: int, spec: JoinSpec, side: str) -> np.ndarray:
+    if not len(ticks):
+        return ticks
+    worst = max(int(ticks.max()), int(ticks.min()), key=abs)
+    if not -(2**63) <= worst * factor < 2**63:
+        raise InputError(
+            f"{side} time {worst} overflows when converted to timestamp[{spec.time_unit}], the finer unit"
+        )
+    return ticks * factor

@@ -1,0 +1,76 @@
+"""The functions that open and explain a join."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from streamjoin.engine.driver import PUNCTUATION
+from streamjoin.engine.join import Join
+from streamjoin.engine.row_types import check_columns
+from streamjoin.index.build import compile_plan
+from streamjoin.plan.choose import make_plan
+from streamjoin.plan.explain import explain_plan
+from streamjoin.plan.options import MAX_RESULTS, Auto, IndexName, Options, Order, TopologyName
+from streamjoin.plan.physical import Plan
+from streamjoin.semantics.errors import InputError
+from streamjoin.semantics.spec import JoinSpec
+
+
+def open_join(
+    spec: JoinSpec,
+    topology: TopologyName | Auto = "auto",
+    index: IndexName | Auto = "auto",
+    workers: int | None = None,
+    order: Order = "any",
+    max_results: int = MAX_RESULTS,
+    rate: float | None = None,
+    latency: float | None = None,
+) -> Join:
+    """Open a join.
+
+    `max_results`: no more result rows than this wait for `poll`. While as many wait, `push` takes nothing: it waits for
+    another thread to poll, or raises `Backpressure` if none does (see `Join.push`).
+    `latency`: the seconds that a result may come after its push (None: the sooner, the better). From 0.1 on, pushes
+    wait some milliseconds for each other and are joined together, which is faster, unless `rate`, the tuples a second
+    and side that are expected, says that hardly any come meanwhile. A later push or poll hands them over: poll within
+    that latency, or with a timeout.
+
+    >>> import pyarrow as pa, streamjoin as sj
+    >>> schema = pa.schema({"ts": pa.int64(), "x": pa.int32()})
+    >>> spec = sj.JoinSpec(schema, schema, "left.x = right.x", sj.TimeWindow(10), "ts", "ts")
+    >>> with sj.open_join(spec) as join:
+    ...     join.push("left", pa.table({"ts": [1], "x": [7]}, schema=schema))
+    ...     join.push("right", pa.table({"ts": [5], "x": [7]}, schema=schema))
+    ...     join.finish().to_pylist()
+    [{'ts': 1, 'x': 7, 'ts_right': 5, 'x_right': 7}]
+    """
+    return open_plan(make_plan(spec, Options(topology, index, workers, order, max_results, rate, latency)))
+
+
+def open_plan(plan: Plan) -> Join:
+    """Open a join as planned."""
+    check_columns(plan.spec)
+    compile_plan(plan)
+    return Join(plan)
+
+
+def explain(
+    spec: JoinSpec,
+    topology: TopologyName | Auto = "auto",
+    index: IndexName | Auto = "auto",
+    workers: int | None = None,
+    order: Order = "any",
+    rate: float | None = None,
+    latency: float | None = None,
+) -> str:
+    """How `open_join` would run this spec, and why."""
+    return explain_plan(make_plan(spec, Options(topology, index, workers, order, rate=rate, latency=latency)))
+
+
+def punctuation(batch: pa.RecordBatch) -> int | None:
+    """The promise a batch of an `order="punctuated"` join carries: no result that comes after it has a result time
+    (the later of both event times, in ticks) below this. None if the batch carries none."""
+    if not isinstance(batch, pa.RecordBatch):
+        raise InputError(f"punctuation reads a RecordBatch that poll() gave, not a {type(batch).__name__}")
+    value = (batch.schema.metadata or {}).get(PUNCTUATION)
+    return None if value is None else int(value)

@@ -1,0 +1,219 @@
+"""The physical sources of a join: what each has brought and promised, what is late, and what can still come."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from heapq import heappop, heappush, heapreplace
+from typing import Any, Protocol
+
+import numpy as np
+
+from streamjoin.kernels.stamping import INT64_MIN, falls
+from streamjoin.semantics.errors import InputError
+from streamjoin.semantics.spec import SIDES
+from streamjoin.topologies.protocol import Frontier
+
+SHOWN = 10  # names of sources in a message
+
+
+class SourceOwner(Protocol):
+    """What a source asks of its join."""
+
+    def push_from(self, source: Source, data: Any, timeout: float | None) -> None: ...
+
+    def advance_source(self, source: Source, ts: int | datetime) -> None: ...
+
+    def close_source(self, source: Source) -> None: ...
+
+
+@dataclass
+class Source:
+    """One physical stream of a side. `push` may be called from a thread of its own."""
+
+    join: SourceOwner
+    side: str
+    name: str
+    lateness: int | None
+    newest: float = -math.inf  # the greatest ts seen
+    promised: float = -math.inf  # by `advance`
+    closed: bool = False
+    number: int = -1  # from 0 on, once the join knows it
+
+    def push(self, data: Any, timeout: float | None = None) -> None:
+        """Push Arrow data of this source; as `Join.push`."""
+        self.join.push_from(self, data, timeout)
+
+    def advance(self, ts: int | datetime) -> None:
+        """Promise that no tuple before `ts` will come: an idle source need not hold the others back.
+
+        `ts` is in ticks of the finer unit of the two time columns, or a datetime if they are timestamps.
+        """
+        self.join.advance_source(self, ts)
+
+    def close(self) -> None:
+        """No more tuples will come from this source."""
+        self.join.close_source(self)
+
+    @property
+    def watermark(self) -> float:
+        """No tuple below this will be taken; minus infinity, or within 64 bits."""
+        mark = max(self.newest - (self.lateness or 0), self.promised)
+        return mark if mark == -math.inf else max(mark, INT64_MIN)
+
+    def late(self, ts: np.ndarray) -> np.ndarray:
+        """Which of the next tuples come too late for this source. Without `lateness`, a fall is an error."""
+        before = np.maximum.accumulate(np.concatenate([[self._floor(self.newest)], ts]))[:-1]
+        if self.lateness is None:
+            falling = np.flatnonzero((ts < before) | (ts < self._floor(self.promised)))
+            if len(falling):
+                row = int(falling[0])
+                reached = max(int(before[row]), self._floor(self.promised))
+                raise InputError(
+                    f"{self.side} time falls from {reached} to {int(ts[row])} "
+                    f"at row {row}{f' of source {self.name!r}' if self.name else ''}: "
+                    "within a source time must not fall, unless the spec's lateness allows it"
+                )
+            return np.zeros(len(ts), np.bool_)
+        least = np.where(before < -(2**63) + self.lateness, -(2**63), before - self.lateness)
+        return (ts < least) | (ts < self._floor(self.promised))
+
+    @staticmethod
+    def _floor(value: float) -> int:
+        return -(2**63) if value == -math.inf else int(value)
+
+
+class Sources:
+    """All physical streams of a join: their order, and what can still come from them.
+
+    What was announced to the topology only grows: a newcomer's tuples from before that point are late.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, Source]] = {side: {} for side in SIDES}
+        # Order by name, for each source's number; as of the last frontier. An array is never changed, but replaced.
+        self.ranks = {side: np.zeros(0, np.int32) for side in SIDES}
+        self._by_name = {side: (np.empty(0, object), np.empty(0, np.int32)) for side in SIDES}  # and numbers
+        self._unranked: dict[str, list[Source]] = {side: [] for side in SIDES}
+        self._opened = False  # sources, since the last frontier
+        self.ended: set[str] = set()
+        # Heaps of (watermark, name) of the open sources. Watermarks only grow, so one may be out of date until it is
+        # the least.
+        self._marks: dict[str, list[tuple[float, str]]] = {side: [] for side in SIDES}
+        self._low: dict[str, float] = dict.fromkeys(SIDES, -math.inf)
+        # By side, the first source that has this watermark: "" if a new one may come, None if the side has ended.
+        self._first: dict[str, str | None] = dict.fromkeys(SIDES, "")
+        # No tuple with a smaller (ts, number of the side, name of the source) can come.
+        self._bound: tuple[float, int, str] = (-math.inf, 0, "")
+
+    def find(self, side: str, name: str) -> Source | None:
+        return self._of[side].get(name)
+
+    def add(self, source: Source) -> Source:
+        side, known = source.side, self._of[source.side]
+        if source.name in known:
+            names = sorted(known)
+            others = "" if len(names) <= SHOWN else f" and {len(names) - SHOWN:,} more"
+            raise InputError(
+                f"{side} has a source named {source.name!r} already; its sources are {names[:SHOWN]}{others}"
+            )
+        source.number = len(known)
+        known[source.name] = source
+        heappush(self._marks[side], (-math.inf, source.name))
+        self._unranked[side].append(source)
+        self._opened = True
+        return source
+
+    def _rank(self, side: str) -> None:
+        """Give the newcomers of a side their places among the names: each costs O(log sources) comparisons, all of them
+        together one copy of the arrays."""
+        new = sorted(self._unranked[side], key=lambda source: source.name)
+        names, numbers = self._by_name[side]
+        at = np.searchsorted(names, np.array([source.name for source in new], object))
+        names = np.insert(names, at, [source.name for source in new])
+        numbers = np.insert(numbers, at, [source.number for source in new])
+        ranks = np.empty(len(numbers), np.int32)
+        ranks[numbers] = np.arange(len(numbers))
+        self.ranks[side], self._by_name[side], self._unranked[side] = ranks, (names, numbers), []
+
+    def end(self, side: str) -> None:
+        self.ended.add(side)
+        for source in self._of[side].values():
+            source.closed = True
+
+    def late(self, source: Source, ts: np.ndarray, settles: bool) -> np.ndarray | None:
+        """Which tuples come too late, for their source or for what has already been announced; None if none does and
+        `ts` rises."""
+        count = len(ts)
+        if not count:
+            return None
+        first, low = int(ts[0]), self._low[source.side]
+        in_order = first >= source.newest and first >= source.promised and (count == 1 or not falls(ts))
+        if in_order and first >= low and not (settles and first <= self._bound[0]):
+            return None
+        late = np.zeros(count, np.bool_) if in_order else source.late(ts)
+        if low > -math.inf:
+            late |= ts < low
+        bound, *name = self._bound
+        if settles and math.isfinite(bound):
+            late |= (ts < bound) | ((ts == bound) & ([SIDES.index(source.side), source.name] < name))
+        return late
+
+    def frontier(self) -> Frontier:
+        """Announce what can still come, from the watermarks of all open sources; O(log sources) for each that has moved
+        on and was the last."""
+        for side in SIDES:
+            self._look(side)
+        self._opened = False
+        return self._announce()
+
+    def frontier_after(self, source: Source) -> Frontier:
+        """As `frontier`, if no source but this one has moved on since the last one."""
+        if self._opened:
+            return self.frontier()
+        self._look(source.side)
+        return self._announce()
+
+    def _look(self, side: str) -> None:
+        """Note the least watermark of a side, and the first source that has it."""
+        if side in self.ended:
+            self._low[side], self._first[side] = math.inf, None
+        else:
+            self._low[side], self._first[side] = self._least(side)
+
+    def _announce(self) -> Frontier:
+        first = self._first
+        bounds = [(self._low[s], n, name) for n, s in enumerate(SIDES) if (name := first[s]) is not None]
+        bound = min(bounds) if bounds else (math.inf, 0, "")
+        if bound > self._bound:
+            self._bound = bound
+        return self.announced()
+
+    def announced(self) -> Frontier:
+        """What was announced last; sources that came since may have changed the rank in it."""
+        for side in SIDES:
+            if self._unranked[side]:
+                self._rank(side)
+        ts, number, name = self._bound
+        first = self._of[SIDES[number]].get(name)
+        rank = -1 if first is None else int(self.ranks[SIDES[number]][first.number])
+        return Frontier((ts, number, rank), self._low.copy())
+
+    def _least(self, side: str) -> tuple[float, str]:
+        """The least watermark of an open source, not below what was announced, and the first source that has it."""
+        marks, known, low = self._marks[side], self._of[side], self._low[side]
+        while marks:
+            mark, name = marks[0]
+            source = known[name]
+            now = max(source.watermark, low)
+            if source.closed:
+                heappop(marks)
+            elif now <= mark:
+                return mark, name
+            elif len(marks) == 1:
+                marks[0] = now, name
+                return now, name
+            else:
+                heapreplace(marks, (now, name))
+        return low, ""  # without an open source, one of any name may come

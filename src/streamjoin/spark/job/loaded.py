@@ -1,0 +1,122 @@
+"""A job in a running Spark: loads its streams and starts the query.
+
+Reading the file has parsed and planned the join already, unless the columns come from `select`. Then the join is
+parsed and planned here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamjoin.plan.options import PARTITIONING
+from streamjoin.semantics.durations import nanoseconds
+from streamjoin.semantics.errors import SpecError, WindowError
+from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.spark.job.file import Job, join_mistake, task_of
+from streamjoin.spark.job.join_table import JoinTable
+from streamjoin.spark.job.sides import SideError
+from streamjoin.spark.job.toml import JobError
+from streamjoin.spark.join.task import JoinTask
+from streamjoin.spark.window_join import (
+    CASE,
+    arrow_schema,
+    assemble,
+    check_column_names,
+    tells_case,
+    watermarked,
+)
+
+
+@dataclass(frozen=True)
+class LoadedJob:
+    """A job, the streams of both sides, and the join of their columns."""
+
+    job: Job
+    spark: SparkSession
+    frames: dict[str, DataFrame]
+    spec: JoinSpec
+
+    @cached_property
+    def task(self) -> JoinTask:
+        """The task that the driver sends to the join's workers."""
+        workers = self.spark.sparkContext.defaultParallelism
+        try:
+            task = task_of(self.job.join, self.spec, workers)
+            check_column_names(task, tells_case(self.spark.conf.get(CASE)))
+        except SpecError as error:
+            raise refused_join(self.job, error) from None
+        malformed = [self.job.side(side).malformed for side in SIDES]
+        return replace(task, malformed="drop" if "drop" in malformed else "fail")
+
+    def with_join(self, join: JoinTable) -> LoadedJob:
+        """The same streams with another `[join]` table."""
+        return replace(self, job=replace(self.job, join=join))
+
+    def settled(self) -> LoadedJob:
+        """The same job, with the number of workers and the partitioning filled in if the file leaves them open."""
+        join, routing = self.job.join, self.task.routing
+        workers = join.workers or self.spark.sparkContext.defaultParallelism
+        partitioning = routing.kind if routing.kind in PARTITIONING else join.partitioning
+        return self.with_join(join.model_copy(update={"workers": workers, "partitioning": partitioning}))
+
+    def results(self) -> DataFrame:
+        """The joined stream, not started."""
+        try:
+            task, frames = watermarked(
+                self.task, self.frames["left"], self.frames["right"], self.job.join.lateness
+            )
+        except SpecError as error:
+            raise refused_join(self.job, error) from None
+        return assemble(task, frames)
+
+    def start(self) -> StreamingQuery:
+        """Start the query; it resumes from its checkpoint if there is one."""
+        job = self.job
+        writer = job.sink.write(self.results()).outputMode("append")
+        if job.sink.kind != "memory":  # the name of that query is the name of its table
+            writer = writer.queryName(job.run.name)
+        if job.run.checkpoint is not None:
+            writer = writer.option("checkpointLocation", job.run.checkpoint)
+        if job.run.trigger == "available-now":
+            return writer.trigger(availableNow=True).start()
+        seconds = 0.0 if job.run.trigger == "asap" else float(nanoseconds(job.run.trigger, "trigger")) / 1e9
+        return writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds").start()
+
+
+def load_job(job: Job, spark: SparkSession) -> LoadedJob:
+    """Load the streams. A mistake that only Spark can find is reported like those found in the file."""
+    frames = {side: _load_side(job, side, spark) for side in SIDES}
+    try:
+        schemas = {side: arrow_schema(side, frame.schema) for side, frame in frames.items()}
+        spec = job.spec
+        if spec is None or (spec.left, spec.right) != (schemas["left"], schemas["right"]):
+            times = (job.left.time, job.right.time)
+            spec = JoinSpec(
+                schemas["left"],
+                schemas["right"],
+                job.join.on,
+                job.join.window,
+                *times,
+                suffix=job.join.suffix,
+            )
+    except SpecError as error:
+        raise refused_join(job, error) from None
+    return LoadedJob(job, spark, frames, spec)
+
+
+def _load_side(job: Job, side: str, spark: SparkSession) -> DataFrame:
+    try:
+        return job.side(side).load(spark, side, job.join.lateness)
+    except SideError as error:
+        raise JobError(str(job.path), [(f"{side}.{error.field}", str(error))]) from None
+    except WindowError as error:  # the lateness, which the watermarks of several sources need
+        raise refused_join(job, error) from None
+
+
+def refused_join(job: Job, error: SpecError) -> JobError:
+    """An error of the join as an error of the job file."""
+    return JobError(str(job.path), [join_mistake(error, job.join)])

@@ -1,0 +1,380 @@
+"""From matches to result rows: what `how` and `keep` make of the matches that a topology finds.
+
+`Outcomes` stands before a topology and looks like one. The topology finds every match exactly once, as for an inner
+join, and says what can still come. Which rows follow is decided here, in the thread that drives the join, and never on
+a worker: so it is the same for every topology, and no flag is shared between threads.
+
+A row is *decided* once no match to come can have it (`Undecided`). An unmatched row of an outer or anti join leaves
+then, and so do the matches that `keep` picked. Nothing that left is taken back. Where the topology does not sort the
+rows, they wait here until nothing before them can come (docs/semantics.md has the order).
+
+Memory: a few numbers for each row that is undecided, and the rows that wait to be sorted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from streamjoin.codegen.columns import ColumnData
+from streamjoin.codegen.scores import Scores
+from streamjoin.index.tuples import ProbingTuples
+from streamjoin.semantics.columns import column_type
+from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.keep import AsOf, Nearest
+from streamjoin.semantics.spec import SIDES, UNMATCHED, JoinSpec
+from streamjoin.semantics.windows import Delta, SideWindow
+from streamjoin.topologies.matching import take_first
+from streamjoin.topologies.outcomes.as_of import AsOfJoin
+from streamjoin.topologies.outcomes.best import BestMatches
+from streamjoin.topologies.outcomes.queue import ResultQueue
+from streamjoin.topologies.outcomes.rows import ENDED, HAS_MATCH, NO_MATCH, NO_ROWS, RowFacts, Undecided
+from streamjoin.topologies.protocol import Frontier, Matches, Task, Topology, WindowSize
+from streamjoin.topologies.registry import TOPOLOGY_CLASSES
+
+NO_ROW = -1  # the number of the row of a side that a result row does not have
+FEW_MATCHES = 65_536  # taken from the topology at a time where they are not results themselves
+
+
+def make_topology(task: Task) -> Topology:
+    """What gives a plan's result rows: the topology itself where its matches are the result, in the order asked for."""
+    plan = task.plan
+    if plan.nodes.kind == "last_rows":
+        return AsOfJoin(task)
+    topology = TOPOLOGY_CLASSES[plan.topology](task)
+    if plan.spec.keep != "all":
+        return PickedMatches(task, topology)
+    return AllMatches(task, topology) if plan.has_outcomes else topology
+
+
+class Outcomes:
+    """What stands between the engine and a topology. `kept`: the sides whose rows' fates matter."""
+
+    def __init__(self, task: Task, topology: Topology, kept: Sequence[str]):
+        self.spec: JoinSpec = task.plan.spec
+        self.settles, self.found = topology.settles, topology.found
+        self._topology, self._fetch = topology, task.fetch
+        timed = (
+            self.spec.keep != "all" or task.plan.options.order == "timestamp" or task.plan.delta is not None
+        )
+        self._facts = {side: RowFacts(timed) for side in SIDES}
+        self._delta = task.plan.delta
+        self._undecided = {side: Undecided(_window(task, side)) for side in kept}
+        self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
+        self._ties = {side: _tie_column(self.spec, side) for side in SIDES}
+        self._queue: ResultQueue | None = None
+        if task.plan.options.order == "timestamp":
+            self._queue = ResultQueue(self.spec, self._facts, self._place)
+        self._ready: deque[Matches] = deque()
+        self._seen: tuple[float, ...] = ()  # the bounds that rows were last decided by
+
+    # What becomes of matches
+
+    def take_matches(self, matches: Matches) -> None:
+        """Take matches from the topology."""
+        raise NotImplementedError
+
+    def decide(self, side: str, ids: np.ndarray, times: np.ndarray) -> None:
+        """No match to come has these rows, which are in the total order."""
+        raise NotImplementedError
+
+    def give(self, left: np.ndarray, right: np.ndarray, times: np.ndarray | None = None) -> None:
+        """Let result rows leave, in their time if results are sorted: by default the later of their event times."""
+        if not len(left):
+            return
+        if self._queue is None:
+            self._ready.append(Matches(left, right))
+        else:
+            self._queue.add(left, right, times)
+
+    def give_alone(self, side: str, ids: np.ndarray, times: np.ndarray) -> None:
+        """Let rows of a side leave without a partner."""
+        nobody = np.full(len(ids), NO_ROW)
+        left, right = (ids, nobody) if side == "left" else (nobody, ids)
+        self.give(left, right, times)
+
+    def check_undecided(self, state: np.ndarray) -> None:
+        """What left is never contradicted: a match of a decided row is an error of the topology."""
+        if len(state) and state.max() == ENDED:
+            raise RuntimeError("a match was found for a row that no match was to come for")
+
+    def _place(self, side: str, ids: np.ndarray) -> list[np.ndarray]:
+        """By which rows of equal time are ordered, the most significant last, as for np.lexsort."""
+        keys = [ids, self._ranks[side][self._facts[side].source(ids)]]
+        tie = self._ties[side]
+        return keys if tie is None else [*keys, self._tie_rank(side, tie, ids)]
+
+    def _tie_rank(self, side: str, tie: Column, ids: np.ndarray) -> np.ndarray:
+        """The order of the values of the tie column among these rows; NULL comes first, NaN last."""
+        data = self._fetch(side, (tie,), ids)[tie]
+        rank = np.unique(_comparable(data), return_inverse=True)[1]
+        return rank if data.valid is None else np.where(data.valid, rank, -1)
+
+    # What the engine asks
+
+    @property
+    def windows(self) -> Mapping[str, WindowSize]:
+        return self._topology.windows
+
+    @property
+    def comparisons(self) -> tuple[int, ...]:
+        return self._topology.comparisons
+
+    def held(self, side: str) -> int:
+        undecided = self._undecided.get(side)
+        return max(self._topology.held(side), 0 if undecided is None else len(undecided))
+
+    def clear(self) -> None:
+        self._topology.clear()
+        self._ready.clear()
+        for undecided in self._undecided.values():
+            undecided.clear()
+        if self._queue is not None:
+            self._queue.clear()
+
+    def oldest_id(self, side: str) -> int | None:
+        """As the topology's. The facts of older rows are forgotten."""
+        oldest = min((each for each in self._needed(side) if each is not None), default=None)
+        self._forget(side, self._facts[side].end if oldest is None else oldest)
+        return oldest
+
+    def _needed(self, side: str) -> list[int | None]:
+        """The oldest rows that something needs."""
+        undecided = self._undecided.get(side)
+        needed = [self._topology.oldest_id(side), undecided.oldest_id if undecided is not None else None]
+        if self._queue is not None:
+            needed.append(self._queue.oldest_id(side))
+        for rows in self._ready:
+            ids = rows.by_side()[side]
+            needed.append(int(ids[ids >= 0].min()) if (ids >= 0).any() else None)
+        return needed
+
+    def _forget(self, side: str, before: int) -> None:
+        self._facts[side].release(before)
+
+    def push(
+        self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
+    ) -> None:
+        self._ranks = ranks
+        if len(tuples):
+            self._note(side, tuples)
+        self._topology.push(side, tuples, ranks, frontier)
+
+    def _note(self, side: str, tuples: ProbingTuples) -> None:
+        if side in self._undecided or self._facts[side].timed:
+            self._facts[side].append(tuples)
+        if side in self._undecided:
+            self._undecided[side].append(tuples, self._ranks[side])
+
+    def advance(self, frontier: Frontier) -> None:
+        self._topology.advance(frontier)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the topology is, and no result row is ready. Decides rows, as far as they can be."""
+        if self._ready or not self._topology.idle:
+            return False
+        self._decide_rows()
+        return not self._ready
+
+    def _decide_rows(self) -> None:
+        of_any = self._topology.least_result_time
+        bounds = (of_any, *(self._topology.least_result_time_of(side) for side in self._undecided))
+        if bounds == self._seen:
+            return
+        for (side, undecided), of_side in zip(self._undecided.items(), bounds[1:], strict=True):
+            ids, times = undecided.take(of_side, of_any)
+            if len(ids):
+                self.decide(side, ids, times)
+        self._release()
+        self._seen = bounds
+
+    def _release(self) -> None:
+        """Let sorted rows go that nothing to come precedes."""
+        if self._queue is not None:
+            rows = self._queue.release(self.least_result_time)
+            if rows is not None and len(rows := self.sorted_rows(rows)):
+                self._ready.append(rows)
+
+    def sorted_rows(self, rows: Matches) -> Matches:
+        """What becomes of rows that leave in order."""
+        return rows
+
+    def step(self, most: float) -> Matches:
+        if not self._ready:
+            matches = self._topology.step(max(most, FEW_MATCHES))
+            if self._delta is not None:
+                matches = self._counting(matches, self._delta)
+            if len(matches):
+                self.take_matches(matches)
+        return take_first(self._ready, most)
+
+    def _counting(self, matches: Matches, delta: Delta) -> Matches:
+        """Those of the matches that are in the window that was asked for."""
+        apart = self._facts["right"].ts(matches.right) - self._facts["left"].ts(matches.left)
+        counts = (apart >= delta.lo) & (apart <= delta.hi)
+        return Matches(matches.left[counts], matches.right[counts])
+
+    @property
+    def least_result_time(self) -> float:
+        return self._topology.least_result_time
+
+    def least_result_time_of(self, side: str) -> float:
+        return self._topology.least_result_time_of(side)
+
+
+def _window(task: Task, side: str) -> SideWindow:
+    """How long rows of a side wait for matches that count."""
+    delta, keep = task.plan.delta, task.plan.spec.keep
+    if isinstance(keep, AsOf) and keep.direction == "backward":
+        return SideWindow(False, 0)  # no later row is picked
+    if delta is None:
+        return task.spec.side_window(side)
+    return SideWindow(False, delta.hi if side == "left" else -delta.lo)
+
+
+def _tie_column(spec: JoinSpec, side: str) -> Column | None:
+    name = spec.side_tie(side)
+    if name is None:
+        return None
+    kind = column_type(spec.side_schema(side).field(name).type)
+    assert kind is not None  # as JoinSpec checks
+    return Column(side, name, kind)
+
+
+def _comparable(data: ColumnData) -> np.ndarray:
+    """The values of a column as an array that NumPy can sort."""
+    values = data.parts[0]
+    if len(data.parts) == 2:  # text: by its bytes
+        text, ends = data.parts[1].tobytes(), values.tolist()
+        return np.array([text[a:b] for a, b in pairwise(ends)] or [b""], object)[: len(data)]
+    if values.ndim == 2:  # two limbs, the lower one without a sign
+        return np.array([(high << 64) + (low % 2**64) for low, high in values.tolist()] or [0], object)[
+            : len(data)
+        ]
+    return values
+
+
+class AllMatches(Outcomes):
+    """Outer, semi and anti joins: every match counts."""
+
+    def __init__(self, task: Task, topology: Topology):
+        how = task.plan.spec.how
+        self._alone = UNMATCHED[how]
+        super().__init__(task, topology, ("left",) if how == "semi" else self._alone)
+
+    def take_matches(self, matches: Matches) -> None:
+        for side in self._undecided:
+            ids, facts = matches.by_side()[side], self._facts[side]
+            state = facts.state(ids)
+            self.check_undecided(state)
+            if self.spec.how != "semi":
+                facts.set_state(ids, HAS_MATCH)
+        if self.spec.how == "semi" and self._queue is None:
+            matches = self._first_of_each(matches)
+        if self.spec.how != "anti":
+            self.give(matches.left, matches.right)  # of a semi join, the right rows only say when
+
+    def decide(self, side: str, ids: np.ndarray, times: np.ndarray) -> None:
+        facts = self._facts[side]
+        unmatched = facts.state(ids) == NO_MATCH
+        facts.set_state(ids[unmatched] if self.spec.how == "semi" else ids, ENDED)
+        if side in self._alone:
+            self.give_alone(side, ids[unmatched], times[unmatched])
+
+    def sorted_rows(self, rows: Matches) -> Matches:
+        """Of a semi join all matches are sorted, since the first one that is found may not be the first in order."""
+        return self._first_of_each(rows) if self.spec.how == "semi" else rows
+
+    def _first_of_each(self, matches: Matches) -> Matches:
+        """The first match of each left row that had none; O(matches + rows between the least and the greatest)."""
+        new = np.flatnonzero(self._facts["left"].state(matches.left) != HAS_MATCH)
+        if not len(new):
+            return Matches(NO_ROWS, NO_ROWS)
+        ids, order = matches.left[new], np.arange(len(new))
+        at = ids - ids.min()
+        first = np.empty(int(at.max()) + 1, np.int64)
+        first[at[::-1]] = order[::-1]  # of several writes to a place the last one stays
+        chosen = new[first[at] == order]
+        self._facts["left"].set_state(matches.left[chosen], HAS_MATCH)
+        return Matches(matches.left[chosen], matches.right[chosen])
+
+
+class PickedMatches(Outcomes):
+    """As-of and nearest joins: the best matches of each left row leave once it is decided."""
+
+    def __init__(self, task: Task, topology: Topology):
+        super().__init__(task, topology, ("left",))
+        self._gives_alone = self.spec.how == "left"
+        keep = self.spec.keep
+        if isinstance(keep, Nearest):
+            assert self.spec.score is not None
+            self._scores = Scores(self.spec.score, keep.largest)
+            self._best = BestMatches(keep.k, self._scores.dtypes, self._lateness)
+        else:
+            self._best = BestMatches(1, [np.dtype(np.int64)], self._lateness)
+
+    def _lateness(self, right: np.ndarray) -> list[np.ndarray]:
+        return [*self._place("right", right), self._facts["right"].ts(right)]
+
+    def _note(self, side: str, tuples: ProbingTuples) -> None:
+        super()._note(side, tuples)
+        if side == "left":
+            self._best.append(len(tuples))
+
+    def take_matches(self, matches: Matches) -> None:
+        scores, counts = self._scored(matches)
+        if not counts.all():
+            matches = Matches(matches.left[counts], matches.right[counts])
+            scores = [part[counts] for part in scores]
+        self.check_undecided(self._facts["left"].state(matches.left))
+        self._best.add(matches.left, matches.right, scores)
+
+    def _scored(self, matches: Matches) -> tuple[list[np.ndarray], np.ndarray]:
+        """The scores of matches, and which of them count."""
+        keep = self.spec.keep
+        if isinstance(keep, AsOf):
+            delta = self._facts["right"].ts(matches.right) - self._facts["left"].ts(matches.left)
+            return [np.abs(delta)], _allowed(keep, delta)
+        data: dict[Column, ColumnData] = {}
+        for side, ids in matches.by_side().items():
+            read = tuple(column for column in self._scores.columns if column.side == side)
+            data |= self._fetch(side, read, ids)
+        return self._scores(data, len(matches))
+
+    def decide(self, side: str, ids: np.ndarray, times: np.ndarray) -> None:
+        left, right = self._best.of(ids)
+        self._facts[side].set_state(left, HAS_MATCH)
+        if self._gives_alone:
+            alone = self._facts[side].state(ids) == NO_MATCH
+            self.give_alone(side, ids[alone], times[alone])
+        self._facts[side].set_state(ids, ENDED)
+        self.give(left, right)
+
+    def _needed(self, side: str) -> list[int | None]:
+        needed = super()._needed(side)
+        if side == "right":
+            needed.append(self._best.oldest_right(self._undecided["left"].ids))
+        return needed
+
+    def _forget(self, side: str, before: int) -> None:
+        super()._forget(side, before)
+        if side == "left":
+            self._best.release(before)
+
+    @property
+    def least_result_time(self) -> float:
+        """A row that is picked leaves later than its time, and is no earlier than its left row."""
+        return min(self._topology.least_result_time, self._undecided["left"].least_time)
+
+
+def _allowed(keep: AsOf, delta: np.ndarray) -> np.ndarray:
+    """`AsOf.allows`, of many."""
+    if keep.direction == "backward":
+        return delta < 0 if keep.strict else delta <= 0
+    if keep.direction == "forward":
+        return delta > 0 if keep.strict else delta >= 0
+    return delta != 0 if keep.strict else np.ones(len(delta), np.bool_)

@@ -1,0 +1,148 @@
+"""What the outcome of a join depends on, row by row: event times, sources, and which rows still wait for their fate."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from streamjoin.codegen.prepared import Stored
+from streamjoin.index.sliding import SlidingColumns, SortedTuples
+from streamjoin.index.times import saturated_sum
+from streamjoin.index.tuples import ProbingTuples, Tuples
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
+from streamjoin.semantics.windows import SideWindow
+
+TIMES_AT, SOURCES_AT, STATES_AT = 0, 1, 2  # columns of `RowFacts`
+NO_ROWS = np.empty(0, np.int64)
+NO_MATCH, HAS_MATCH, ENDED = 0, 1, 2  # values of STATES_AT; ENDED: no further match may come
+
+
+class RowFacts:
+    """Facts about the pushed rows of one side, by row number, from the oldest that a result may still need."""
+
+    def __init__(self, timed: bool = True) -> None:
+        """`timed`: whether times and sources are asked for."""
+        self.timed, self._columns = timed, SlidingColumns()
+        states = np.empty(0, np.uint8)
+        self._columns.append(
+            [np.empty(0, np.int64), np.empty(0, np.int32), states] if timed else [None, None, states]
+        )
+        self.first = 0  # the number of the oldest row
+
+    @property
+    def end(self) -> int:
+        """The number of the row after the newest."""
+        return self.first + len(self._columns)
+
+    def append(self, tuples: Tuples) -> None:
+        """Take rows, whose numbers continue those held, in any order."""
+        count = len(tuples)
+        ts = source = None
+        if self.timed:
+            ts, source = tuples.ts, tuples.source
+            at = tuples.id - self.end
+            if not (at[1:] > at[:-1]).all():
+                ts, source = np.empty(count, np.int64), np.empty(count, np.int32)
+                ts[at], source[at] = tuples.ts, tuples.source
+        self._columns.append([ts, source, np.zeros(count, np.uint8)])
+
+    def ts(self, ids: np.ndarray) -> np.ndarray:
+        """Event times of rows."""
+        found: np.ndarray = self._columns[TIMES_AT][ids - self.first]
+        return found
+
+    def source(self, ids: np.ndarray) -> np.ndarray:
+        """The numbers of the sources that rows came from."""
+        found: np.ndarray = self._columns[SOURCES_AT][ids - self.first]
+        return found
+
+    def state(self, ids: np.ndarray) -> np.ndarray:
+        """NO_MATCH, HAS_MATCH or ENDED, for each row; raises for rows that are forgotten."""
+        at = ids - self.first
+        if len(at) and at.min() < 0:
+            raise RuntimeError("a match was found for a row that no match was to come for")
+        found: np.ndarray = self._columns[STATES_AT][at]
+        return found
+
+    def set_state(self, ids: np.ndarray, state: int) -> None:
+        self._columns[STATES_AT][ids - self.first] = state
+
+    def release(self, before: int) -> None:
+        """Forget the rows numbered below `before`."""
+        if before > self.first:
+            self._columns.drop(min(before - self.first, len(self._columns)))
+            self.first = before
+
+    @property
+    def nbytes(self) -> int:
+        return self._columns.nbytes
+
+
+class Undecided:
+    """The rows of one side that a match to come may still have, in the total order.
+
+    A row is decided once no match to come can have it. Its *last time* is the latest result time that a match of it
+    can have: the end of its window, but no earlier than its own time. In a window of n rows that is the time of the
+    n-th row of its side after it, and unknown until that row is there.
+    """
+
+    def __init__(self, window: SideWindow):
+        self._window = window
+        self._rows = SortedTuples()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def append(self, tuples: ProbingTuples, ranks: np.ndarray) -> None:
+        """Take new rows; O(rows + those held that come later)."""
+        bare = Tuples(tuples.ts, tuples.id, tuples.source, Stored(), False)
+        self._rows.insert(bare, ranks)
+
+    @property
+    def least_time(self) -> float:
+        """The event time of the first row; infinity if there is none."""
+        return int(self._rows.ts[0]) if len(self._rows) else math.inf
+
+    @property
+    def ids(self) -> np.ndarray:
+        """The row numbers; valid until the next change."""
+        return self._rows.id
+
+    @property
+    def oldest_id(self) -> int | None:
+        """The least row number; O(rows)."""
+        return int(self._rows.id.min()) if len(self._rows) else None
+
+    def take(self, of_side: float, of_any: float) -> tuple[np.ndarray, np.ndarray]:
+        """The rows that are decided now, and their last times. No match to come that has a row of this side has a
+        result time below `of_side`, and no row of any side to come has an event time below `of_any`."""
+        count = self._decided(of_side, of_any)
+        if not count:
+            return NO_ROWS, NO_ROWS
+        ids, times = self._rows.id[:count].copy(), self._last_times(count)
+        self._rows.drop(count)
+        return ids, times
+
+    def _decided(self, of_side: float, of_any: float) -> int:
+        ts, size = self._rows.ts, self._window.size
+        bound = min(of_side, of_any) if self._window.rows else of_side
+        if bound == math.inf:
+            return len(ts)
+        if bound == -math.inf:
+            return 0
+        if self._window.rows:
+            return max(0, int(ts.searchsorted(int(bound))) - size)
+        return int(ts.searchsorted(max(int(bound) - max(size, 0), INT64_MIN)))
+
+    def _last_times(self, count: int) -> np.ndarray:
+        ts, size = self._rows.ts, self._window.size
+        if not self._window.rows:
+            return saturated_sum(ts[:count], max(size, 0))
+        times = np.full(count, INT64_MAX)
+        later = ts[size : size + count]
+        times[: len(later)] = later
+        return times
+
+    def clear(self) -> None:
+        self._rows.drop(len(self._rows))
