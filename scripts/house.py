@@ -101,7 +101,7 @@ def repeated_names(trees: dict[str, ast.Module]) -> dict[str, list[str]]:
 
 
 def class_tests(trees: dict[str, ast.Module]) -> list[str]:
-    """isinstance tests on windows and structures, where somebody else's class decides what is done."""
+    """isinstance tests on windows and structures outside `plan/` and the module that defines the class."""
     found = []
     for module, tree in trees.items():
         own = set(top_names(tree))

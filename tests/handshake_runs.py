@@ -1,4 +1,4 @@
-"""Runs of handshake joins for their tests: small joins under the simulator or on threads, held against the oracle."""
+"""Run handshake joins for their tests: small joins under the simulator or on threads, compared with the oracle."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 import streamjoin as sj
-from strategies import push_all
-from streamjoin.engine import join as engine
+from strategies import open_tuned, push_all
+from streamjoin.engine import driver as engine_driver
 from streamjoin.engine.join import Join
+from streamjoin.plan.tuning import DEFAULT_TUNING, Tuning
 from streamjoin.topologies import registry
 from streamjoin.topologies.handshake import low_latency as low_latency_handshake
 from streamjoin.topologies.handshake.handshake import Handshake, HandshakeNode
@@ -77,11 +78,11 @@ def pushes(left: pa.Table, right: pa.Table, seed: int, most: int = 4) -> Iterato
 
 def open_with(
     topology: Any, spec: sj.JoinSpec, node: Any = None, index: Any = "scan", workers: int = 3,
-    order: Any = "any", max_results: int = 1000, **options: Any,
+    order: Any = "any", max_results: int = 1000, tuning: Tuning = DEFAULT_TUNING, **options: Any,
 ) -> Join:  # fmt: skip
     """Open a join of any topology with more options than users have; a chain is made of `node`s."""
     compiled = node is not None and issubclass(node, ScanningNode)
-    kind: Any = registry.TOPOLOGIES[topology]
+    kind: Any = registry.TOPOLOGY_CLASSES[topology]
 
     class Changed(kind):  # type: ignore[misc]
         def __init__(self, *given: Any):
@@ -93,12 +94,15 @@ def open_with(
             return [node(number, shared) for number in range(shared.count)]
 
     nodes = patch.object(low_latency_handshake, "ScanningNode", node if compiled else ScanningNode)
-    with nodes, patch.dict(registry.TOPOLOGIES, {topology: Changed}):
-        return sj.open_join(spec, topology, index, workers, order, max_results)
+    with nodes, patch.dict(registry.TOPOLOGY_CLASSES, {topology: Changed}):
+        join: Join = open_tuned(
+            tuning, spec, topology, index, workers=workers, order=order, max_results=max_results
+        )
+        return join
 
 
 def check_large_join(topology: Any, index: Any, order: Any, window: Any) -> None:
-    """Thousands of tuples on threads: what the three-step engine finds in one, in its order if that is promised."""
+    """Thousands of tuples on threads: the same rows as the three-step engine, in its order if that is promised."""
     source = np.random.default_rng(3)
     left, right = table(source, 4000, 8000, 20), table(source, 4000, 8000, 20)
     spec = spec_of(window)
@@ -119,8 +123,8 @@ def check(
     seed: int,
     simulator: Simulator | None = None,
 ) -> None:
-    """Push both tables and assert that the result is the oracle's, in its order if that is promised. Payload is let go
-    as soon as it is not needed."""
+    """Push both tables and assert that the result is the oracle's, in its order if that is promised. Rows are released
+    as soon as they are not needed."""
     turns, trace = random.Random(seed), simulator.tail if simulator else str
 
     def poll_after() -> bool:
@@ -128,7 +132,7 @@ def check(
             simulator.run(turns.choice([0, 1, 3, 9]))
         return turns.random() < 0.5
 
-    with join, patch.object(engine, "SLACK_ROWS", 1):
+    with join, patch.object(engine_driver, "SLACK_ROWS", 1):
         for side in ("left", "right"):
             join.source(side, "")
         polled = push_all(join, pushes(left, right, seed), poll_after)
@@ -149,8 +153,8 @@ def result_times(batch: pa.RecordBatch) -> list[int]:
 
 
 def check_interleaving(topology: Any, seed: int, node: Any = None, on: str = "", **changes: Any) -> Join:
-    """One small join, everything about it drawn from the seed: tables, window, order, index, workers, sizes of batches
-    and channels, and who steps when; but for the condition `on` and the `changes`."""
+    """One small join. The seed decides tables, window, order, index, workers, the sizes of batches and channels, and
+    which node steps when; the condition `on` and the `changes` are given."""
     draw = random.Random(seed)
     left, right = small_tables(seed)
     window, order = WINDOWS[draw.choice(list(WINDOWS))], draw.choice(ORDERS)

@@ -18,10 +18,15 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from streamjoin.engine.join import Join
-from streamjoin.semantics.errors import Backpressure, PredicateError
+from streamjoin.engine.open import open_plan
+from streamjoin.plan.choose import make_plan
+from streamjoin.plan.options import Options
+from streamjoin.plan.tuning import Tuning
+from streamjoin.semantics.errors import Backpressure, PredicateError, WindowError
+from streamjoin.semantics.keep import HOW, PICKING, AsOf, How, Keep, Nearest
 from streamjoin.semantics.spec import JoinSpec
 from streamjoin.semantics.types import TIME_SCALE
-from streamjoin.semantics.windows import RowWindow, TimeWindow, Window
+from streamjoin.semantics.windows import Interval, RowWindow, TimeWindow, Window
 
 Draw = Callable[..., Any]
 
@@ -171,6 +176,40 @@ def windows(unit: str | None) -> st.SearchStrategy[Window | tuple[Window, Window
     """Time windows, row windows, and one of each per side in both ways."""
     times, rows = time_windows(unit), row_windows()
     return st.one_of(times, rows, st.tuples(times, rows), st.tuples(rows, times))
+
+
+SIGNED_SECONDS = ["-3 s", "-2 s 1 ms", "-1 second", 0, "1 second", "2 s 1 ms", "8 seconds"]
+
+
+@st.composite
+def intervals(draw: Draw, unit: str | None) -> Interval:
+    """An interval of any signs and ends, with at least a tick of `unit` in it."""
+    bounds = SIGNED_SECONDS if unit else [-3, -2, -1, 0, 1, 2, 8]
+    first, last = sorted(draw(st.lists(st.integers(0, 6), min_size=2, max_size=2, unique=True)))
+    closed = draw(st.sampled_from(["both", "left", "right", "neither"]))
+    interval = Interval(bounds[first], bounds[last], closed)
+    try:
+        interval.delta(unit)
+    except WindowError:  # no whole tick between open ends
+        return Interval(bounds[first], bounds[last])
+    return interval
+
+
+SCORES = ["abs(left.ts - right.ts)", "left.ts - right.ts"]
+
+
+def keeps() -> st.SearchStrategy[Keep]:
+    """All matches, or some of them: as-of of every kind, and the nearest few by an expression over the time columns."""
+    as_of = st.builds(AsOf, st.sampled_from(["backward", "forward", "nearest"]), st.booleans())
+    nearest = st.builds(Nearest, st.sampled_from(SCORES), st.integers(1, 3), st.booleans())
+    return st.one_of(st.just("all"), as_of, nearest)
+
+
+@st.composite
+def outcomes(draw: Draw) -> tuple[How, Keep]:
+    """A `how` and a `keep` that go together."""
+    keep = draw(keeps())
+    return draw(st.sampled_from(HOW if keep == "all" else PICKING)), keep
 
 
 # ---- schemas
@@ -392,16 +431,21 @@ def specs(
     min_rows: int = 0,
     max_rows: int = 12,
     in_order: bool = False,
+    every: bool = False,
 ) -> tuple[JoinSpec, pa.Table, pa.Table]:
     """A join with tables for it: (spec, left table, right table).
 
     `both` fixes the schemas (time columns named "ts") and `on` the predicate; rows come by time if `in_order`.
+    `every`: any `how`, `keep` and window, else inner joins that keep all in windows that the engines run.
     """
     left, right = both or draw(schemas())
     clock, other_clock = left.field("ts").type, right.field("ts").type
     unit = clock.unit if pa.types.is_timestamp(clock) else None
-    window, text = draw(windows(unit)), on or draw(predicates(left, right))
-    spec = can_be_typed(lambda: JoinSpec(left, right, text, window, "ts", "ts"))
+    window = draw(windows(unit) | intervals(unit) if every else windows(unit))
+    text = on or draw(predicates(left, right))
+    outcome: tuple[How, Keep] = draw(outcomes()) if every else ("inner", "all")
+    how, keep = outcome
+    spec = can_be_typed(lambda: JoinSpec(left, right, text, window, "ts", "ts", how=how, keep=keep))
     wide = clock == other_clock == pa.int64()
     base = draw(st.sampled_from([0, -4, INT64_MIN, INT64_MAX - 8])) if wide else 0
     options: dict[str, Any] = {"min_rows": min_rows, "max_rows": max_rows, "in_order": in_order, "base": base}
@@ -436,10 +480,17 @@ def pairs_of(result: pa.Table | pa.RecordBatch) -> list[tuple[int, int]]:
     return list(zip(result["l"].to_pylist(), result["r"].to_pylist(), strict=True))
 
 
+def open_tuned(
+    tuning: Tuning, spec: JoinSpec, topology: Any = "auto", index: Any = "auto", **options: Any
+) -> Join:
+    """`open_join` with other tunables than the defaults."""
+    return open_plan(make_plan(spec, Options(topology, index, **options), tuning))
+
+
 def push_all(
     join: Join, pushes: Iterable[tuple[str, Any]], poll_after: Callable[[], bool]
 ) -> list[pa.RecordBatch]:
-    """Push in turn, poll when `poll_after` says so and whenever results must leave before more comes in."""
+    """Push in turn; poll when `poll_after` says so, and whenever results must leave before the next push."""
     polled: list[pa.RecordBatch] = []
     for side, data in pushes:
         while True:

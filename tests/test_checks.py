@@ -56,7 +56,7 @@ def test_the_workflow_tests_on_java_17() -> None:
 
 
 def test_hooks_run_the_linters_of_make_from_the_projects_environment() -> None:
-    """They have no versions of their own, so they can not differ from what `.ci/run` uses."""
+    """They have no versions of their own, so they cannot differ from what `.ci/run` uses."""
     repositories = read(".pre-commit-config.yaml")["repos"]
     assert [repository["repo"] for repository in repositories] == ["local"]
     hooks = repositories[0]["hooks"]

@@ -1,11 +1,15 @@
-"""Pages refer to what exists: links lead to files and headings, and the glossary to where its words are used."""
+"""Pages refer to what exists: links lead to files and headings, paths and arrows are those of the code, and the
+glossary names files that use its words."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
 import pytest
+from scripts import draw
+from tests import test_imports
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob(".github/*.md"), *ROOT.glob("docs/**/*.md")])
@@ -40,3 +44,79 @@ def test_a_word_of_the_glossary_stands_there_once_and_in_the_file_it_names() -> 
     for word, path in entries():
         used = f"{path} {(ROOT / path).read_text()}".lower()
         assert all(part in used for part in re.split(r"[ -]", word.lower())), f"{word} is not in {path}"
+
+
+# The architecture's page.
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+TOPS = ("src/streamjoin/", "docs/", "")
+
+
+def paths_named(text: str) -> list[str]:
+    """Files and folders that a page names in code, with a slash or a suffix."""
+    words = re.findall(r"`([^`\s]+)`", text)
+    return [word for word in words if re.fullmatch(r"[\w./-]+/[\w./-]*|[\w-]+\.(py|md|svg|toml)", word)]
+
+
+@pytest.mark.parametrize(
+    "page", ["architecture.md", "glossary.md", "topologies/README.md", "decisions/0010-chooser.md"]
+)
+def test_a_page_names_paths_that_exist(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    missing = [path for path in paths_named(text) if not any((ROOT / top / path).exists() for top in TOPS)]
+    assert missing == []
+
+
+def test_the_architecture_answers_where_things_are() -> None:
+    answers = re.search(r"## Where is \.\.\.\?\n(.*?)\n## ", ARCHITECTURE, re.DOTALL)
+    rows = re.findall(r"^\| (.*\?) \| (.*) \|$", answers[1] if answers else "", re.MULTILINE)
+    assert len(rows) >= 15
+    assert [question for question, answer in rows if not paths_named(answer)] == []
+
+
+def test_the_layout_lists_every_part_of_the_package() -> None:
+    layout = re.search(r"## Layout\n+```\n(.*?)```", ARCHITECTURE, re.DOTALL)
+    listed = set(re.findall(r"^  ([\w.]+)/? ", layout[1] if layout else "", re.MULTILINE))
+    package = ROOT / "src" / "streamjoin"
+    parts = {path.name for path in package.iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert listed == parts | {"__init__.py", "lazy.py"}
+
+
+def drawn_arrows() -> dict[str, set[str]]:
+    """The arrows of the page's first graph of imports, by part."""
+    graph = re.search(
+        r"## Which part may import which\n.*?```mermaid\ngraph LR\n(.*?)```", ARCHITECTURE, re.DOTALL
+    )
+    arrows: dict[str, set[str]] = {}
+    for line in (graph[1] if graph else "").splitlines():
+        parts = [
+            re.sub(r"\[.*\]", "", part).strip().replace("public", "__init__") for part in line.split("-->")
+        ]
+        for part, other in itertools.pairwise(parts):
+            arrows.setdefault(part, set()).add(other)
+    return arrows
+
+
+def reached(arrows: dict[str, set[str]], part: str) -> set[str]:
+    """The parts along all arrows from a part."""
+    found: set[str] = set()
+    waiting = [part]
+    while waiting:
+        for other in arrows.get(waiting.pop(), set()) - found:
+            found.add(other)
+            waiting.append(other)
+    return found
+
+
+def test_the_drawn_imports_are_those_that_are_allowed() -> None:
+    arrows = drawn_arrows()
+    for part, others in arrows.items():
+        assert others <= test_imports.ARROWS[part], f"{part} may not import all of {others}"
+    for part in set(test_imports.ARROWS) - {"__main__"}:
+        assert test_imports.ARROWS[part] <= reached(arrows, part), f"{part} may import more than is drawn"
+
+
+def test_the_drawing_is_the_one_that_the_script_draws_and_names_files_that_exist() -> None:
+    assert draw.DRAWING.read_text() == draw.drawing(), "run `python scripts/draw.py`"
+    files = {file for box in draw.BOXES for file in box.files}
+    assert [file for file in files if not (ROOT / "src" / "streamjoin" / file).exists()] == []

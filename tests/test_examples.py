@@ -1,4 +1,4 @@
-"""Every example runs, in a process of its own as a reader would start it."""
+"""Every example runs in its own process, as a reader would start it."""
 
 from __future__ import annotations
 

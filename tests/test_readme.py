@@ -1,4 +1,4 @@
-"""The Python of the README and the guide runs as it stands: block after block, as a reader would type them."""
+"""The Python code of the README and the guide runs unchanged, block after block, as a reader would type it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,29 @@ from benchmarks import plot
 ROOT = Path(__file__).parents[1]
 
 
-def python_blocks(text: str) -> list[tuple[int, str]]:
-    """The ```python blocks of a Markdown text with the line each starts on."""
-    found = re.finditer(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return [(text.count("\n", 0, match.start(1)) + 1, match[1]) for match in found]
+def python_blocks(text: str) -> list[tuple[int, str, str | None]]:
+    """The ```python blocks of a Markdown text: the line each starts on, its code, and what it prints where a ```text
+    block follows that shows it."""
+    found = re.finditer(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, match.start(1)) + 1, match[1], match[2]) for match in found]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
-def test_code_of_a_page_runs(page: str) -> None:
+def test_code_of_a_page_runs_and_prints_what_the_page_shows(
+    page: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     blocks = python_blocks((ROOT / page).read_text())
     assert blocks, f"{page} shows no Python"
     names: dict[str, object] = {}
-    for line, source in blocks:
+    for line, source, printed in blocks:
         # Empty lines in front keep the page's line numbers in a traceback.
         exec(compile("\n" * (line - 1) + source, page, "exec"), names)
+        output = capsys.readouterr().out
+        assert printed is None or output == printed, f"{page}, line {line}"
+
+
+def test_the_readme_shows_joined_rows() -> None:
+    assert any(printed for _, _, printed in python_blocks((ROOT / "README.md").read_text()))
 
 
 def test_links_of_the_readme_exist() -> None:

@@ -1,4 +1,4 @@
-"""What a release says of itself: the version, in the package, in the changelog and in what a build makes of it."""
+"""The version of a release is the same in the package, in the changelog and in what a build makes."""
 
 from __future__ import annotations
 

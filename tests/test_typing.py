@@ -1,4 +1,4 @@
-"""What a type checker knows of the installed package: it is typed (PEP 561), and its results are no `Any`."""
+"""What a type checker knows about the installed package: it is typed (PEP 561), and results are not `Any`."""
 
 from __future__ import annotations
 

@@ -14,9 +14,10 @@ import pytest
 
 import streamjoin as sj
 from streamjoin.cli import app as commands
-from streamjoin.cli import version
-from streamjoin.cli.demo import LEFT, PREDICATE, RIGHT, Sample, generate
+from streamjoin.cli import bench
+from streamjoin.cli.demo import LEFT_SCHEMA, PREDICATE, RIGHT_SCHEMA, Sample, generate
 from streamjoin.cli.schema import parse_schema, parse_window, with_time
+from streamjoin.cli.version import version_lines
 
 ROOT = Path(__file__).parents[2]
 EXPLAIN = ["explain", "abs(left.x - right.a) <= 10", "--left", "x int, y float", "--right", "a int, b float"]
@@ -39,9 +40,9 @@ def test_the_package_is_run_as_the_command(monkeypatch, capsys):
 
 
 def test_the_version_is_told_with_those_of_python_and_of_every_package(monkeypatch, capsys):
-    monkeypatch.setattr(version, "PACKAGES", ("numpy", "no-such-package"))
     assert call(monkeypatch, "--version") == 0
-    first, python, system, *packages = capsys.readouterr().out.splitlines()
+    assert capsys.readouterr().out.splitlines() == version_lines()
+    first, python, system, *packages = version_lines(("numpy", "no-such-package"))
     assert first == f"streamjoin {sj.__version__}"
     assert platform.python_version() in python and platform.machine() in system
     assert packages == [f"numpy {np.__version__}", "no-such-package not installed"]
@@ -174,7 +175,7 @@ def test_a_dry_run_checks_the_file_and_starts_nothing(monkeypatch, capsys, tmp_p
     path = tmp_path / "job.toml"
     path.write_text(JOB)
     assert call(monkeypatch, "run", str(path), "--dry-run") == 0
-    assert "is in order; nothing was started" in capsys.readouterr().out
+    assert "has no mistakes; nothing was started" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -196,7 +197,7 @@ def test_run_explains_a_job(monkeypatch, capsys, tmp_path):
             ["2 mistakes", "join.window", "sink.kind"],
         ),
         (JOB.replace("left.x", "left.q"), ["a mistake", "join.on", "unknown column 'q'", "^"]),
-        ("[join", ["is no TOML"]),
+        ("[join", ["is not TOML"]),
     ],
 )
 def test_a_job_with_mistakes_is_refused_before_spark_starts(monkeypatch, capsys, tmp_path, text, messages):
@@ -220,12 +221,14 @@ def test_without_pyspark_run_says_how_to_get_it(monkeypatch, capsys, tmp_path):
 
 
 def demo_spec() -> sj.JoinSpec:
-    return sj.JoinSpec(LEFT, RIGHT, PREDICATE, sj.TimeWindow("30 seconds"), left_time="ts", right_time="ts")
+    return sj.JoinSpec(
+        LEFT_SCHEMA, RIGHT_SCHEMA, PREDICATE, sj.TimeWindow("30 seconds"), left_time="ts", right_time="ts"
+    )
 
 
 def test_generated_streams_are_ordered_uniform_and_repeatable():
     left, right = generate(1000, rate=100, seed=3)
-    assert (left.schema, right.schema) == (LEFT, RIGHT)
+    assert (left.schema, right.schema) == (LEFT_SCHEMA, RIGHT_SCHEMA)
     assert left.equals(generate(1000, rate=100, seed=3)[0])
     assert left["ts"].to_pylist() == sorted(left["ts"].to_pylist())
     assert set(map(len, left["z"].to_pylist())) == {20}
@@ -265,7 +268,7 @@ def test_bench_refuses_an_unknown_name():
 
 
 def test_bench_says_so_where_there_is_no_checkout(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(commands, "__file__", str(tmp_path / "site" / "streamjoin" / "cli" / "app.py"))
+    monkeypatch.setattr(bench, "CHECKOUT", tmp_path / "site")
     monkeypatch.chdir(tmp_path)
     assert call(monkeypatch, "bench") == 2
     assert "Clone the repository" in capsys.readouterr().err

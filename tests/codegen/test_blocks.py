@@ -1,4 +1,4 @@
-"""Scans by any condition: how far a call goes, and how it learns that."""
+"""Scans by any condition: how far one call proceeds, and how it adapts that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamjoin.codegen.blocks import LONG, SHORT, Pace
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import WindowProgram, is_done, new_cursor
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.kernels.scan.bands import MIN_ROOM
+from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 
@@ -42,7 +42,12 @@ def prepared(program):
 def test_a_call_makes_no_more_comparisons_than_it_may_and_the_next_goes_on():
     program = program_of(below)
     scan = program.scanner(*prepared(program), False)
-    start, stop, cursor, pairs = np.array([0, 2]), np.array([10, 7]), new_cursor(), PairBuffer(2 * MIN_ROOM)
+    start, stop, cursor, pairs = (
+        np.array([0, 2]),
+        np.array([10, 7]),
+        new_cursor(),
+        PairBuffer(2 * MIN_SCAN_ROOM),
+    )
     counts = []
     while not is_done(cursor):
         program._pace.comparisons = 4
@@ -55,13 +60,13 @@ def test_a_call_makes_no_more_comparisons_than_it_may_and_the_next_goes_on():
 
 
 def test_waiting_for_the_interpreter_does_not_slow_a_scan_down(monkeypatch):
-    """Its pace is told the time that the thread was at work, not how long it waited for others afterwards."""
+    """The pace gets the time that the thread worked, not the time that it waited for others afterwards."""
     program = program_of(below)
     clock = iter([1.0, 1.0])
     monkeypatch.setattr("time.thread_time", lambda: next(clock))
     monkeypatch.setattr("time.perf_counter", itertools.count().__next__)
     scan = program.scanner(*prepared(program), False)
-    scan(np.array([0]), np.array([10]), new_cursor(), PairBuffer(2 * MIN_ROOM))
+    scan(np.array([0]), np.array([10]), new_cursor(), PairBuffer(2 * MIN_SCAN_ROOM))
     assert program._pace.comparisons == 4
 
 
@@ -114,7 +119,7 @@ def test_a_function_that_raises_is_a_predicate_without_a_value(join):
 
 @pytest.mark.parametrize("function", [reciprocal, quotient])
 def test_a_function_has_the_same_value_everywhere_or_none(function):
-    """A division by zero is infinite; by a power, where compiled code has no value for it, it is told."""
+    """A division by zero is infinite. For a power, where compiled code has no value, it is reported."""
     spec = sj.JoinSpec(FLOATS, FLOATS, function, sj.TimeWindow(1), "ts", "ts")
     left = pa.table({"ts": [0, 0], "y": [0.0, 2.0]}, schema=FLOATS)
     right = pa.table({"ts": [0, 0], "y": [0.4, 9.0]}, schema=FLOATS)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from strategies import _pools, array
-from streamjoin.codegen.columns import ColumnData, arguments, parameters, to_column_data
+from streamjoin.codegen.columns import SMALL_COPY, ColumnData, arguments, parameters, to_column_data
 from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.oracle import column_values
@@ -94,18 +94,23 @@ def test_empty_and_all_null_columns(kind):
     assert read(unknown, logical(kind)) == [None, None, None]
 
 
+def many(values: pa.Array) -> pa.Array:
+    """More values than are worth a copy."""
+    return pa.concat_arrays([values] * (3 * SMALL_COPY // len(values)))
+
+
 @pytest.mark.parametrize(
     "kind", [pa.int32(), pa.uint64(), pa.float64(), pa.timestamp("us"), pa.date32(), pa.int64()], ids=str
 )
 def test_fixed_width_columns_are_not_copied(kind):
-    part = sample(kind, nulls=True).slice(5, 20)
+    part = many(sample(kind, nulls=True)).slice(5, 2 * SMALL_COPY)
     values = to_column_data(part, logical(kind)).parts[0]
     width = kind.bit_width // 8
     assert values.ctypes.data == part.buffers()[1].address + 5 * width
 
 
 def test_strings_are_not_copied():
-    part = sample(pa.large_string(), nulls=False).slice(5, 20)
+    part = many(sample(pa.large_string(), nulls=False)).slice(5, 2 * SMALL_COPY)
     offsets, content = to_column_data(part, STRING).parts
     assert offsets.ctypes.data == part.buffers()[1].address + 5 * 8
     assert content.ctypes.data == part.buffers()[2].address

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from strategies import _pools, array, can_be_typed, predicates, schemas
 from streamjoin.codegen.columns import to_column_data
+from streamjoin.codegen.columnwise import Vec, as_sort
 from streamjoin.codegen.evaluate import Bounds, Filter, Keys, _Loop, distinct_columns
 from streamjoin.codegen.expressions import Emitter, sort_of
 from streamjoin.kernels.values import text
@@ -26,7 +27,7 @@ from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve
 from streamjoin.semantics.spec import JoinSpec
 from streamjoin.semantics.sql import parse_predicate
-from streamjoin.semantics.types import BOOL, FLOAT32, FLOAT64
+from streamjoin.semantics.types import BOOL, FLOAT32, FLOAT64, signed
 from streamjoin.semantics.windows import TimeWindow
 
 ROWS = 300
@@ -49,10 +50,23 @@ RIGHT = pa.schema(
 class Values(_Loop):
     """The values of any expressions: machine numbers as they are, wide ones as limbs, text as its hash."""
 
-    def __init__(self, expressions: Sequence[Expr]):
+    def __init__(self, expressions: Sequence[Expr], fused: bool = True):
         self.expressions = list(expressions)
         outputs = [f"{kind}{k}" for k in range(len(self.expressions)) for kind in ("out", "null")]
-        super().__init__(distinct_columns(expressions), outputs)
+        hashed = [
+            Call("hash64", (expr,), signed(64)) if sort_of(expr.type) == "text" else expr
+            for expr in expressions
+        ]
+        super().__init__(distinct_columns(expressions), outputs, hashed, fused)
+
+    def store(self, values: Sequence[Vec], rows: slice, outputs: Sequence[np.ndarray]) -> None:
+        for value, out, null in zip(values, outputs[::2], outputs[1::2], strict=True):
+            if out.ndim == 2:
+                wide = as_sort(value.data, 128)
+                out[rows, 0], out[rows, 1] = np.asarray(wide.low).astype(np.int64), wide.high
+            else:
+                out[rows] = value.data
+            null[rows] = False if value.null is None else value.null
 
     def body(self, emitter: Emitter) -> None:
         for number, expr in enumerate(self.expressions):
@@ -205,12 +219,16 @@ EXPRESSIONS = {
 }  # fmt: skip
 
 
+WAYS = pytest.mark.parametrize("fused", [True, False], ids=["compiled", "column by column"])
+
+
+@WAYS
 @pytest.mark.parametrize("nulls", [False, True], ids=["without nulls", "with nulls"])
 @pytest.mark.parametrize("group", EXPRESSIONS)
-def test_generated_code_computes_what_the_oracle_computes(group, nulls):
+def test_generated_code_computes_what_the_oracle_computes(group, nulls, fused):
     expressions = [values_of(expression) for expression in EXPRESSIONS[group]]
     left, right = sample(LEFT, nulls, 1), sample(RIGHT, nulls, 2)
-    found = Values(expressions)(column_data(left, right), ROWS)
+    found = Values(expressions, fused)(column_data(left, right), ROWS)
     for sql, expr, values in zip(EXPRESSIONS[group], expressions, found, strict=True):
         wanted = expected(expr, left, right)
         wrong = [row for row in range(ROWS) if key(values[row]) != key(wanted[row])]
@@ -229,7 +247,8 @@ def test_filter_is_true_only_where_the_condition_is_neither_false_nor_null():
 # ---- operations that only the analysis writes
 
 
-def test_divisions_round_down_and_up():
+@WAYS
+def test_divisions_round_down_and_up(fused):
     left, right = sample(LEFT, True, 5), sample(RIGHT, True, 6)
     cases = [(values_of(name), divisor) for name in ("i", "b", "u", "w") for divisor in (3, 2**40)]
     calls = [
@@ -237,7 +256,7 @@ def test_divisions_round_down_and_up():
         for op in ("floordiv", "ceildiv")
         for column, divisor in cases
     ]
-    found = Values(calls)(column_data(left, right), ROWS)
+    found = Values(calls, fused)(column_data(left, right), ROWS)
     rounded = zip(found[: len(cases)], found[len(cases) :], strict=True)
     for (column, divisor), (down, up) in zip(cases, rounded, strict=True):
         for value, low, high in zip(expected(column, left, right), down, up, strict=True):
@@ -245,7 +264,8 @@ def test_divisions_round_down_and_up():
             assert high == (None if value is None else -(-value // divisor))
 
 
-def test_strict_extremes_neighbours_and_stand_ins_for_nan():
+@WAYS
+def test_strict_extremes_neighbours_and_stand_ins_for_nan(fused):
     left, right = sample(LEFT, True, 7), sample(RIGHT, True, 8)
     f, g, e, b, c = (values_of(name) for name in ("f", "g", "e", "b", "c"))
     zero = Literal(0.0, FLOAT64)
@@ -254,7 +274,7 @@ def test_strict_extremes_neighbours_and_stand_ins_for_nan():
         Call("min", (b, c), b.type), Call("next_up", (f,), FLOAT64), Call("next_down", (e,), FLOAT32),
         Call("nan_to", (f, Literal(math.inf, FLOAT64)), FLOAT64),
     ]  # fmt: skip
-    found = Values(expressions)(column_data(left, right), ROWS)
+    found = Values(expressions, fused)(column_data(left, right), ROWS)
     inputs = [expected(x, left, right) for x in (f, g, e, b, c)]
     for row, (x, y, single, m, n) in enumerate(zip(*inputs, strict=True)):
         both = None in (x, y)
@@ -281,9 +301,10 @@ def _below(single: float) -> float:
         return float(np.nextafter(np.float32(single), np.float32(-np.inf)))
 
 
+@WAYS
 @pytest.mark.parametrize("kind", [FLOAT64, FLOAT32], ids=str)
 @pytest.mark.parametrize("side", ["lo", "hi"])
-def test_solve_finds_the_last_float_for_which_the_condition_holds(kind, side):
+def test_solve_finds_the_last_float_for_which_the_condition_holds(kind, side, fused):
     """x + g <= c (or >=), rounding included: it holds for the answer, and not for the next float."""
     name = "f" if kind == FLOAT64 else "e"
     added, compared = ("g", "c") if kind == FLOAT64 else ("h", "h")
@@ -292,7 +313,7 @@ def test_solve_finds_the_last_float_for_which_the_condition_holds(kind, side):
     op = "le" if side == "hi" else "ge"
     condition = Call(op, (Call("add", (x, g), kind), bound), BOOL)
     left, right = sample(LEFT, True, 9), sample(RIGHT, True, 10)
-    found = Values([Solve(x, condition, side)])(column_data(left, right), ROWS)[0]
+    found = Values([Solve(x, condition, side)], fused)(column_data(left, right), ROWS)[0]
     beyond = math.inf if side == "hi" else -math.inf
     for value, row in zip(found, oracle.table_rows(right), strict=True):
         if None in (row[added], row[compared]):

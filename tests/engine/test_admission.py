@@ -16,7 +16,7 @@ from handshake_runs import WINDOWS, numbers, pushes, small_tables, spec_of
 from strategies import push_all
 from streamjoin.engine import admission
 from streamjoin.plan import choose
-from streamjoin.plan.options import ORDERS, TOPOLOGIES
+from streamjoin.plan.options import ORDERS, TOPOLOGY_NAMES
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int32()), ("word", pa.string())])
 
@@ -38,7 +38,7 @@ def count(batches: list[pa.RecordBatch]) -> int:
 
 
 class Clock:
-    """The time, as it is told."""
+    """A clock that the test sets."""
 
     now = 100.0
 
@@ -206,7 +206,7 @@ def test_dictionaries_that_are_too_large_together_stay_apart(latency):
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+@pytest.mark.parametrize("topology", list(TOPOLOGY_NAMES))
 def test_every_topology_is_given_what_has_waited(topology, order):
     with open_patient(order, topology=topology) as join:
         join.push("left", rows(0))
@@ -223,7 +223,7 @@ def check_any_way(data: st.DataObject) -> None:
     """Any topology, order and window; polls between pushes, which wait for each other: what the oracle finds, in its
     order if that is promised."""
     seed, order = data.draw(st.integers(0, 10_000)), data.draw(st.sampled_from(ORDERS))
-    topology, workers = data.draw(st.sampled_from(list(TOPOLOGIES))), data.draw(st.integers(1, 3))
+    topology, workers = data.draw(st.sampled_from(list(TOPOLOGY_NAMES))), data.draw(st.integers(1, 3))
     spec, room = (
         spec_of(WINDOWS[data.draw(st.sampled_from(list(WINDOWS)))]),
         data.draw(st.sampled_from([1, 1_000])),

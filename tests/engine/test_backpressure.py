@@ -16,7 +16,7 @@ import streamjoin as sj
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 ORDERS = ["any", "punctuated", "timestamp"]
-SECONDS = 60  # far longer than anything here takes; only a hang waits this long
+SECONDS = 60  # seconds: far longer than any test takes; only a hang waits this long
 
 
 def spec_of(window: Any = None, **options: Any) -> sj.JoinSpec:
@@ -44,7 +44,7 @@ def in_order(batches: pa.Table | list[pa.RecordBatch]) -> list[tuple[Any, ...]]:
 
 
 class Running(threading.Thread):
-    """A call in a thread of its own; `result` gives what it raised, None if it returned."""
+    """A call in its own thread; `result` returns what it raised, None if it returned."""
 
     def __init__(self, call: Callable[[], object]):
         super().__init__(daemon=True)
@@ -266,7 +266,7 @@ def test_late_rows_can_be_taken_while_a_push_waits():
 
 
 def test_sides_sources_and_promises_can_change_while_a_push_waits():
-    """The thread that does so may be the one that polls."""
+    """The thread that makes room may be the one that polls."""
     with full_join() as join:
         waiting = Running(lambda: join.push("left", alike(1)))
         time.sleep(0.05)
@@ -374,7 +374,7 @@ def test_a_waiting_push_learns_that_the_join_stopped(monkeypatch):
         monkeypatch.setattr(join._topology, "step", fail_once)
         polled: list[pa.RecordBatch] = []
         poll = Running(lambda: polled.extend(join.poll()))
-        assert poll.result() is None, "it has rows to give; the next call tells of a failure inside it"
+        assert poll.result() is None, "it has rows to give; the next call reports a failure inside it"
         assert len(in_order(polled)) == found
         for push in blocked:
             error = push.result()

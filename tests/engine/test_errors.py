@@ -359,7 +359,7 @@ def test_a_timeout_of_centuries():
         assert join.finish().num_rows == 1
 
 
-# ---- callables that can not be compiled: the message says why, and the line of the user's function
+# ---- callables that cannot be compiled: the message says why, and names the line of the user's function
 
 
 def here() -> int:

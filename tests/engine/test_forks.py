@@ -1,4 +1,5 @@
-"""A fork of the process has a copy of a join without its threads: every use says so, and the join itself goes on."""
+"""A fork of the process has a copy of a join without its threads: every use raises an error that says so, and the join
+itself continues."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.plan.options import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGY_NAMES
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 SPEC = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(100), "ts", "ts", lateness=5)
-SECONDS = 60  # far longer than anything here takes; only a hang waits this long
+SECONDS = 60  # seconds: far longer than any test takes; only a hang waits this long
 
 
 def rows(ts: list[int]) -> pa.RecordBatch:
@@ -33,11 +34,11 @@ def rows(ts: list[int]) -> pa.RecordBatch:
 
 
 def in_a_fork(act: Callable[[], str]) -> str:
-    """What `act` gives in a fork of this process, or its error as text; fails if the fork hangs or dies."""
-    gc.collect()  # what earlier tests have left behind is not this test's
+    """What `act` returns in a fork of this process, or its error as text; fails if the fork hangs or dies."""
+    gc.collect()  # earlier tests may have left objects behind
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # that it has threads is what is tested
+        warnings.simplefilter("ignore", DeprecationWarning)  # this test is about its threads
         pid = os.fork()
     if pid == 0:
         try:
@@ -73,7 +74,7 @@ USES: dict[str, Callable[[sj.Join, sj.Source], Any]] = {
 }
 
 
-@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("topology", sorted(TOPOLOGY_NAMES))
 def test_every_use_in_a_fork_says_that_it_is_one_and_the_join_goes_on(topology):
     with sj.open_join(SPEC, topology, workers=2) as join:
         source = join.source("right", "")
@@ -101,7 +102,7 @@ def test_every_use_in_a_fork_says_that_it_is_one_and_the_join_goes_on(topology):
         assert polled + join.finish().num_rows == 4
 
 
-@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("topology", sorted(TOPOLOGY_NAMES))
 def test_a_fork_may_open_a_join_of_its_own(topology):
     with sj.open_join(SPEC, topology, workers=2) as join:
         join.push("left", rows([1, 2]))
@@ -117,7 +118,7 @@ def test_a_fork_may_open_a_join_of_its_own(topology):
         assert join.finish().num_rows == 2
 
 
-@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("topology", sorted(TOPOLOGY_NAMES))
 def test_a_copy_that_nobody_holds_any_more_leaves_the_threads_of_the_join_alone(topology):
     joins = [sj.open_join(SPEC, topology, workers=2)]
     joins[0].push("left", rows([1, 2]))
@@ -141,11 +142,11 @@ def test_a_fork_does_not_wait_for_locks_that_threads_held_when_it_was_made(use):
         held, leave = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with join._work.turn(), join._results.lock():
+            with join._driver.rows.lock:
                 held.set()
                 leave.wait(SECONDS)
 
-        thread = threading.Thread(target=hold)
+        thread = threading.Thread(target=join._work.run, args=(hold,))
         thread.start()
         held.wait(SECONDS)
         act = join.close if use == "close" else lambda: USES[use](join, source)
@@ -176,7 +177,7 @@ for join in joins:
 
 
 def test_a_fork_that_exits_with_joins_open_exits():
-    """In a process of its own: what else is registered to run at exit runs as well."""
+    """In its own process, because other functions registered to run at exit run as well."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=4 * SECONDS, check=True
     )

@@ -1,4 +1,4 @@
-"""What can still come from many sources: the same as from looking at all of them, whatever they do."""
+"""What can still come from many sources: the same as by asking all of them, whatever they do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from streamjoin.engine.streams import Source, Sources
+from streamjoin.engine.sources import Source, Sources
 from streamjoin.semantics.spec import SIDES
 
 
@@ -73,7 +73,7 @@ class Counted(str):
 
 @pytest.mark.parametrize("every", [1, 100, 3_000], ids=["after each", "after some", "after all"])
 def test_opening_sources_costs_few_comparisons_each(every):
-    """However often it is asked in between what can still come: n sources cost O(n log n) comparisons of names."""
+    """However often the frontier is read in between, n sources cost O(n log n) comparisons of names."""
     count = 3_000
     names = [f"{number:05}" for number in range(count)]
     random.Random(1).shuffle(names)

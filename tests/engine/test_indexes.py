@@ -1,4 +1,4 @@
-"""The choice of an index as a user meets it: what is refused, explained and counted, and what memory it takes."""
+"""The choice of an index as a user sees it: what is refused, explained and counted, and how much memory it takes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from strategies import push_all
-from streamjoin.index import chain
+from strategies import open_tuned, push_all
 from streamjoin.plan.choose import make_plan
-from streamjoin.plan.options import INDEXES, STRUCTURES
+from streamjoin.plan.options import INDEXES, STRUCTURE_NAMES
+from streamjoin.plan.tuning import DEFAULT_TUNING, Tuning, WindowTuning
 
 LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "sym": pa.string()})
 RIGHT = pa.schema({"ts": pa.int64(), "a": pa.int32(), "name": pa.string()})
@@ -72,7 +72,7 @@ def test_left_to_the_planner_the_predicate_decides(on, expected):
 # ---- what is refused
 
 
-@pytest.mark.parametrize("index", STRUCTURES)
+@pytest.mark.parametrize("index", STRUCTURE_NAMES)
 @pytest.mark.parametrize(
     ("on", "offered"),
     [
@@ -106,10 +106,12 @@ def test_hash_is_refused_for_an_interval(on):
 # ---- stats
 
 
-def run(spec: sj.JoinSpec, index: Any, count: int, batch: int, order: Any = "any") -> list[sj.Stats]:
+def run(
+    spec: sj.JoinSpec, index: Any, count: int, batch: int, order: Any = "any", tuning: Tuning = DEFAULT_TUNING
+) -> list[sj.Stats]:
     """Push `count` rows of both sides; the statistics after each batch and after the end."""
     seen = []
-    with sj.open_join(spec, index=index, order=order) as join:
+    with open_tuned(tuning, spec, index=index, order=order) as join:
         for first in range(0, count, batch):
             join.push("left", rows(LEFT, first, batch))
             join.push("right", rows(RIGHT, first, batch))
@@ -123,7 +125,7 @@ def run(spec: sj.JoinSpec, index: Any, count: int, batch: int, order: Any = "any
 @pytest.mark.parametrize("on", [EQUAL, "x = a AND sym = name"])
 def test_an_index_looks_at_candidates_only(on):
     """Every row meets its twin and nothing else has its value."""
-    for index in STRUCTURES:
+    for index in STRUCTURE_NAMES:
         last = run(spec_of(on), index, 20_000, 1000)[-1]
         assert last.matches == 20_000
         assert 20_000 <= last.comparisons <= 21_000
@@ -134,10 +136,10 @@ def test_an_index_looks_at_candidates_only(on):
 
 @pytest.mark.parametrize("order", ["any", "timestamp"])
 @pytest.mark.parametrize("window", [sj.TimeWindow(3000), sj.RowWindow(3000)], ids=["time", "rows"])
-@pytest.mark.parametrize("index", [*STRUCTURES, "auto"])
-def test_windows_stay_bounded_and_end_empty(index, window, order, monkeypatch):
-    monkeypatch.setattr(chain, "SMALLEST", 256)
-    *running, last = run(spec_of(EQUAL, window), index, 60_000, 500, order)
+@pytest.mark.parametrize("index", [*STRUCTURE_NAMES, "auto"])
+def test_windows_stay_bounded_and_end_empty(index, window, order):
+    tuning = Tuning(window=WindowTuning(smallest_subwindow=256))
+    *running, last = run(spec_of(EQUAL, window), index, 60_000, 500, order, tuning)
     warm, later = running[:40], running[40:]
     for stats in later:
         # The window, the batch in flight on the other side, and one subwindow that is partly in reach.
@@ -149,15 +151,14 @@ def test_windows_stay_bounded_and_end_empty(index, window, order, monkeypatch):
     assert last.matches == 60_000
 
 
-def test_results_of_one_step_may_exceed_the_room_for_them(monkeypatch):
+def test_results_of_one_step_may_exceed_the_room_for_them():
     """Every row matches, in many subwindows, with room for ten results: nothing is lost and nothing comes twice."""
-    monkeypatch.setattr(chain, "SMALLEST", 4)
-    monkeypatch.setattr(chain, "LARGEST", 16)
+    tuning = Tuning(window=WindowTuning(smallest_subwindow=4, largest_subwindow=16))
     left, right = (pa.table([range(60), [0] * 60, ["s"] * 60], schema=schema) for schema in (LEFT, RIGHT))
     pushes = [("left", left), *(("right", right.slice(at, 6)) for at in range(0, 60, 6))]
-    for index in STRUCTURES:
+    for index in STRUCTURE_NAMES:
         for order in ("any", "timestamp"):
-            with sj.open_join(spec_of(EQUAL), index=index, order=order, max_results=10) as join:
+            with open_tuned(tuning, spec_of(EQUAL), index=index, order=order, max_results=10) as join:
                 batches = [*push_all(join, pushes, lambda: False), *join.finish().to_batches()]
             found = [pair for out in batches for pair in zip(out["ts"], out["ts_right"], strict=True)]
             assert len(found) == len(set(found)) == 3600, (index, order)

@@ -1,4 +1,4 @@
-"""The join as its user meets it: what can be pushed, what comes out and when, sources, stats, explain."""
+"""The join as its user sees it: what can be pushed, what comes out and when, sources, stats, explain."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.codegen.columns import to_column_data
-from streamjoin.engine import join as engine
-from streamjoin.semantics.sql import column_type
+from streamjoin.codegen.columns import SMALL_COPY, to_column_data
+from streamjoin.engine import open as engine_open
+from streamjoin.engine import tables
+from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.types import Type
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
@@ -38,7 +39,7 @@ def random_rows(count: int, seed: int, values: int = 5) -> pa.Table:
 
 
 def in_order(result: pa.Table | list[pa.RecordBatch]) -> list[tuple[Any, ...]]:
-    """The result rows, sorted: what a set of pairs is compared by."""
+    """The result rows, sorted, to compare them as a set."""
     batches = result.to_batches() if isinstance(result, pa.Table) else result
     return sorted(tuple(row.values()) for batch in batches for row in batch.to_pylist())
 
@@ -51,7 +52,7 @@ def push_and_finish(spec: sj.JoinSpec, left: Any, right: Any, **options: Any) ->
 
 
 def test_examples_of_the_docstrings():
-    failed, attempted = doctest.testmod(engine)
+    failed, attempted = doctest.testmod(engine_open)
     assert attempted > 0
     assert failed == 0
 
@@ -254,6 +255,24 @@ def test_what_may_be_pushed(form):
     assert in_order(sj.join_tables(forms(left)[form], right, equal_x())) == in_order(expected)
 
 
+def test_a_pandas_column_without_values_is_null():
+    """pandas does not know the type of texts that are all missing, nor of no texts at all."""
+    schema = pa.schema({"ts": pa.int64(), "k": pa.string()})
+    spec = sj.JoinSpec(schema, schema, "left.k = right.k", sj.TimeWindow(3), "ts", "ts", how="left")
+    given, missing = (pd.DataFrame({"ts": [1], "k": [k]}) for k in ("a", None))
+    for left, right, keys in [(given, missing, ["a"]), (given, missing[:0], ["a"]), (missing, given, [None])]:
+        assert sj.join_tables(left, right, spec).to_pydict() == {
+            "ts": [1],
+            "k": keys,
+            "ts_right": [None],
+            "k_right": [None],
+        }
+    strict = pa.schema([("ts", pa.int64()), pa.field("k", pa.string(), nullable=False)])
+    spec = sj.JoinSpec(strict, schema, "left.k = right.k", sj.TimeWindow(3), "ts", "ts")
+    with pytest.raises(sj.InputError, match="'k' has nulls, but the spec says it is not nullable"):
+        sj.join_tables(missing, given, spec)
+
+
 def test_a_pandas_frame_cut_by_a_filter():
     frame = pd.DataFrame({"ts": np.arange(6), "x": np.arange(6, dtype=np.int32)})
     found = push_and_finish(equal_x(), frame[frame["x"] % 2 == 1], rows([3], [3]))
@@ -373,8 +392,9 @@ def known_type(kind: pa.DataType) -> Type:
 def test_numeric_keys_are_read_where_they_lie():
     numbers = [pa.int8(), pa.uint16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()]
     for kind in [*numbers, pa.date32(), pa.timestamp("us")]:
-        array = pa.array([1, 2, None, 4], pa.int64() if kind == pa.timestamp("us") else pa.int32()).cast(kind)
-        for piece in (array, array.slice(1, 2)):
+        few = pa.array([1, 2, None, 4], pa.int64() if kind == pa.timestamp("us") else pa.int32()).cast(kind)
+        array = pa.concat_arrays([few] * SMALL_COPY)
+        for piece in (array, array.slice(1, 2 * SMALL_COPY)):
             data = to_column_data(piece, known_type(kind))
             address, size = array.buffers()[1].address, array.buffers()[1].size
             given = data.parts[0].__array_interface__["data"][0]
@@ -384,9 +404,9 @@ def test_numeric_keys_are_read_where_they_lie():
 
 def test_text_is_read_where_it_lies():
     for kind in (pa.large_string(), pa.large_binary()):
-        array = pa.array(["a", "bc", "def"], kind)
+        array = pa.array(["a", "bc", *["def"] * SMALL_COPY], kind)
         offsets, data = to_column_data(array.slice(1), known_type(kind)).parts
-        assert offsets.tolist() == [1, 3, 6]
+        assert offsets[:3].tolist() == [1, 3, 6]
         assert data.__array_interface__["data"][0] == array.buffers()[2].address
         assert offsets.__array_interface__["data"][0] == array.buffers()[1].address + 8
 
@@ -407,8 +427,8 @@ def test_join_tables_sorts_its_tables(window):
 
 
 def test_join_tables_with_more_results_than_a_join_buffers(monkeypatch):
-    monkeypatch.setattr(engine, "open_join", functools.partial(engine.open_join, max_results=1000))
-    monkeypatch.setattr(engine, "BATCH_ROWS", 64)
+    monkeypatch.setattr(tables, "open_join", functools.partial(sj.open_join, max_results=1000))
+    monkeypatch.setattr(tables, "BATCH_ROWS", 64)
     left, right = random_rows(300, 10, values=2), random_rows(300, 11, values=2)
     spec = equal_x(sj.TimeWindow(100))
     expected = sj.oracle.join(left, right, spec)

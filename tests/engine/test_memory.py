@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.engine.join import BATCH_ROWS
+from streamjoin.engine.driver import BATCH_ROWS
 from streamjoin.engine.latency import FRESH_STAMPS
-from streamjoin.index.chain import SMALLEST
+from streamjoin.plan.tuning import WindowTuning
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 WINDOW = 10_000
@@ -44,16 +44,16 @@ def feed(join: sj.Join, begin: int, end: int, count: int) -> int:
 
 
 def assert_bounded(join: sj.Join, count: int) -> None:
-    """Windows hold what they must, and everything kept beside them stays within a constant factor of that."""
+    """Windows hold what they must, and everything else in memory stays within a constant factor of that."""
     stats = join.stats()
-    held = WINDOW + 2 * count + 1 + SMALLEST  # whole subwindows expire
+    held = WINDOW + 2 * count + 1 + WindowTuning().smallest_subwindow  # whole subwindows expire
     assert stats.left_window <= held and stats.right_window <= held
     assert stats.window_bytes <= 2 * 4 * held * 64
-    # Payload is let go batch by batch, once it holds twice the window and a batch; small batches are joined.
+    # Payload is released batch by batch, once it holds twice the window and a batch; small batches are concatenated.
     assert stats.payload_rows <= 2 * 2 * (2 * held + BATCH_ROWS)
     for side in ("left", "right"):
-        assert len(join._results.payload[side].view().batches) <= 128
-        assert len(join._latency._stamps[side]) <= 2 * (2 * held + BATCH_ROWS) / count + 1
+        assert len(join._driver.rows.stores[side].view().batches) <= 128
+        assert len(join._driver.latency._stamps[side]) <= 2 * (2 * held + BATCH_ROWS) / count + 1
     assert stats.buffered_results == 0
 
 
@@ -61,8 +61,10 @@ def test_times_of_pushes_without_results_are_not_kept_one_by_one():
     with sj.open_join(spec_of(sj.TimeWindow(10**6)), "three_step", workers=1) as join:
         for ts in range(FRESH_STAMPS + 10):
             join.push("left", batch_at(ts, 1))
-        assert len(join._latency._fresh["left"]) == 9
-        assert len(join._latency._stamps["left"]) == FRESH_STAMPS + 1  # the first alone, when it had come
+        assert len(join._driver.latency._fresh["left"]) == 9
+        assert (
+            len(join._driver.latency._stamps["left"]) == FRESH_STAMPS + 1
+        )  # the first alone, when it had come
 
 
 def stream_stays_bounded(window: Any, order: Any, ticks: int, count: int, first_count: int = 0) -> None:
@@ -104,7 +106,7 @@ def test_a_stream_of_single_rows(window):
 
 
 def test_single_rows_after_a_long_stream():
-    """Single rows come when payload is about to be released, so that releasing meets them."""
+    """Single rows arrive when payload is about to be released, so that a release finds them."""
     with sj.open_join(spec_of(sj.TimeWindow(WINDOW))) as join:
         feed(join, 0, 85_000, 1000)
         feed(join, 85_000, 87_000, 1)
@@ -152,7 +154,7 @@ def test_row_windows_of_zero_hold_nothing(order):
 
 
 def test_pushed_buffers_are_freed():
-    """The memory of pushed data is let go once neither windows nor results need it."""
+    """The memory of pushed data is released once neither windows nor results need it."""
     with sj.open_join(spec_of(sj.TimeWindow(10))) as join:
         owners = []
         for ts in range(0, 400_000, 100_000):
@@ -175,7 +177,7 @@ def test_results_that_wait_keep_their_payload():
     with sj.open_join(spec_of(sj.TimeWindow(10))) as join:
         join.push("left", batch_at(0, 1000))
         join.push("right", batch_at(0, 1000))
-        for ts in range(1000, 301_000, 10_000):  # the windows move on, nobody polls
+        for ts in range(1000, 301_000, 10_000):  # the windows advance without a poll
             join.push("left", batch_at(ts, 10_000))
             join.push("right", batch_at(ts, 10_000))
         found = pa.Table.from_batches(join.poll(), join.spec.schema)

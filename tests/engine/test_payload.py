@@ -7,6 +7,7 @@ import gc
 import weakref
 from decimal import Decimal
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamjoin as sj
-from streamjoin.engine.rows import FAN, LARGE, PayloadStore, Shared, one_batch, storage_schema, storage_type
+from streamjoin.engine.rows import (
+    FANIN,
+    LARGE_BATCH,
+    PAYLOAD_BYTES,
+    HeldRows,
+    PayloadStore,
+    SharedColumns,
+    one_batch,
+    storage_schema,
+    storage_type,
+)
 from streamjoin.index.sliding import SMALLEST, RowColumns, SlidingColumns
 from streamjoin.index.tuples import FIRST_KEY
 
@@ -95,15 +106,15 @@ def test_single_rows_are_held_in_few_batches():
     store = PayloadStore()
     for n in range(5000):
         store.append(numbered(n, 1))
-    assert len(store.view().batches) <= 4 * FAN
+    assert len(store.view().batches) <= 4 * FANIN
     ids = np.array([4999, 0, 255, 256, 4095, 4096])
     assert store.view().take(ids, SCHEMA)["n"].to_pylist() == ids.tolist()
 
 
 def test_large_batches_are_not_copied():
-    batch = pa.RecordBatch.from_arrays([pa.array(np.arange(LARGE))], names=["n"])
+    batch = pa.RecordBatch.from_arrays([pa.array(np.arange(LARGE_BATCH))], names=["n"])
     store = PayloadStore()
-    for _ in range(2 * FAN):
+    for _ in range(2 * FANIN):
         store.append(batch)
     addresses = {held.column(0).buffers()[1].address for held in store.view().batches}
     assert addresses == {batch.column(0).buffers()[1].address}
@@ -137,7 +148,7 @@ def test_shared_columns_are_those_of_the_batches(sizes, released, null_from, tex
     """Until a NULL comes, after it, and in rows from before and after; with a column of text beside them or not."""
     schema = pa.schema([SCHEMA.field("n"), *([SCHEMA.field("s")] if text else [])])
     columns = RowColumns((FIRST_KEY,))
-    store, plain = PayloadStore(Shared(schema, {"n": FIRST_KEY}, columns)), PayloadStore()
+    store, plain = PayloadStore(SharedColumns(schema, {"n": FIRST_KEY}, columns)), PayloadStore()
     for number, (size, release) in enumerate(sizes):
         batch = numbered(store.next_id, size).select(schema.names)
         values = batch["n"].to_numpy()
@@ -155,19 +166,72 @@ def test_shared_columns_are_those_of_the_batches(sizes, released, null_from, tex
     assert store.view().take(ids, schema).equals(plain.view().take(ids, schema))
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=40),
+    st.integers(0, 700),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.data(),
+)
+def test_payload_columns_are_those_of_the_batches(sizes, released, key_nulls, payload_nulls, data):
+    """Until a NULL comes into a payload column, into the shared one, or into both, in either order."""
+    schema = pa.schema({"f": pa.float32(), "n": pa.int64(), "b": pa.int8()})
+    columns = RowColumns((FIRST_KEY,))
+    store, plain = PayloadStore(SharedColumns(schema, {"n": FIRST_KEY}, columns)), PayloadStore()
+    for number, (size, release) in enumerate(sizes):
+        values = np.arange(store.next_id, store.next_id + size)
+        f, b = pa.array(values, pa.float32()), pa.array((values % 100).astype(np.int8))
+        keys = pa.nulls(size, pa.int64()) if number >= key_nulls else pa.array(values)
+        if number >= payload_nulls:
+            b = pa.array([None, *b.to_pylist()[1:]], pa.int8())
+        batch = pa.record_batch([f, keys, b], schema=schema)
+        store.append(batch, [values] if number < key_nulls else None)
+        plain.append(batch)
+        if release:
+            for each in (store, plain):
+                each.release(released)
+    assert bool(store.view().batches) == (len(sizes) > min(key_nulls, payload_nulls) and store.row_count > 0)
+    first, end = max(store.first_id, plain.first_id, released), plain.next_id
+    assert store.next_id == end
+    ids = np.array(data.draw(st.lists(st.integers(first, end - 1), max_size=80)) if first < end else [], int)
+    assert store.view().take(ids, schema).equals(plain.view().take(ids, schema))
+
+
+def test_who_reads_keeps_payload_columns_that_end():
+    schema = pa.schema({"n": pa.int64(), "f": pa.float64()})
+    store = PayloadStore(SharedColumns(schema, {"n": FIRST_KEY}, RowColumns((FIRST_KEY,))))
+    values = np.arange(5)
+    store.append(pa.record_batch([values, values / 2], schema=schema), [values])
+    view = store.begin_reading()
+    store.append(pa.record_batch([values, pa.nulls(5, pa.float64())], schema=schema), [values])
+    assert view.take(np.array([4, 1]), schema)["f"].to_pylist() == [2.0, 0.5]
+    store.end_reading()
+    assert store.view().take(np.array([4, 7]), schema)["f"].to_pylist() == [2.0, None]
+
+
+def test_wide_rows_stay_in_their_batches():
+    schema = pa.schema({"n": pa.int64()} | {f"f{n}": pa.int64() for n in range(PAYLOAD_BYTES // 8 + 1)})
+    store = PayloadStore(SharedColumns(schema, {"n": FIRST_KEY}, RowColumns((FIRST_KEY,))))
+    values = np.arange(LARGE_BATCH)
+    batch = pa.record_batch([values] * len(schema), schema=schema)
+    store.append(batch, [values])
+    (held,) = store.view().batches
+    assert held["f0"].buffers()[1].address == batch["f0"].buffers()[1].address
+
+
 def test_shared_columns_are_held_once():
     schema, columns = pa.schema({"n": pa.int64()}), RowColumns((FIRST_KEY,))
-    store, released = PayloadStore(Shared(schema, {"n": FIRST_KEY}, columns)), []
-    for first in range(0, 3 * LARGE, LARGE):
-        values = np.arange(first, first + LARGE)
+    store, released = PayloadStore(SharedColumns(schema, {"n": FIRST_KEY}, columns)), []
+    for first in range(0, 3 * LARGE_BATCH, LARGE_BATCH):
+        values = np.arange(first, first + LARGE_BATCH)
         released.append(weakref.ref(values))
         store.append(pa.record_batch([pa.array(values)], schema=schema), [values])
         del values
     gc.collect()
     assert not store.view().batches and [owner() for owner in released] == [None] * 3
-    assert store.view().take(np.array([2 * LARGE, 5]), schema)["n"].to_pylist() == [2 * LARGE, 5]
-    store.release(LARGE + 3)
-    assert (store.first_id, len(columns)) == (LARGE + 3, 2 * LARGE - 3)
+    assert store.view().take(np.array([2 * LARGE_BATCH, 5]), schema)["n"].to_pylist() == [2 * LARGE_BATCH, 5]
+    store.release(LARGE_BATCH + 3)
+    assert (store.first_id, len(columns)) == (LARGE_BATCH + 3, 2 * LARGE_BATCH - 3)
 
 
 def test_few_rows_of_many_large_batches_and_many_rows_of_few():
@@ -175,12 +239,14 @@ def test_few_rows_of_many_large_batches_and_many_rows_of_few():
     store = PayloadStore()
     for n in range(12):
         store.append(
-            pa.RecordBatch.from_arrays([pa.array(np.arange(n * LARGE, (n + 1) * LARGE))], names=["n"])
+            pa.RecordBatch.from_arrays(
+                [pa.array(np.arange(n * LARGE_BATCH, (n + 1) * LARGE_BATCH))], names=["n"]
+            )
         )
     schema = pa.schema({"n": pa.int64()})
     random = np.random.default_rng(1)
     for count in (2, 5, 400_000):
-        ids = random.integers(0, 12 * LARGE, count)
+        ids = random.integers(0, 12 * LARGE_BATCH, count)
         assert np.array_equal(store.view().take(ids, schema)["n"].to_numpy(), ids)
 
 
@@ -195,6 +261,7 @@ def test_one_batch_copies_only_several_chunks():
 
 # ---- types of payload
 
+TIMES = pa.schema({"ts": pa.int64()})
 LONG = "a word longer than a view holds"
 PAYLOADS: list[tuple[pa.DataType, list[Any]]] = [
     (pa.list_(pa.int32()), [[1, 2], None, []]),
@@ -240,6 +307,38 @@ def test_payload_of_any_type_comes_back_as_it_went_in(kind, values):
     assert sj.join_tables(unsorted, table, spec, order="timestamp")["p"].to_pylist() == values
 
 
+@pytest.mark.parametrize(("kind", "values"), PAYLOADS, ids=[str(kind) for kind, _ in PAYLOADS])
+@pytest.mark.parametrize("rows", [0, 3])
+def test_payload_of_any_type_is_null_where_no_row_is(kind, values, rows):
+    right = pa.schema([("ts", pa.int64()), ("p", kind)])
+    table = pa.table({"ts": [1, 2, 3], "p": pa.array(values, kind)}, schema=right).slice(0, rows)
+    spec = sj.JoinSpec(TIMES, right, "left.ts = right.ts", sj.TimeWindow(0), "ts", "ts", how="left")
+    found = sj.join_tables(pa.table({"ts": [3, 4, 1, 5]}, TIMES), table, spec, order="timestamp")
+    found.validate(full=True)
+    given = dict(zip(table["ts"].to_pylist(), table["p"].to_pylist(), strict=True))
+    assert found["p"].to_pylist() == [given.get(ts) for ts in found["ts"].to_pylist()]
+    assert found.num_rows == 4
+
+
+def test_no_large_value_is_fetched_in_place_of_null():
+    """One left row of a thousand has a partner, whose text is fetched once."""
+    right = pa.schema({"ts": pa.int64(), "p": pa.string()})
+    spec = sj.JoinSpec(TIMES, right, "left.ts = right.ts", sj.TimeWindow(0), "ts", "ts", how="left")
+    left, one = pa.table({"ts": range(1_000)}, TIMES), pa.table({"ts": [7], "p": ["a" * 10_000]}, right)
+    fetched: list[int] = []
+
+    def columns(rows: HeldRows, ids: np.ndarray, fields: Any) -> list[pa.Array]:
+        found = held_columns(rows, ids, fields)
+        fetched.extend(column.nbytes for column in found)
+        return found
+
+    held_columns = HeldRows.columns
+    with patch.object(HeldRows, "columns", columns):
+        found = sj.join_tables(left, one, spec)
+    assert found["p"].null_count == 999
+    assert max(fetched) < 20_000
+
+
 def test_dictionaries_that_differ_from_push_to_push():
     kinds = pa.dictionary(pa.int8(), pa.string())
     schema = pa.schema(
@@ -247,7 +346,7 @@ def test_dictionaries_that_differ_from_push_to_push():
     )
     spec = sj.JoinSpec(schema, schema, "left.d = right.d", sj.TimeWindow(100), "ts", "ts")
     with sj.open_join(spec) as join:
-        for ts in range(3 * FAN):
+        for ts in range(3 * FANIN):
             word = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), [f"word {ts}"])
             listed = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), word)
             structured = pa.StructArray.from_arrays([word], names=["d"])
@@ -256,9 +355,9 @@ def test_dictionaries_that_differ_from_push_to_push():
             join.push("right", batch)
         found = join.finish()
     assert found.schema == spec.schema
-    assert found["d"].to_pylist() == found["d_right"].to_pylist() == [f"word {n}" for n in range(3 * FAN)]
-    assert found["l"].to_pylist() == [[f"word {n}"] for n in range(3 * FAN)]
-    assert found["st_right"].to_pylist() == [{"d": f"word {n}"} for n in range(3 * FAN)]
+    assert found["d"].to_pylist() == found["d_right"].to_pylist() == [f"word {n}" for n in range(3 * FANIN)]
+    assert found["l"].to_pylist() == [[f"word {n}"] for n in range(3 * FANIN)]
+    assert found["st_right"].to_pylist() == [{"d": f"word {n}"} for n in range(3 * FANIN)]
 
 
 def test_storage_types_differ_from_views_only():

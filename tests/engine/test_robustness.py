@@ -1,4 +1,4 @@
-"""What a long-lived join meets: odd payload, many threads, failures, and its own end."""
+"""What happens to a long-lived join: odd payload, many threads, failures, and its own end."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_join_that_is_closed_while_it_finishes_says_so(monkeypatch):
 
 
 def test_a_close_just_before_finish_marks_the_join_is_not_overwritten(monkeypatch):
-    """Then `finish` either tells of it or has come first; it neither gives less nor works for ever."""
+    """Then `finish` either raises its error or was first; it neither returns less nor runs forever."""
     join = sj.open_join(spec_of(), "three_step", order="timestamp")
     join.push("left", rows([1, 2], [7, 7]))
     join.push("right", rows([1, 2], [7, 7]))

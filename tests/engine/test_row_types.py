@@ -1,4 +1,5 @@
-"""Columns of every Arrow type, nested in every other: refused when the join is opened, or they come out right."""
+"""Columns of every Arrow type, nested in every other: the join refuses them when it opens, or returns them
+unchanged."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Event times and keys are held once, for the window and for result rows: results stay what the oracle says, whatever
-is NULL, late, polled late, or changed by whoever pushed it."""
+is NULL, late, polled late, or changed by its caller after the push."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.engine.rows import LARGE
+from streamjoin.engine.rows import LARGE_BATCH
 
 TAGS = pa.dictionary(pa.int8(), pa.string())
 SCHEMA = pa.schema(
@@ -90,7 +90,7 @@ def test_late_rows_and_rows_out_of_order():
 
 @pytest.mark.parametrize("null", [False, True])
 def test_results_wait_while_their_rows_leave_the_windows(null):
-    """Nobody polls until the windows have moved on many times, and their columns with them."""
+    """The first poll comes after the windows, and their columns with them, have moved many times."""
     spec, size = spec_of(sj.TimeWindow(100)), 2_000
     tables = [random_rows(40 * size, seed, slice(0, 0)) for seed in (5, 6)]
     with sj.open_join(spec, "three_step", "bisort") as join:
@@ -109,16 +109,16 @@ def test_results_wait_while_their_rows_leave_the_windows(null):
 
 
 def test_what_was_pushed_may_be_changed_afterwards():
-    """Shared columns are copies; the memory behind a batch belongs to whoever made it."""
+    """Shared columns are copies; the memory behind a batch belongs to its caller."""
     schema = pa.schema({"ts": pa.int64(), "x": pa.int64()})
     spec = sj.JoinSpec(schema, schema, "left.x BETWEEN right.x AND right.x", sj.TimeWindow(10**6), "ts", "ts")
-    ts, x = np.arange(LARGE + 1), np.arange(LARGE + 1) * 2
+    ts, x = np.arange(LARGE_BATCH + 1), np.arange(LARGE_BATCH + 1) * 2
     with sj.open_join(spec, "three_step", "bisort") as join:
         join.push("left", pa.record_batch([pa.array(ts), pa.array(x)], schema=schema))
         ts += 10**6
         x[:] = -1
-        join.push("right", pa.table({"ts": [LARGE], "x": [20]}, schema=schema))
-        assert join.finish().to_pylist() == [{"ts": 10, "x": 20, "ts_right": LARGE, "x_right": 20}]
+        join.push("right", pa.table({"ts": [LARGE_BATCH], "x": [20]}, schema=schema))
+        assert join.finish().to_pylist() == [{"ts": 10, "x": 20, "ts_right": LARGE_BATCH, "x_right": 20}]
 
 
 def test_another_thread_polls_while_rows_come():
@@ -154,11 +154,11 @@ def test_another_thread_polls_while_rows_come():
 
 @pytest.mark.parametrize("index", ["bisort", "auto"])
 def test_after_a_null_nothing_is_held_of_rows_that_have_expired(index):
-    """The columns are not shared any more; whoever copied what he needs lets go of them."""
+    """The columns are not shared any more; a reader that has copied its values releases them."""
     none = slice(0, 0)
     with sj.open_join(spec_of(sj.TimeWindow(100)), "three_step", index) as join:
         window = join._topology.windows["left"]
-        held = join._results.payload["left"]._shared
+        held = join._driver.rows.stores["left"]._shared
         assert held is not None
         shared = weakref.ref(held.columns)
         del held

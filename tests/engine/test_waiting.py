@@ -1,4 +1,4 @@
-"""Who waits for room in the result buffer: a thread that nobody could make room for never does."""
+"""Which threads wait for room in the result buffer: never one for which no other thread could make room."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ import pytest
 
 import streamjoin as sj
 from streamjoin.engine import pollers
-from streamjoin.plan.options import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGY_NAMES
 from streamjoin.topologies.runtime import waiting
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
-SECONDS = 60  # far longer than anything here takes; only a hang waits this long
+SECONDS = 60  # seconds: far longer than any test takes; only a hang waits this long
 AT_ONCE = pollers.FIRST_POLL / 2  # seconds: shorter than any wait
 
 
@@ -36,7 +36,7 @@ def alike(count: int, ts: int = 1) -> pa.RecordBatch:
 
 
 def within(call: Callable[[], Any], seconds: float = SECONDS) -> Any:
-    """What a call gives in a thread of its own, or raises; fails if that takes longer."""
+    """What a call returns or raises in its own thread; fails if that takes longer."""
     outcome: list[tuple[Any, BaseException | None]] = []
 
     def run() -> None:
@@ -66,7 +66,7 @@ def count_polled(join: sj.Join) -> int:
 # ---- one thread
 
 
-@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("topology", sorted(TOPOLOGY_NAMES))
 def test_a_push_does_not_wait_for_room_for_its_own_results(topology):
     """More results than max_results, from one thread with default options: the push returns, nothing is lost."""
 
@@ -83,7 +83,7 @@ def test_a_push_does_not_wait_for_room_for_its_own_results(topology):
 
 
 @pytest.mark.parametrize("order", ["any", "punctuated", "timestamp"])
-@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("topology", sorted(TOPOLOGY_NAMES))
 def test_one_thread_that_polls_when_it_is_told_to_loses_nothing(topology, order):
     """Each push has more results than fit; the buffer is never exceeded."""
     rounds, each = 5, 40
@@ -91,7 +91,7 @@ def test_one_thread_that_polls_when_it_is_told_to_loses_nothing(topology, order)
     def use() -> int:
         found = 0
         with sj.open_join(spec_of(), topology, order=order, max_results=100, workers=2) as join:
-            assert join.poll() == []  # from now on this thread is known to poll
+            assert join.poll() == []  # the join knows from here that this thread polls
             for ts in range(1, rounds + 1):
                 for side in ("left", "right"):
                     while True:
@@ -107,7 +107,7 @@ def test_one_thread_that_polls_when_it_is_told_to_loses_nothing(topology, order)
 
 
 def test_the_only_thread_of_a_program_is_refused_at_once_and_not_left_to_wait():
-    """In a process of its own, since here others run."""
+    """In its own process, because other threads run in this one."""
     program = """
 import time
 import pyarrow as pa
@@ -200,7 +200,7 @@ def polled_once(join: sj.Join) -> threading.Event:
 
 
 def test_a_push_waits_as_long_as_another_thread_polls(monkeypatch):
-    """However seldom: here with less patience for those that never do."""
+    """However rarely it polls: here with a shorter wait for threads that never do."""
     monkeypatch.setattr(pollers, "FIRST_POLL", 0.05)
     with sj.open_join(spec_of(), max_results=2) as join:
         leave = polled_once(join)
@@ -214,7 +214,7 @@ def test_a_push_waits_as_long_as_another_thread_polls(monkeypatch):
 
 
 def test_a_push_does_not_wait_for_a_thread_that_has_ended(monkeypatch):
-    """It looks again now and then, and not only when there is something to log."""
+    """It checks again now and then, and not only when there is something to log."""
     monkeypatch.setattr(pollers, "FIRST_POLL", 0.05)
     monkeypatch.setattr(waiting, "SILENT", SECONDS)
     with sj.open_join(spec_of(), max_results=2) as join:
@@ -339,7 +339,7 @@ def test_tasks_that_push_and_poll_in_threads_wait_for_each_other():
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Waits are told of after a moment."""
+    """Log waits after a moment."""
     monkeypatch.setattr(waiting, "SILENT", 0.05)
 
 

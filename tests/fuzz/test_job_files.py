@@ -26,7 +26,7 @@ import streamjoin as sj
 pytest.importorskip("pyspark")
 
 from streamjoin.spark.job.checkpoint import identity
-from streamjoin.spark.job.explain import explain
+from streamjoin.spark.job.explain import explain_job
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.session import settings_of
 
@@ -160,7 +160,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def other_value(choose: random.Random, old: Any) -> Any:
-    """Something to stand in the place of a value: of another kind, or another text."""
+    """A replacement for a value: of another kind, or another text."""
     kind = choose.randrange(5)
     if kind == 0:
         return deepcopy(choose.choice(VALUES))
@@ -170,7 +170,7 @@ def other_value(choose: random.Random, old: Any) -> Any:
         return " ".join(choose.choice(WORDS) for _ in range(choose.randrange(1, 12)))
     if kind == 3:
         return old + choose.choice(TEXTS)
-    return changed_text(choose, old).replace(SECRET, "word")  # which no name tells here
+    return changed_text(choose, old).replace(SECRET, "word")  # whose name is not secret here
 
 
 def changed_tables(choose: random.Random, text: str) -> str:
@@ -191,7 +191,7 @@ def changed_tables(choose: random.Random, text: str) -> str:
 
 
 def changed_text(choose: random.Random, text: str) -> str:
-    """A text with some pieces removed, doubled, moved, or something foreign put in."""
+    """A text with some pieces removed, doubled or moved, or with something foreign inserted."""
     for _ in range(choose.choice((1, 1, 2, 4, 12))):
         at, to = sorted(choose.randrange(len(text) + 1) for _ in range(2))
         to = min(to, at + choose.choice((1, 3, 20, 200)))
@@ -223,7 +223,7 @@ def case(number: int) -> str:
 
 @contextmanager
 def no_hang(number: int) -> Iterator[None]:
-    """Raise in what takes the processor for longer than anything may."""
+    """Raise an error in code that uses the processor for longer than the limit."""
 
     def stop(*_: object) -> None:
         raise AssertionError(f"case {number} hangs:\n{case(number)[:2000]}")
@@ -238,12 +238,12 @@ def no_hang(number: int) -> Iterator[None]:
 
 
 def read(path: Path) -> tuple[bool, str]:
-    """Whether a file is accepted, and what is told of it."""
+    """Whether a file is accepted, and the message about it."""
     try:
         job = Job.read(path)
         assert identity(job)
         assert settings_of(job, "local[2]")
-        return True, explain(job, None)
+        return True, explain_job(job, None)
     except sj.StreamJoinError as error:
         return False, str(error)
 
@@ -261,7 +261,7 @@ def read_in_time(path: Path, number: int) -> tuple[bool, str]:
 
 
 def check(folder: Path, number: int) -> bool:
-    """Read a case; whether it was accepted. What is told of it has no secret and no control character."""
+    """Read a case and return whether it was accepted. The message must have no secret and no control character."""
     path = folder / "job.toml"
     path.write_text(case(number), encoding="utf-8", errors="replace")
     try:
@@ -276,7 +276,7 @@ def check(folder: Path, number: int) -> bool:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder in which the good files are good."""
+    """A folder in which the good files are valid."""
     for name in ("in", "in/left", "in/right", "thermal", "radar-north", "radar-south"):
         (tmp_path / name).mkdir()
     return tmp_path

@@ -19,7 +19,7 @@ from streamjoin.hardware.simulate import JoinSimulator, Stream
 
 
 class Pass(wiring.Component):  # type: ignore[misc]  # Amaranth has no types
-    """Hands left's payload on; a part of its own counts, in two bits, what was handed on."""
+    """Passes left's payload on; a submodule counts the passed tuples, in two bits."""
 
     def __init__(self) -> None:
         self.parameters = Parameters(cores=1, left_segment=1, right_segment=1, key_width=1, payload_width=2)

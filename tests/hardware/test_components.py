@@ -194,7 +194,7 @@ def test_a_ring_window_holds_the_latest_tuples_of_both_streams(left, right, bank
     numbers = random.Random(left)
 
     async def read(ctx, other_right):
-        """Everything the window holds of the stream a tuple of `other_right` would probe."""
+        """The window's tuples of the stream that a tuple of `other_right` would probe."""
         held = []
         for row in range((left if other_right else right) // banks):
             ctx.set(window.scan, 1)

@@ -196,7 +196,7 @@ def test_conformance_of_windows_in_block_ram():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_flushed_join_is_the_row_window_join_of_the_definition(name):
-    """They meet where every pair has had the time to meet: always in the low-latency join and in one core; in
+    """The definitions agree where every pair has had time to meet: always in the low-latency join and in one core; in
     handshake join after as many more left tuples as its window holds."""
     design = DESIGNS[name]
     p = design.parameters(

@@ -1,14 +1,13 @@
-"""A window that is scanned or indexed as costs tell: what it finds, when it changes, and that it can not flap."""
+"""A window that is scanned or indexed by cost: what it finds, when it changes, and that it cannot switch back and
+forth."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,15 +15,16 @@ import streamjoin as sj
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.prepared import Stored
 from streamjoin.codegen.programs import WindowProgram
-from streamjoin.index import adaptive, chain
+from streamjoin.index import adaptive
 from streamjoin.index.adaptive import AdaptiveWindow, in_total_order
 from streamjoin.index.chain import ChainWindow
 from streamjoin.index.scan import ScanWindow
 from streamjoin.index.times import Reach
 from streamjoin.index.tuples import ProbingTuples, Tuples
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.plan.costs import FEWEST_TUPLES, INDEX, scanned_up_to
+from streamjoin.plan.costs import scanned_up_to
 from streamjoin.plan.subwindows import BandRule
+from streamjoin.plan.tuning import IndexCosts, Tuning, WindowTuning
 from streamjoin.semantics.analysis import analyse
 from streamjoin.semantics.callables import CallablePredicate
 
@@ -43,21 +43,15 @@ def make_program() -> WindowProgram:
 PROGRAM = make_program()
 
 
-def make_window() -> AdaptiveWindow:
+TUNING = Tuning(
+    costs=IndexCosts(per_push=100, isolated_pair=0, batch=1_000, fewest_tuples=8),
+    window=WindowTuning(smallest_subwindow=4, largest_subwindow=16, longest_pause=1),
+)
+
+
+def make_window(tuning: Tuning = TUNING) -> AdaptiveWindow:
     choose = BandRule(PROGRAM, "bisort", PROGRAM.indexable(False))
-    return AdaptiveWindow(PROGRAM, choose)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def small_windows() -> Iterator[None]:
-    """An index pays from 100 comparisons a push on, and everything is looked at often."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chain, "SMALLEST", 4)
-        patch.setattr(chain, "LARGEST", 16)
-        patch.setattr(adaptive, "INDEX", replace(INDEX, per_push=100, isolated_pair=0, batch=1_000))
-        patch.setattr(adaptive, "FEWEST_TUPLES", 8)
-        patch.setattr(adaptive, "LONGEST_PAUSE", 1)
-        yield
+    return AdaptiveWindow(PROGRAM, choose, tuning=tuning)
 
 
 Row = tuple[int, int | None, int | None]
@@ -96,7 +90,7 @@ def holds(l: Row, r: Row) -> bool:
 
 
 def expire(window: AdaptiveWindow, low: int) -> None:
-    window.expire(Reach(np.array([low]), np.array([low])))
+    window.expire(low)
 
 
 def kind(window: AdaptiveWindow) -> type:
@@ -126,9 +120,8 @@ def test_a_window_is_indexed_when_it_has_grown_and_scanned_when_it_has_shrunk():
     assert found(window, [(0, 158, 0)], 0, 200) == [(0, 157), (0, 158), (0, 159)]
 
 
-def test_less_than_the_fewest_tuples_are_never_indexed(monkeypatch):
-    monkeypatch.setattr(adaptive, "INDEX", replace(INDEX, per_push=0))
-    window = make_window()
+def test_less_than_the_fewest_tuples_are_never_indexed():
+    window = make_window(replace(TUNING, costs=replace(TUNING.costs, per_push=0)))
     for n in range(0, 400, 2):
         push(window, [(n, n, 0), (n + 1, n, 0)], n)
         expire(window, n - 4)
@@ -137,7 +130,7 @@ def test_less_than_the_fewest_tuples_are_never_indexed(monkeypatch):
 
 
 def test_a_window_between_the_two_costs_does_not_flap():
-    """Its size goes up and down around the threshold: it changes once at most."""
+    """Its size moves around the threshold: it changes once at most."""
     window, rng, at = make_window(), np.random.default_rng(1), 0
     for _ in range(600):
         # An index pays from about 27 tuples on, a scan below 18.
@@ -148,7 +141,7 @@ def test_a_window_between_the_two_costs_does_not_flap():
 
 
 def test_what_changes_cost_is_shared_by_the_tuples_that_came():
-    """Batches that alternate between one probe and many: a window moves no more than some times what comes."""
+    """Batches that alternate between one probe and many: a window moves at most a few times the tuples that come."""
     window, at, moved = make_window(), 0, 0
     for turn in range(400):
         before = kind(window)
@@ -179,8 +172,8 @@ def test_equal_times_are_ordered_by_source():
 
 
 def test_explained_thresholds_fall_with_the_batch():
-    sizes = [scanned_up_to(PROGRAM, batch) for batch in (1, 4, 16, 64)]
-    assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[-1] >= FEWEST_TUPLES
+    sizes = [scanned_up_to(PROGRAM, batch, IndexCosts()) for batch in (1, 4, 16, 64)]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > sizes[-1] >= IndexCosts().fewest_tuples
 
 
 KEYS = st.sampled_from([0, 1, 2, 3, 9, None])
@@ -209,7 +202,7 @@ def test_it_finds_what_a_list_finds(batches):
         expire(window, gone)
 
 
-def test_memory_and_tuples_are_let_go(small_windows: Any) -> None:
+def test_memory_and_tuples_are_let_go() -> None:
     window = make_window()
     push(window, [(n, n, 0) for n in range(200)], 0)
     push(window, [(200, 0, 0)], 200)
@@ -224,6 +217,6 @@ def test_nothing_inserted_into_an_empty_window_changes_nothing():
     window = make_window()
     push(window, [(1, 1, 1)], 0)
     window.clear()
-    for _ in range(100):  # long enough for it to think about its ways
+    for _ in range(100):  # long enough for it to check its costs
         window.insert(prepared("left", []), TWO_SOURCES)
     assert len(window) == 0 and kind(window) is ScanWindow

@@ -1,11 +1,11 @@
-"""The chain of subwindows: what it finds, what it drops, and what it tells its subwindows."""
+"""The chain of subwindows: what it finds, what it drops, and what it passes to its subwindows."""
 
 from __future__ import annotations
 
 import gc
 import itertools
 import weakref
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,9 @@ from streamjoin.index.times import Reach
 from streamjoin.index.tuples import ProbingTuples, Tuples
 from streamjoin.index.window import Subwindow
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.plan.options import STRUCTURES
+from streamjoin.plan.options import STRUCTURE_NAMES
 from streamjoin.plan.subwindows import BATCHES_BETWEEN, SAMPLED_BATCHES, FixedRule
+from streamjoin.plan.tuning import WindowTuning
 from streamjoin.semantics.analysis import analyse
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.expressions import Column
@@ -39,12 +40,8 @@ EQUAL = "x = a AND y BETWEEN b - 1 AND b + 1"
 RANK = np.zeros(1, np.int32)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tiny_subwindows() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chain, "SMALLEST", 4)
-        patch.setattr(chain, "LARGEST", 16)
-        yield
+TUNING = WindowTuning(smallest_subwindow=4, largest_subwindow=16)
+SMALLEST, LARGEST, SHARE = TUNING.smallest_subwindow, TUNING.largest_subwindow, TUNING.share
 
 
 def make_program(on: str) -> WindowProgram:
@@ -55,13 +52,13 @@ def make_program(on: str) -> WindowProgram:
 
 
 PROGRAMS = {on: make_program(on) for on in (PLANE, EQUAL)}
-SERVED = {name: EQUAL if name == "hash" else PLANE for name in STRUCTURES}
+SERVED = {name: EQUAL if name == "hash" else PLANE for name in STRUCTURE_NAMES}
 
 
-def make_window(name: Any) -> ChainWindow:
+def make_window(name: Any, tuning: WindowTuning = TUNING) -> ChainWindow:
     program = PROGRAMS[SERVED[name]]
     rule = FixedRule(program, name, program.indexable(name == "hash"))
-    return ChainWindow(program, rule)
+    return ChainWindow(program, rule, tuning=tuning)
 
 
 def prepared(program: WindowProgram, side: str, rows: list[tuple[Any, ...]], first: int = 0) -> Any:
@@ -111,8 +108,8 @@ def check_links(window: ChainWindow) -> None:
     at = window._gone
     for number, link in enumerate(window._links):
         gone = at - link.first
-        assert gone == 0 or (number == 0 and 0 < gone < link.count and link.count > chain.LARGEST)
-        assert chain.SMALLEST <= link.capacity <= max(chain.LARGEST, len(window))
+        assert gone == 0 or (number == 0 and 0 < gone < link.count and link.count > LARGEST)
+        assert SMALLEST <= link.capacity <= max(LARGEST, len(window))
         assert link.count == link.capacity or (
             number == len(window._links) - 1 and 0 < link.count < link.capacity
         )
@@ -132,7 +129,7 @@ KEYS = st.sampled_from([0, 1, 2, 3, 5, None, -(2**31), 2**31 - 1])
 ROWS = st.lists(st.tuples(st.integers(0, 9), KEYS, KEYS), min_size=1, max_size=20)
 
 
-@pytest.mark.parametrize("name", STRUCTURES)
+@pytest.mark.parametrize("name", STRUCTURE_NAMES)
 @settings(max_examples=80)
 @given(batches=st.lists(st.tuples(st.integers(0, 6), ROWS, ROWS, st.integers(0, 12)), max_size=8))
 def test_tuples_that_come_at_any_time(name, batches):
@@ -157,13 +154,21 @@ def test_tuples_that_come_at_any_time(name, batches):
         ]
         assert found(window, asked, Reach(low, high)) == sorted(expected)
         promised = max(promised, now + 6 - reach_back)
-        window.expire(Reach(np.array([promised]), np.array([promised + 5])))
+        window.expire(promised)
         check_links(window)
         check_dropped(window, held, promised)
 
 
+def expire(window: ChainWindow, last: int, rows: int) -> None:
+    """Drop what a tuple at `last` can not meet any more: in a window of so many rows, or of 300 ticks."""
+    if rows:
+        window.expire_first(max(0, len(window) - rows))
+    else:
+        window.expire(last - 299)
+
+
 def check_dropped(window: ChainWindow, held: list[tuple[Any, ...]], promised: int) -> None:
-    """What is gone came first and can not be reached, and the first subwindow that is left can."""
+    """Dropped tuples came first and cannot be reached; the first remaining subwindow can."""
     gone = len(held) - len(window)
     assert window.ids(np.arange(len(window))).tolist() == list(range(gone, len(held)))
     assert all(row[0] < promised for row in held[:gone])
@@ -191,7 +196,7 @@ def test_a_strict_reach_ends_before_its_time_in_order_or_not(strict, least):
         assert found(window, [(high, 0, 0) for high in highs.tolist()], reach) == expected
 
 
-@pytest.mark.parametrize("name", STRUCTURES)
+@pytest.mark.parametrize("name", STRUCTURE_NAMES)
 @settings(max_examples=60)
 @given(batches=st.lists(st.tuples(ROWS, ROWS), max_size=8), size=st.integers(0, 25), strict=st.booleans())
 def test_row_windows(name, batches, size, strict):
@@ -213,18 +218,19 @@ def test_row_windows(name, batches, size, strict):
             ]
         assert found(window, asked, reach) == sorted(expected)
         now = max(arrived[-1][0], asked[-1][0])
-        window.expire(Reach(None, np.array([now]), rows=size, strict=strict))
+        preceding = int(window.ts.searchsorted(now, "left" if strict else "right"))
+        window.expire_first(max(0, preceding - size))
         check_links(window)
         reachable = len([row for row in held if row[0] < now or not strict])
         needed = len(held) - max(0, reachable - size)
-        assert needed <= len(window) < needed + chain.LARGEST
+        assert needed <= len(window) < needed + LARGEST
 
 
 # ---- what subwindows are told
 
 
 class Told(BISortSubwindow):
-    """A sorted subwindow that remembers what it was told."""
+    """A sorted subwindow that records its calls."""
 
     made: list[Told] = []
 
@@ -241,13 +247,12 @@ class Told(BISortSubwindow):
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[Told]:
     Told.made = []
-    monkeypatch.setitem(structures.STRUCTURES, "bisort", Told)
+    monkeypatch.setitem(structures.STRUCTURE_CLASSES, "bisort", Told)
     return Told.made
 
 
-def test_full_subwindows_are_sealed_once_and_known_to_their_successor(told, monkeypatch):
-    monkeypatch.setattr(chain, "MERGED_EACH", 0)
-    window = make_window("bisort")
+def test_full_subwindows_are_sealed_once_and_known_to_their_successor(told):
+    window = make_window("bisort", replace(TUNING, merged_each=0))
     for n in range(0, 100, 5):
         insert(window, [(n + i, i, i) for i in range(5)], n)
     check_links(window)
@@ -264,7 +269,7 @@ def test_capacities_follow_the_window_between_two_limits(told):
         insert(window, [(n, 0, 0)], n)
     capacities = [subwindow.capacity for subwindow in told]
     assert capacities == sorted(capacities)
-    assert capacities[0] == chain.SMALLEST and capacities[-1] == chain.LARGEST
+    assert capacities[0] == SMALLEST and capacities[-1] == LARGEST
     assert all(capacity & (capacity - 1) == 0 for capacity in capacities)
 
 
@@ -272,7 +277,7 @@ def test_one_large_batch_fills_several_subwindows(told):
     window = make_window("bisort")
     insert(window, [(n, n % 7, 0) for n in range(100)], 0)
     check_links(window)
-    assert len(told) >= 100 // chain.LARGEST
+    assert len(told) >= 100 // LARGEST
     reach = Reach(np.array([10, 90]), np.array([95, 99]))
     expected = [(0, n) for n in range(10, 96) if n % 7 == 0] + [(1, n) for n in range(90, 100) if n % 7 == 6]
     assert found(window, [(10, -1, 0), (90, 7, 0)], reach) == expected
@@ -298,7 +303,7 @@ def test_each_new_subwindow_indexes_the_band_that_leaves_fewer_candidates(told):
         found(window, rows, Reach(np.full(40, n - 40), np.full(40, n)))
         insert(window, rows, n)
         keys.append(newest_key(window))
-        window.expire(Reach(np.array([n - 100]), np.array([n])))
+        window.expire(n - 100)
     assert set(keys[2:25]) == {"x"} and set(keys[-10:]) == {"y"}
     # A successor that finds tuples by another key learns nothing from its predecessor.
     switched = [b for a, b in itertools.pairwise(told) if a.dtype != b.dtype]
@@ -324,7 +329,7 @@ def test_subwindows_out_of_reach_are_not_asked():
     assert window.comparisons == 4  # of 64 tuples with this key
     insert(window, [(62, 0, 0)], 64)  # from now on times are checked tuple by tuple
     found(window, [(63, 0, 0)], Reach(np.array([60]), np.array([63])))
-    assert 5 <= window.comparisons - 4 <= 2 * chain.LARGEST
+    assert 5 <= window.comparisons - 4 <= 2 * LARGEST
 
 
 # ---- full neighbours are merged
@@ -334,9 +339,9 @@ def check_sizes(window: ChainWindow, batch: int) -> None:
     """Merged subwindows are no larger than their part of the window was, and a probe has few to ask, but for those that
     the last batch filled."""
     check_links(window)
-    merged = [link.count for link in window._links if link.count > chain.LARGEST]
-    assert all(count <= 2 * len(window) // chain.SHARE for count in merged)
-    few = 2 * chain.SHARE + 2 * len(window).bit_length() + batch // chain.LARGEST
+    merged = [link.count for link in window._links if link.count > LARGEST]
+    assert all(count <= 2 * len(window) // SHARE for count in merged)
+    few = 2 * SHARE + 2 * len(window).bit_length() + batch // LARGEST
     assert len(window._links) <= few
 
 
@@ -351,7 +356,7 @@ def test_a_large_window_has_few_subwindows_and_finds_what_a_list_finds(batch, di
         rows = [(int(t), None if t % 17 == 0 else x, y) for t, (x, y) in zip(times, keys, strict=True)]
         insert(window, rows, len(held))
         held += rows
-        window.expire(Reach(np.array([n - span]), np.array([n])))
+        window.expire(n - span)
         check_sizes(window, batch)
         if n % 100 < batch:
             probes = [(n, *key) for key in rng.integers(0, 300, (20, 2)).tolist()]
@@ -363,7 +368,7 @@ def test_a_large_window_has_few_subwindows_and_finds_what_a_list_finds(batch, di
                 if low <= row[0] <= n and holds(PLANE, row, probe)
             ]
             assert found(window, probes, Reach(np.full(20, low), np.full(20, n))) == expected
-    assert any(link.count > chain.LARGEST for link in window._links)
+    assert any(link.count > LARGEST for link in window._links)
 
 
 @pytest.mark.parametrize("rows", [0, 300], ids=["time", "rows"])
@@ -377,10 +382,10 @@ def test_rows_of_a_large_subwindow_go_before_it_does(step, rows):
         last = n + step - 1
         low = None if rows else np.array([last - 299])
         reach = Reach(low, np.array([last]), rows=rows)
-        window.expire(reach)
+        expire(window, last, rows)
         check_links(window)
         if n > 1_000:
-            assert len(window) - 300 <= max(chain.LARGEST, window._links[0].count // chain.PARTS) + step
+            assert len(window) - 300 <= max(LARGEST, window._links[0].count // chain.PARTS) + step
             partly += window._links[0].first < window._gone
             everything = [(0, number) for number in range(last - 299, last + 1)]
             assert found(window, [(last, 0, 0)], reach) == everything
@@ -388,7 +393,7 @@ def test_rows_of_a_large_subwindow_go_before_it_does(step, rows):
     while window._links[0].first == window._gone:
         insert(window, [(last + 1, 0, 0)], last + 1)
         last += 1
-        window.expire(Reach(None if rows else np.array([last - 299]), np.array([last]), rows=rows))
+        expire(window, last, rows)
     insert(window, [(last - 200, 0, 0)], last + 1)
     assert window._disorder > window._gone
     held = range(last + 2 - len(window), last + 2)
@@ -399,14 +404,13 @@ def test_rows_of_a_large_subwindow_go_before_it_does(step, rows):
     assert window.oldest_id() == held[0]
 
 
-def test_a_merge_is_given_up_when_its_tuples_expire(monkeypatch):
-    monkeypatch.setattr(chain, "MERGED_EACH", 1)
-    window = make_window("bisort")
+def test_a_merge_is_given_up_when_its_tuples_expire():
+    window = make_window("bisort", replace(TUNING, merged_each=1))
     insert(window, [(n, 0, 0) for n in range(400)], 0)
     insert(window, [(400, 0, 0)], 400)
     merging = window._merge
     assert merging is not None
-    window.expire(Reach(np.array([400]), np.array([400])))
+    window.expire(400)
     assert window._merge is not merging and len(window) < 20
     for n in range(401, 500):
         insert(window, [(n, 0, 0)], n)
@@ -418,23 +422,23 @@ def test_a_merge_is_given_up_when_its_tuples_expire(monkeypatch):
 # ---- nothing is kept
 
 
-@pytest.mark.parametrize("name", STRUCTURES)
+@pytest.mark.parametrize("name", STRUCTURE_NAMES)
 def test_dropped_subwindows_are_released(name, monkeypatch):
     dropped: list[weakref.ref] = []
-    made = structures.STRUCTURES[name]
+    made = structures.STRUCTURE_CLASSES[name]
 
     def structure(*arguments: Any) -> Subwindow:
         subwindow = made(*arguments)
         dropped.append(weakref.ref(subwindow))
         return subwindow
 
-    monkeypatch.setitem(structures.STRUCTURES, name, structure)
+    monkeypatch.setitem(structures.STRUCTURE_CLASSES, name, structure)
     window = make_window(name)
     for n in range(0, 400, 10):
         rows = [(n + i, i, i) for i in range(10)]
         insert(window, rows, n)
         found(window, rows, Reach(np.full(10, n - 20), np.full(10, n + 10)))
-        window.expire(Reach(np.array([n - 20]), np.array([n])))
+        window.expire(n - 20)
     gc.collect()
     assert len(dropped) > 20
     alive = [ref for ref in dropped if ref() is not None]
@@ -448,15 +452,13 @@ def test_dropped_subwindows_are_released(name, monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [0, 300], ids=["time", "rows"])
-@pytest.mark.parametrize("name", STRUCTURES)
-def test_memory_follows_the_window(name, rows, monkeypatch):
-    monkeypatch.setattr(chain, "SMALLEST", 64)
-    monkeypatch.setattr(chain, "LARGEST", 256)
-    window, sizes, bytes_held = make_window(name), [], []
+@pytest.mark.parametrize("name", STRUCTURE_NAMES)
+def test_memory_follows_the_window(name, rows):
+    tuning = replace(TUNING, smallest_subwindow=64, largest_subwindow=256)
+    window, sizes, bytes_held = make_window(name, tuning), [], []
     for n in range(0, 20_000, 50):
         insert(window, [(n + i, (n + i) * 37 % 1000, i) for i in range(50)], n)
-        low = None if rows else np.array([n - 250])
-        window.expire(Reach(low, np.array([n + 49]), rows=rows))
+        expire(window, n + 49, rows)
         sizes.append(len(window))
         bytes_held.append(window.nbytes)
     assert 300 <= max(sizes[10:]) <= 300 + 256
@@ -471,10 +473,10 @@ def test_a_tuple_ahead_of_all_others_holds_its_subwindow_alone():
     insert(window, [(1000, 0, 0)], 0)
     for n in range(1, 65):
         insert(window, [(n, 0, 0)], n)
-    window.expire(Reach(np.array([100]), np.array([100])))
+    window.expire(100)
     check_links(window)
     assert found(window, [(1000, 0, 0)], Reach(np.array([900]), np.array([1000]))) == [(0, 0)]
-    window.expire(Reach(np.array([1001]), np.array([1001])))
+    window.expire(1001)
     assert len(window) == 0
 
 
@@ -486,7 +488,7 @@ def test_order_is_found_again_once_the_disorder_has_expired():
     reach = Reach(np.array([7]), np.array([9]))
     assert found(window, [(9, 0, 0)], reach) == [(0, 1), (0, 2)]
     assert window._disorder > window._gone
-    window.expire(Reach(np.array([20]), np.array([30])))
+    window.expire(20)
     assert window._disorder <= window._gone
     assert found(window, [(22, 0, 0)], Reach(np.array([20]), np.array([22]))) == [
         (0, n) for n in (13, 14, 15)

@@ -1,8 +1,7 @@
-"""What is chosen for a subwindow, and why: by batches and by a sample of tuples and probes; how a user learns of it."""
+"""What is chosen for a subwindow, and why: by batches and by a sample of tuples and probes; what a user sees of it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,13 +10,12 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
+from strategies import open_tuned
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.prepared import Stored
 from streamjoin.codegen.programs import WindowProgram
-from streamjoin.index import adaptive
 from streamjoin.index.tuples import ProbingTuples
 from streamjoin.plan import subwindows as chooser
-from streamjoin.plan.costs import INDEX
 from streamjoin.plan.subwindows import (
     BandKey,
     BandRule,
@@ -27,6 +25,7 @@ from streamjoin.plan.subwindows import (
     Workload,
     condition_of,
 )
+from streamjoin.plan.tuning import ChoiceTuning, IndexCosts, Tuning
 from streamjoin.semantics.analysis import analyse
 from streamjoin.semantics.callables import CallablePredicate
 
@@ -61,9 +60,9 @@ def asked(program: WindowProgram, batches: int, **columns: Any) -> Workload:
     return workload
 
 
-def equality(on: str = "x = a") -> EqualityRule:
+def equality(on: str = "x = a", tuning: ChoiceTuning | None = None) -> EqualityRule:
     program = make_program(on)
-    return EqualityRule(program, "hash", program.indexable(True))
+    return EqualityRule(program, "hash", program.indexable(True), tuning)
 
 
 def plane() -> BandRule:
@@ -134,13 +133,10 @@ def test_very_large_batches_of_wide_keys_are_hashed(on, structure):
 
 
 @pytest.mark.parametrize(("batch", "limit"), [(1, 110), (9, 150), (81, 190)])
-def test_equalities_of_very_many_tuples_are_sorted(monkeypatch, batch, limit):
+def test_equalities_of_very_many_tuples_are_sorted(batch, limit):
     """However small the batches are: sorted subwindows are merged, hash tables are not. But what it costs to call each
     table is shared by a batch."""
-    monkeypatch.setattr(chooser, "HASHED_UP_TO", 100)
-    monkeypatch.setattr(chooser, "MORE_IN_BATCHES", 1)
-    monkeypatch.setattr(chooser, "MEDIUM_BATCH", 9)
-    choose = equality()
+    choose = equality(tuning=ChoiceTuning(hashed_up_to=100, more_in_batches=1, medium_batch=9))
     workload = asked(choose.program, 1, a=range(batch))
     few, many = (
         choose.choose(4096, stored(choose.program, x=range(held)), workload) for held in (limit, limit + 1)
@@ -201,7 +197,7 @@ def strips_for(choose: BandRule, width: int, shift: int = 0, capacity: int = 409
 
 
 def test_strips_are_kept_while_they_suit():
-    """Subwindows with the same strips are asked once for all, and can be merged."""
+    """Subwindows with the same strips share one set of questions, and can be merged."""
     choose = plane()
     first = strips_for(choose, 4)
     assert strips_for(choose, 5) is first
@@ -226,11 +222,10 @@ MOVING = ("falling", "drifting up", "drifting down")
     ("pattern", "narrow"),
     [(pattern, narrow) for pattern in MOVING for narrow in (False, True)] + [("moving now and then", False)],
 )
-def test_keys_that_move_on_have_about_as_few_candidates_as_those_that_rise(pattern, narrow, monkeypatch):
-    """They leave the range that strips were made for, in a window of 20,000 tuples, of which a probe finds three. Small
-    places are only for keys that do not: one can not tell that they will jump."""
-    if narrow:
-        monkeypatch.setattr(chooser, "WORTH_NARROW", 0)
+def test_keys_that_move_on_have_about_as_few_candidates_as_those_that_rise(pattern, narrow):
+    """Keys leave the range that strips were made for, in a window of 20,000 tuples, of which a probe finds three. Small
+    places are only for keys that stay in it, and a jump cannot be predicted."""
+    tuning = Tuning(choice=ChoiceTuning(worth_narrow=0) if narrow else ChoiceTuning())
     rng, count = np.random.default_rng(1), 80_000
     rows, noise = np.arange(count), rng.integers(-7_000, 7_000, count)
     keys = {
@@ -240,17 +235,18 @@ def test_keys_that_move_on_have_about_as_few_candidates_as_those_that_rise(patte
         "drifting down": -rows + noise,
         "moving now and then": rows // 25_000 * 10**7 + rng.integers(0, 20_000, count),
     }
-    compared = {name: candidates_of(keys[name], rng) for name in ("rising", pattern)}
+    compared = {name: candidates_of(keys[name], rng, tuning) for name in ("rising", pattern)}
     assert compared[pattern] < 3 * compared["rising"]
 
 
-def candidates_of(x: np.ndarray, rng: np.random.Generator) -> int:
+def candidates_of(x: np.ndarray, rng: np.random.Generator, tuning: Tuning) -> int:
     """What probes near tuples of the window look at, once it has slid."""
     schema = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.int32()})
     on = "left.x BETWEEN right.x - 150 AND right.x + 150 AND left.y BETWEEN right.y - 100 AND right.y + 100"
     spec = sj.JoinSpec(schema, schema, on, sj.RowWindow(left=20_000, right=0), "ts", "ts")
     y, batch, compared = rng.integers(0, 20_000, len(x)), 1_000, 0
-    with sj.open_join(spec, "three_step", "auto", 1, max_results=10**9) as join:
+    opened: sj.Join = open_tuned(tuning, spec, "three_step", workers=1, max_results=10**9)
+    with opened as join:
         for at in range(0, len(x), batch):
             rows = np.arange(at, at + batch)
             asked = rng.integers(max(0, at - 20_000), at + batch, batch)
@@ -332,7 +328,7 @@ def test_explain_says_when_a_window_is_indexed_and_how():
     assert f"scanned while smaller than about {sizes}" in text
     assert (
         "hash on left.x, or bisort if 16 batches or fewer fill a subwindow or the window holds more than "
-        "4.8 million tuples, 9.6 with batches of 1,024" in text
+        "4.8 million tuples (9.6 million in batches of 1,024)" in text
     )
     text = sj.explain(spec_of(PLANE))
     assert "bisort on left.x or left.y, whichever leaves fewer candidates, or both from 24" in text
@@ -378,15 +374,14 @@ def test_stats_tell_what_windows_are_made_of_and_how_that_changed():
         assert join.stats().left_index.changes[-1].startswith("scanned from")
 
 
-def test_a_window_that_grows_and_shrinks_is_hashed_then_sorted_then_hashed_again(monkeypatch):
+def test_a_window_that_grows_and_shrinks_is_hashed_then_sorted_then_hashed_again():
     """Every 5,000th row has the same key, and is found in whatever subwindow it lies."""
-    monkeypatch.setattr(adaptive, "INDEX", replace(INDEX, per_push=500_000))
-    monkeypatch.setattr(chooser, "HASHED_UP_TO", 10_000)
-    monkeypatch.setattr(chooser, "MORE_IN_BATCHES", 0)
+    choice = ChoiceTuning(hashed_up_to=10_000, more_in_batches=0)
+    tuning = Tuning(costs=IndexCosts(per_push=500_000), choice=choice)
     ts = np.cumsum(np.repeat([8, 1, 8], [4_000, 60_000, 16_000]))
     keys = np.arange(len(ts), dtype=np.int32) % 5_000
     made, found = [], 0
-    with sj.open_join(spec_of("x = a"), max_results=10**6) as join:
+    with open_tuned(tuning, spec_of("x = a"), max_results=10**6) as join:
         for at in range(0, len(ts), 200):
             rows = [array[at : at + 200] for array in (ts, keys, keys, keys)]
             join.push("left", pa.table(rows[:3], schema=LEFT))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -20,12 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamjoin as sj
-from strategies import numbered, pairs_of, push_all, specs, windows
-from streamjoin.index import access, adaptive, chain
+from strategies import numbered, open_tuned, pairs_of, push_all, specs, windows
+from streamjoin.index import access
 from streamjoin.index.structures import bisort
 from streamjoin.plan import subwindows as chooser
-from streamjoin.plan.costs import INDEX
 from streamjoin.plan.options import INDEXES, ORDERS
+from streamjoin.plan.tuning import DEFAULT_TUNING, ChoiceTuning, IndexCosts, Tuning, WindowTuning
 
 SORTED = ("bisort", "raptable", "wibtree")
 ALL: Any = ("hash", *SORTED)
@@ -127,19 +127,22 @@ CASES = {
 SERVED = {name: case for name, case in CASES.items() if case.indexes}
 
 
+def tuned(smallest: int, largest: int) -> Tuning:
+    """New subwindows take a number of tuples between these; a window left to the planner is indexed from `largest` on,
+    in strips where there are two bands, and sorted from twice as many on."""
+    return Tuning(
+        costs=IndexCosts(per_push=0, fewest_tuples=largest),
+        choice=ChoiceTuning(
+            hashed_up_to=2 * largest, more_in_batches=0, many_candidates=0, many_of_a_batch=0
+        ),
+        window=WindowTuning(smallest_subwindow=smallest, largest_subwindow=largest),
+    )
+
+
 @contextmanager
-def subwindows(smallest: int, largest: int) -> Iterator[None]:
-    """New subwindows take between so many tuples; a window left to the planner is indexed from `largest` on, in
-    strips where there are two bands, and sorted from twice as many on. Probes are sorted for more than 64 keys."""
+def sorted_soon() -> Iterator[None]:
+    """Probes are sorted for more than 64 keys, and any sample of them is enough."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chain, "SMALLEST", smallest)
-        patch.setattr(chain, "LARGEST", largest)
-        patch.setattr(adaptive, "INDEX", replace(INDEX, per_push=0))
-        patch.setattr(adaptive, "FEWEST_TUPLES", largest)
-        patch.setattr(chooser, "HASHED_UP_TO", 2 * largest)
-        patch.setattr(chooser, "MORE_IN_BATCHES", 0)
-        patch.setattr(chooser, "MANY_CANDIDATES", 0)
-        patch.setattr(chooser, "MANY_OF_A_BATCH", 0)
         patch.setattr(chooser.Workload, "known", True)
         patch.setattr(access, "SORTED_FROM", 5)
         patch.setattr(bisort, "SORT_BYTES", 256)
@@ -167,10 +170,15 @@ def alternating(left: pa.Table, right: pa.Table, size: int) -> Pushes:
 
 
 def joined(
-    spec: sj.JoinSpec, pushes: Pushes, index: Any, order: Any = "any", room: int = EVERYTHING
+    spec: sj.JoinSpec,
+    pushes: Pushes,
+    index: Any,
+    order: Any = "any",
+    room: int = EVERYTHING,
+    tuning: Tuning = DEFAULT_TUNING,
 ) -> list[tuple[int, int]]:
     """The (l, r) of the result: in its order if that is fixed, else sorted."""
-    with sj.open_join(spec, index=index, order=order, max_results=room) as join:
+    with open_tuned(tuning, spec, index=index, order=order, max_results=room) as join:
         batches = push_all(join, pushes, lambda: True)
         found = [pair for batch in [*batches, join.finish()] for pair in pairs_of(batch)]
     return found if order == "timestamp" else sorted(found)
@@ -188,9 +196,10 @@ def check_small(case: Case, data: st.DataObject) -> None:
     size = data.draw(st.sampled_from([1, 7, 1000, 3]))
     pushes = interleaved(left, right, size, data.draw(st.integers(0, 1000)))
     room = data.draw(st.sampled_from([EVERYTHING, 1, 3]))
-    with subwindows(*data.draw(st.sampled_from([(4, 16), (1, 1), (2, 8), (4096, 1 << 20)]))):
+    tuning = tuned(*data.draw(st.sampled_from([(4, 16), (1, 1), (2, 8), (4096, 1 << 20)])))
+    with sorted_soon():
         for index in (*case.indexes, "auto"):
-            found = joined(spec, pushes, index, order, room)
+            found = joined(spec, pushes, index, order, room, tuning)
             assert found == (expected if order == "timestamp" else sorted(expected)), index
 
 
@@ -284,9 +293,12 @@ def scanned(name: str, window: str, rows: int, order: Any) -> list[tuple[int, in
 def check_stream(name: str, window: str, order: Any, rows: int, size: int) -> None:
     spec, left, right = streams(name, window, rows)
     expected = scanned(name, window, rows, order)
-    with subwindows(4, 16):
+    tuning = tuned(4, 16)
+    with sorted_soon():
         for index in (*SERVED[name].indexes, "auto"):
-            assert joined(spec, alternating(left, right, size), index, order) == expected, index
+            assert joined(spec, alternating(left, right, size), index, order, tuning=tuning) == expected, (
+                index
+            )
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -328,9 +340,13 @@ def test_bands_of_every_width_in_one_stream(kind):
     expected = joined(spec, alternating(left, right, 50), "scan")
     assert expected
     for size in (1, 50, 1000):
-        with subwindows(4, 64):
+        tuning = tuned(4, 64)
+        with sorted_soon():
             for index in (*SORTED, "auto"):
-                assert joined(spec, alternating(left, right, size), index) == expected, (size, index)
+                assert joined(spec, alternating(left, right, size), index, tuning=tuning) == expected, (
+                    size,
+                    index,
+                )
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -382,10 +398,11 @@ def check_disorder(case: Case, data: st.DataObject) -> None:
     expected = pairs_of(sj.oracle.join(union[0], union[1], spec))
     turns = [(key, piece) for key, table in sources.items() for piece in cut(table, size)]
     schedule = mixed(turns, data.draw(st.integers(0, 1000)))
-    with subwindows(*data.draw(st.sampled_from([(4, 16), (1, 1), (2, 8)]))):
+    tuning = tuned(*data.draw(st.sampled_from([(4, 16), (1, 1), (2, 8)])))
+    with sorted_soon():
         chosen: Any = (*case.indexes, "auto")
         for index in chosen:
-            with sj.open_join(spec, index=index, order=order) as join:
+            with open_tuned(tuning, spec, index=index, order=order) as join:
                 opened = {key: join.source(*key) for key in sources}
                 for key, piece in schedule:
                     opened[key].push(piece)
@@ -423,7 +440,7 @@ def test_many_sources_out_of_order_give_the_oracles_result(name, data):
         check_disorder(SERVED[name], data)
 
 
-# ---- what can not be served
+# ---- what cannot be served
 
 
 @pytest.mark.parametrize("name", CASES)

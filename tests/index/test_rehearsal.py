@@ -1,10 +1,9 @@
-"""Opening a join compiles what its pushes will call, and nothing it can not use."""
+"""Opening a join compiles what its pushes will call, and nothing that they cannot use."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,10 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import streamjoin as sj
-from streamjoin.index import adaptive, chain
+from strategies import open_tuned
 from streamjoin.kernels.scan import bands as scan
-from streamjoin.plan import subwindows as chooser
-from streamjoin.plan.costs import INDEX
-from streamjoin.plan.options import STRUCTURES
+from streamjoin.plan.options import STRUCTURE_NAMES
+from streamjoin.plan.tuning import ChoiceTuning, IndexCosts, Tuning, WindowTuning
 
 LEFT = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.float64(), "s": pa.string()})
 RIGHT = pa.schema({"ts": pa.int64(), "a": pa.int32(), "b": pa.float64(), "t": pa.string()})
@@ -30,7 +28,7 @@ def near(l: Any, r: Any) -> bool:
 
 
 CASES = [
-    *((EQUAL, index) for index in (*STRUCTURES, "scan", "auto")),
+    *((EQUAL, index) for index in (*STRUCTURE_NAMES, "scan", "auto")),
     *((PLANE, index) for index in (*SORTED, "scan", "auto")),
     *(("x = a AND y = b", index) for index in ("hash", "auto")),
     *(("x <> a", index) for index in ("bisort", "auto")),
@@ -42,7 +40,7 @@ CASES = [
 
 
 def signatures() -> dict[str, int]:
-    """How many forms of each kernel there are by now; no kernel but the package's is in these modules."""
+    """How many signatures of each kernel are compiled; these modules contain only kernels of the package."""
     counts: dict[str, int] = {}
     for name, module in list(sys.modules.items()):
         if name.startswith(("streamjoin", "_streamjoin")):
@@ -66,24 +64,20 @@ def rows(schema: pa.Schema, first: int, count: int, null: bool) -> pa.Table:
     )
 
 
-@pytest.fixture
-def small_subwindows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chains of many subwindows, which windows that are left to the planner become."""
-    monkeypatch.setattr(chain, "SMALLEST", 64)
-    monkeypatch.setattr(chain, "LARGEST", 4096)
-    monkeypatch.setattr(adaptive, "INDEX", replace(INDEX, per_push=0))
-    monkeypatch.setattr(adaptive, "FEWEST_TUPLES", 256)
-    monkeypatch.setattr(chooser, "MANY_CANDIDATES", 4)
-    monkeypatch.setattr(chooser, "MANY_OF_A_BATCH", 0)
+# Chains of many subwindows, which windows that are left to the planner become.
+TUNING = Tuning(
+    costs=IndexCosts(per_push=0, fewest_tuples=256),
+    choice=ChoiceTuning(many_candidates=4, many_of_a_batch=0),
+    window=WindowTuning(smallest_subwindow=64, largest_subwindow=4096),
+)
 
 
 @pytest.mark.parametrize("order", ["any", "timestamp"])
 @pytest.mark.parametrize(("on", "index"), CASES)
-@pytest.mark.usefixtures("small_subwindows")
 def test_a_push_compiles_nothing(on: str | Callable[..., bool], index: Any, order: Any) -> None:
     """Batches of one row and of many, with and without NULLs, in order and out of it, until subwindows have expired."""
     spec = sj.JoinSpec(LEFT, RIGHT, on, sj.TimeWindow(1500), "ts", "ts", lateness=200)
-    with sj.open_join(spec, index=index, order=order, max_results=10**8) as join:
+    with open_tuned(TUNING, spec, index=index, order=order, max_results=10**8) as join:
         before, at = signatures(), 0
         for size in (1, 1, 7, 40, 300, 2000, 1, 64, 3000, 5):
             for side, schema in (("left", LEFT), ("right", RIGHT)):
@@ -95,7 +89,7 @@ def test_a_push_compiles_nothing(on: str | Callable[..., bool], index: Any, orde
     assert {name: count for name, count in after.items() if count != before.get(name)} == {}
 
 
-@pytest.mark.parametrize("index", STRUCTURES)
+@pytest.mark.parametrize("index", STRUCTURE_NAMES)
 def test_an_index_that_was_asked_for_compiles_no_scan(index, monkeypatch):
     made: list[scan.Clauses] = []
 

@@ -1,12 +1,10 @@
-"""Work shared by several threads: the same pairs in an order that no timing changes, errors, and the end."""
+"""Work shared by several threads: the same pairs in an order that does not depend on timing, errors, and the end."""
 
 from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,16 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamjoin as sj
-from strategies import numbered, pairs_of, push_all, windows
-from streamjoin.index import adaptive, chain, scan
-from streamjoin.index.structures import bisort
+from strategies import numbered, open_tuned, pairs_of, push_all, windows
 from streamjoin.index.structures.bisort import BISortSubwindow
 from streamjoin.index.window import ALONE, Alone, cuts
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.plan.costs import INDEX
 from streamjoin.plan.options import INDEXES, ORDERS
-from streamjoin.topologies.runtime import team as team_module
-from streamjoin.topologies.runtime.team import Team
+from streamjoin.plan.tuning import IndexCosts, TeamTuning, Tuning, WindowTuning
+from streamjoin.topologies.runtime.team import ThreadTeam
 
 WORKERS = (1, 2, 4)
 
@@ -55,8 +50,22 @@ def failing(pairs: PairBuffer) -> Iterator[int]:
 
 
 @pytest.fixture
-def team() -> Iterator[Team]:
-    made = Team(4)
+def team_of() -> Iterator[Callable[[int], ThreadTeam]]:
+    """Teams whose threads collect this many pairs a round."""
+    made: list[ThreadTeam] = []
+
+    def make(per_round: int) -> ThreadTeam:
+        made.append(ThreadTeam(4, tuning=TeamTuning(round=per_round)))
+        return made[-1]
+
+    yield make
+    for team in made:
+        team.close()
+
+
+@pytest.fixture
+def team() -> Iterator[ThreadTeam]:
+    made = ThreadTeam(4)
     yield made
     made.close()
     assert not threads()
@@ -77,8 +86,8 @@ def test_work_is_cut_into_equal_parts_that_are_large_enough(size, least, most, e
 
 @pytest.mark.parametrize("sizes", [[5], [3, 4], [1, 0, 2, 6], [0, 9, 1]])
 @pytest.mark.parametrize("per_round", [1, 4, 10**6])
-def test_parts_come_one_after_the_other(team, sizes, per_round, monkeypatch):
-    monkeypatch.setattr(team_module, "ROUND", per_round)
+def test_parts_come_one_after_the_other(team_of, sizes, per_round):
+    team = team_of(per_round)
     firsts = np.cumsum([0, *sizes[:-1]])
     for worker in (team, ALONE):
         pairs = PairBuffer(1)
@@ -90,8 +99,8 @@ def test_parts_come_one_after_the_other(team, sizes, per_round, monkeypatch):
     assert team.compared[: len(sizes) - 1] == [10 * size for size in sizes[1:]]
 
 
-def test_what_is_thinned_out_does_not_come_back(team, monkeypatch):
-    monkeypatch.setattr(team_module, "ROUND", 5)
+def test_what_is_thinned_out_does_not_come_back(team_of):
+    team = team_of(5)
     pairs = PairBuffer()
     for before in team.share([numbers(0, 20, 3), numbers(20, 20, 3), numbers(40, 2, 3)], pairs):
         pairs.keep(before, pairs.probe[before : pairs.count] % 7 == 0)
@@ -123,7 +132,7 @@ def test_an_error_in_a_part_reaches_the_caller_and_leaves_the_team_usable(team, 
 
 def test_threads_start_with_the_first_shared_work_and_end_with_the_team():
     before = len(threads())
-    team = Team(3)
+    team = ThreadTeam(3)
     list(team.share([numbers(0, 5, 1)], PairBuffer()))
     assert len(threads()) == before
     list(team.share([numbers(0, 5, 1), numbers(5, 5, 1)], PairBuffer()))
@@ -156,19 +165,13 @@ SERVED = {
 }
 
 
-@contextmanager
-def eager(per_round: int) -> Iterator[None]:
+def eager(per_round: int) -> Tuning:
     """The smallest work is shared, in small rounds, over small subwindows."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "SHARED_COMPARISONS", 1)
-        patch.setattr(chain, "SHARED_LOOKUPS", 1)
-        patch.setattr(bisort, "SHARED_MOVES", 1)
-        patch.setattr(team_module, "ROUND", per_round)
-        patch.setattr(chain, "SMALLEST", 4)
-        patch.setattr(chain, "LARGEST", 16)
-        patch.setattr(adaptive, "INDEX", replace(INDEX, per_push=0))
-        patch.setattr(adaptive, "FEWEST_TUPLES", 8)
-        yield
+    shared = {"shared_comparisons": 1, "shared_lookups": 1, "shared_moves": 1}
+    window = WindowTuning(smallest_subwindow=4, largest_subwindow=16, **shared)
+    return Tuning(
+        costs=IndexCosts(per_push=0, fewest_tuples=8), window=window, team=TeamTuning(round=per_round)
+    )
 
 
 def stream(rows: int, seed: int) -> pa.Table:
@@ -181,8 +184,10 @@ def stream(rows: int, seed: int) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def joined(spec: sj.JoinSpec, pushes: Any, room: int, **how: Any) -> tuple[list[tuple[int, int]], sj.Stats]:
-    with sj.open_join(spec, max_results=room, **how) as join:
+def joined(
+    tuning: Tuning, spec: sj.JoinSpec, pushes: Any, room: int, **how: Any
+) -> tuple[list[tuple[int, int]], sj.Stats]:
+    with open_tuned(tuning, spec, max_results=room, **how) as join:
         batches = push_all(join, pushes, lambda: True)
         rest = join.finish()
         return [pair for batch in [*batches, rest] for pair in pairs_of(batch)], join.stats()
@@ -205,16 +210,16 @@ def test_any_number_of_workers_gives_the_oracles_result(name, data):
     ]
     room = data.draw(st.sampled_from([10**6, 1, 20]))
     index = data.draw(st.sampled_from([*SERVED[name], "auto"]))
-    with eager(data.draw(st.sampled_from([1, 5, 10**6]))):
-        for workers in WORKERS:
-            how = {"index": index, "workers": workers, "order": order, "topology": "three_step"}
-            found, stats = joined(spec, pushes, room, **how)
-            assert sorted(found) == expected, workers
-            assert len(stats.worker_comparisons) == workers
-            assert sum(stats.worker_comparisons) == stats.comparisons >= 0
-            assert min(stats.worker_comparisons) >= 0
-        again, _ = joined(spec, pushes, room, **how)
-        assert again == found, "the same pushes gave another order"
+    tuning = eager(data.draw(st.sampled_from([1, 5, 10**6])))
+    for workers in WORKERS:
+        how = {"index": index, "workers": workers, "order": order, "topology": "three_step"}
+        found, stats = joined(tuning, spec, pushes, room, **how)
+        assert sorted(found) == expected, workers
+        assert len(stats.worker_comparisons) == workers
+        assert sum(stats.worker_comparisons) == stats.comparisons >= 0
+        assert min(stats.worker_comparisons) >= 0
+    again, _ = joined(tuning, spec, pushes, room, **how)
+    assert again == found, "the same pushes gave another order"
     assert not threads()
 
 
@@ -223,7 +228,7 @@ def test_each_thread_takes_its_part(index):
     """600 rows of one value meet 600: 360,000 candidates, of which no thread takes nearly all."""
     spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(10), "ts", "ts")
     rows = pa.table([[5] * 600, [7] * 600, [0.0] * 600], schema=SCHEMA)
-    with eager(1000), sj.open_join(spec, "three_step", index, workers=4) as join:
+    with open_tuned(eager(1000), spec, "three_step", index, workers=4) as join:
         join.push("left", rows)
         join.push("right", rows)
         assert len(threads()) == 3
@@ -246,7 +251,7 @@ def test_an_error_in_a_thread_stops_the_join(workers, monkeypatch):
         return probe(self, lows, *rest)
 
     monkeypatch.setattr(BISortSubwindow, "probe", failing_probe)
-    with eager(5), sj.open_join(spec, "three_step", "bisort", workers=workers) as join:
+    with open_tuned(eager(5), spec, "three_step", "bisort", workers=workers) as join:
         join.push("left", rows)
         with pytest.raises(MemoryError, match="no room for nine"):
             join.push("right", rows)
@@ -267,12 +272,11 @@ def test_small_batches_wake_nobody():
 
 def test_closing_ends_the_threads_of_a_join_that_is_not_finished():
     spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(10), "ts", "ts")
-    with eager(100):
-        join = sj.open_join(spec, "three_step", "hash", workers=2)
-        join.push("left", stream(50, 1))
-        join.push("right", stream(50, 2))
-        assert threads()
-        join.close()
+    join = open_tuned(eager(100), spec, "three_step", "hash", workers=2)
+    join.push("left", stream(50, 1))
+    join.push("right", stream(50, 2))
+    assert threads()
+    join.close()
     assert not threads()
     assert isinstance(ALONE, Alone)
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamjoin.codegen.prepared import Stored
-from streamjoin.index import sliding
 from streamjoin.index.sliding import (
     SMALLEST,
     ArrivedTuples,
@@ -43,11 +42,10 @@ def test_rows_come_at_the_end_and_leave_at_the_front(steps):
         assert columns.nbytes <= 24 * max(SMALLEST, 8 * (len(expected) + added + dropped))
 
 
-def test_dropped_rows_of_large_columns_give_their_pages_back(monkeypatch):
+def test_dropped_rows_of_large_columns_give_their_pages_back():
     """What is live stays as it is, and memory is that of the live rows and a page or two."""
-    monkeypatch.setattr(sliding, "LARGE", 1 << 12)
-    monkeypatch.setattr(sliding, "PIECE", 3_000)  # so that moves have several, of which the last is smaller
-    columns = SlidingColumns()
+    # Moves have several pieces, of which the last is smaller.
+    columns = SlidingColumns(large=1 << 12, moved_at_once=3_000)
     for begin in range(0, 200_000, 1_000):
         rows = np.arange(begin, begin + 1_000)
         columns.append([rows, rows.astype(np.float32)])
@@ -68,9 +66,8 @@ def test_sorted_tuples_keep_the_total_order():
     assert held.between(1, 3).stored.columns[0].tolist() == [2, 1]
 
 
-def test_a_window_that_would_be_too_large_for_its_positions_says_so_and_keeps_what_it_has(monkeypatch):
-    monkeypatch.setattr(sliding, "MOST_TUPLES", 5)
-    held = SortedTuples()
+def test_a_window_that_would_be_too_large_for_its_positions_says_so_and_keeps_what_it_has():
+    held = SortedTuples(most=5)
     held.insert(tuples([1, 2, 3]), RANK)
     with pytest.raises(MemoryError, match="a window can hold 5 tuples; narrow it"):
         held.insert(tuples([4, 5, 6]), RANK)
@@ -173,10 +170,9 @@ def test_what_rows_hold_takes_no_memory_in_a_window():
     assert held.ts.tolist() == 2 * many.ts.tolist()
 
 
-def test_rows_stay_where_somebody_reads_them(monkeypatch):
-    """However the columns shrink, grow, and give memory back meanwhile."""
-    monkeypatch.setattr(sliding, "LARGE", 1 << 12)
-    rows = RowColumns((TS,))
+def test_rows_stay_where_somebody_reads_them():
+    """However the columns shrink, grow and free memory meanwhile."""
+    rows = RowColumns((TS,), large=1 << 12)
     rows.append([np.arange(20_000)])
     rows.readers += 1
     seen = rows[0][19_000:]

@@ -30,7 +30,7 @@ def add_by_exchange(words, index, count):
     lost = 0
     for _ in range(count):
         while True:
-            value = atomics.load(words, index)
+            value = atomics.load_acquire(words, index)
             if atomics.compare_exchange(words, index, value, value + 1):
                 break
             lost += 1
@@ -45,9 +45,9 @@ def exchange(words, index, expected, value):
 @jit
 def write_then_publish(words, rounds):
     for i in range(1, rounds + 1):
-        words[atomics.LINE] = i * 3
-        atomics.store(words, 0, i)
-        while atomics.load(words, 2 * atomics.LINE) != i:
+        words[atomics.LINE_PAIR] = i * 3
+        atomics.store_release(words, 0, i)
+        while atomics.load_acquire(words, 2 * atomics.LINE_PAIR) != i:
             atomics.pause()
 
 
@@ -55,10 +55,10 @@ def write_then_publish(words, rounds):
 def check_published(words, rounds):
     wrong = 0
     for i in range(1, rounds + 1):
-        while atomics.load(words, 0) != i:
+        while atomics.load_acquire(words, 0) != i:
             atomics.pause()
-        wrong += words[atomics.LINE] != i * 3
-        atomics.store(words, 2 * atomics.LINE, i)
+        wrong += words[atomics.LINE_PAIR] != i * 3
+        atomics.store_release(words, 2 * atomics.LINE_PAIR, i)
     return wrong
 
 
@@ -102,7 +102,7 @@ def test_no_exchange_is_lost_between_threads():
 
 
 def test_whoever_sees_a_stored_value_sees_what_was_written_before():
-    words = np.zeros(3 * atomics.LINE, np.int64)
+    words = np.zeros(3 * atomics.LINE_PAIR, np.int64)
     rounds = 2_000  # on one core every round costs a time slice
     _, wrong = together(lambda: write_then_publish(words, rounds), lambda: check_published(words, rounds))
     assert wrong == 0
@@ -110,13 +110,13 @@ def test_whoever_sees_a_stored_value_sees_what_was_written_before():
 
 @jit(cached=False)
 def nap_for_ring(bell, seen, patience):
-    """`wait_for_ring`, where the system can not let a thread sleep until it is woken."""
+    """`wait_for_ring`, where the system cannot let a thread sleep until it is woken."""
     return atomics.nap_until_rung(bell, seen, patience)
 
 
 def new_bell(rung=0):
-    bell = np.zeros(atomics.LINE, np.int64)
-    bell[atomics.RUNG] = rung
+    bell = np.zeros(atomics.LINE_PAIR, np.int64)
+    bell[atomics.BELL_RUNG] = rung
     return bell
 
 
@@ -128,7 +128,7 @@ def test_waiting_ends_with_a_ring(wait):
     bell = new_bell()
     threading.Timer(0.01, lambda: atomics.ring(bell)).start()
     assert wait(bell, 0, 60_000_000) == 1
-    assert bell[atomics.SLEEPERS] == 0
+    assert bell[atomics.BELL_SLEEPERS] == 0
 
 
 @waits
@@ -144,7 +144,7 @@ def test_waiting_does_not_outlast_its_patience(wait):
 
 
 def test_no_ring_is_lost_on_a_thread_that_falls_asleep():
-    """Two threads wake each other in turns. One that misses a ring waits for a minute, and then has seen none."""
+    """Two threads wake each other in turn. One that misses a ring waits for a minute, and then has seen none."""
     bells, patience = (new_bell(), new_bell()), 60_000_000
 
     def play(own, other):

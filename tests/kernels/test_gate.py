@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from streamjoin.jit.decorator import jit
 from streamjoin.kernels.concurrent import gate as kernels
 from streamjoin.kernels.concurrent.atomics import yield_core
-from streamjoin.kernels.concurrent.gate import LEAST, MOST, Gate
+from streamjoin.kernels.concurrent.gate import Gate
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
 
 
 def column(*numbers):
@@ -54,7 +55,7 @@ def test_marks_compare_both_numbers_and_never_fall():
     gate.promise(0, 6, 9)
     gate.promise(0, 7, 0)
     assert read(gate) == []
-    gate.promise(0, 8, LEAST)
+    gate.promise(0, 8, INT64_MIN)
     assert read(gate) == [(7, 2)]
     gate.promise(0, 8, 0)
     assert read(gate) == [(8, 0)]
@@ -125,7 +126,7 @@ def test_relabelled_tuples_stay_in_their_places():
 
 @pytest.mark.parametrize("sizes", [(0, 1, 1), (1, 0, 1), (1, 1, 0)])
 def test_a_gate_needs_something_of_everything(sizes):
-    with pytest.raises(ValueError, match="from 1 on"):
+    with pytest.raises(ValueError, match="at least 1"):
         Gate(*sizes)
 
 
@@ -133,7 +134,7 @@ class Model:
     """A sorted list, and what each reader has taken of it."""
 
     def __init__(self, sources, readers):
-        self.marks = [(LEAST, LEAST)] * sources
+        self.marks = [(INT64_MIN, INT64_MIN)] * sources
         self.tuples: list[tuple[int, int, int]] = []  # key and number
         self.taken = [0] * readers
         self.number = 0
@@ -211,12 +212,14 @@ def produce(gate_nodes, table, source, firsts, seconds, values):
     done = 0
     while done < len(firsts):
         some = min(done + 1 + (firsts[done] & 7), len(firsts))
-        done = kernels.insert(gate_nodes, table, source, firsts[:some], seconds[:some], values, values, done)
+        done = kernels.insert_nodes(
+            gate_nodes, table, source, firsts[:some], seconds[:some], values, values, done
+        )
         if done < len(firsts):
             kernels.promise(table, source, firsts[done], seconds[done])
         if done < some and kernels.reclaim(gate_nodes, table) <= 0:
             yield_core()
-    kernels.promise(table, source, MOST, MOST)
+    kernels.promise(table, source, INT64_MAX, INT64_MAX)
 
 
 @jit

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamjoin.jit.decorator import jit
 from streamjoin.kernels.concurrent import queue
-from streamjoin.kernels.concurrent.atomics import LINE, read, ring, wait_for_ring, yield_core
+from streamjoin.kernels.concurrent.atomics import LINE_PAIR, read, ring, wait_for_ring, yield_core
 
 
 @jit
@@ -82,7 +82,7 @@ def test_two_threads_lose_and_tear_nothing(capacity, count):
 
 @pytest.mark.parametrize(("capacity", "words"), [(0, 1), (1, 0), (-1, 2)])
 def test_a_ring_without_room_is_refused(capacity, words):
-    with pytest.raises(ValueError, match="from 1 on"):
+    with pytest.raises(ValueError, match="at least 1"):
         queue.new_ring(capacity, words)
 
 
@@ -94,7 +94,7 @@ def is_in_vain(bell, seen):
 
 @jit
 def send_or_sleep(messages, bell, consumer, count):
-    """How often this slept in vain: nobody rang though there was room."""
+    """How often this slept in vain: no ring came though there was room."""
     message, vain = np.zeros(1, np.int64), 0
     for i in range(count):
         message[0] = i
@@ -110,11 +110,11 @@ def send_or_sleep(messages, bell, consumer, count):
 
 @jit
 def receive_or_sleep(messages, bell, producer, count):
-    """As `send_or_sleep`; the producer is told of room only if it may wait for some."""
+    """As `send_or_sleep`; the consumer rings for room only if the producer may wait for some."""
     message, vain = np.zeros(1, np.int64), 0
     for _ in range(count):
         while True:
-            seen, taken = read(bell, 0), messages[queue.HEAD]
+            seen, taken = read(bell, 0), messages[queue.RING_HEAD]
             if queue.take(messages, message):
                 break
             if is_in_vain(bell, seen) and queue.waiting(messages):
@@ -135,7 +135,7 @@ def test_who_takes_knows_whether_the_other_may_wait_for_room():
 @pytest.mark.parametrize("capacity", [1, 2, 7])
 def test_nobody_sleeps_while_there_is_room(capacity):
     messages = queue.new_ring(capacity, 1)
-    producer, consumer, count = np.zeros(LINE, np.int64), np.zeros(LINE, np.int64), 5_000
+    producer, consumer, count = np.zeros(LINE_PAIR, np.int64), np.zeros(LINE_PAIR, np.int64), 5_000
     vain: list[int] = []
     sender = threading.Thread(target=lambda: vain.append(send_or_sleep(messages, producer, consumer, count)))
     sender.start()

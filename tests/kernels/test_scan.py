@@ -14,14 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan import vector
 from streamjoin.kernels.scan.bands import (
-    BUDGET,
-    CURSOR_SIZE,
-    DONE,
+    CURSOR_BUDGET,
     MAX_CHUNK,
-    MIN_ROOM,
+    MIN_SCAN_ROOM,
     BandShape,
     Clauses,
     band_scan,
@@ -92,7 +91,7 @@ def brute_force(clauses: Clauses, work: Work) -> list[tuple[int, int]]:
 def run(clauses: Clauses, work: Work, lanes: int | None = None) -> Iterator[list[tuple[int, int]]]:
     """The pairs of each call, with a buffer as small as is allowed."""
     scan, cursor = band_scan(clauses, lanes), np.zeros(CURSOR_SIZE, np.int64)
-    out_probe, out_pos = np.empty(MIN_ROOM, np.int32), np.empty(MIN_ROOM, np.int32)
+    out_probe, out_pos = np.empty(MIN_SCAN_ROOM, np.int32), np.empty(MIN_SCAN_ROOM, np.int32)
     while cursor[0] != DONE:
         count = scan(work.start, work.stop, work.keys, work.lows, work.highs, cursor, out_probe, out_pos, 0)
         yield list(zip(out_probe[:count].tolist(), out_pos[:count].tolist(), strict=True))
@@ -205,7 +204,7 @@ def test_high_hit_rates_resume_without_loss(one_in):
     calls = list(run(BAND_2D, work))
     pairs = [pair for call in calls for pair in call]
     assert sorted(pairs) == brute_force(BAND_2D, work)
-    assert len(calls) > len(pairs) // MIN_ROOM
+    assert len(calls) > len(pairs) // MIN_SCAN_ROOM
     chunks = [pos // MAX_CHUNK for _, pos in pairs]
     assert chunks == sorted(chunks)
 
@@ -230,8 +229,8 @@ def test_a_call_does_no_more_units_of_work_than_it_may():
     work = Work(size, *whole_window(size, probes), keys, lows, highs)
     scan, cursor, pairs, calls = band_scan(BAND_2D), np.zeros(CURSOR_SIZE, np.int64), PairBuffer(), 0
     while cursor[0] != DONE:
-        pairs.reserve(MIN_ROOM)
-        cursor[BUDGET] = 1 + 1
+        pairs.reserve(MIN_SCAN_ROOM)
+        cursor[CURSOR_BUDGET] = 1 + 1
         pairs.count = scan(
             work.start,
             work.stop,
@@ -251,13 +250,13 @@ def test_a_call_does_no_more_units_of_work_than_it_may():
 
 def test_output_is_appended_and_nothing_beyond_the_room_is_touched():
     size, probes = 3000, 5
-    whole = np.full((2, MIN_ROOM + 100), -7, np.int32)
+    whole = np.full((2, MIN_SCAN_ROOM + 100), -7, np.int32)
     whole[:, :50] = 42
-    out_probe, out_pos = whole[0, : MIN_ROOM + 50], whole[1, : MIN_ROOM + 50]
+    out_probe, out_pos = whole[0, : MIN_SCAN_ROOM + 50], whole[1, : MIN_SCAN_ROOM + 50]
     (start, stop), cursor = whole_window(size, probes), np.zeros(CURSOR_SIZE, np.int64)
     count = band_scan(())(start, stop, (), (), (), cursor, out_probe, out_pos, 50)
-    assert 50 < count <= MIN_ROOM + 50 and cursor[0] != DONE
-    assert (whole[:, :50] == 42).all() and (whole[:, MIN_ROOM + 50 :] == -7).all()
+    assert 50 < count <= MIN_SCAN_ROOM + 50 and cursor[0] != DONE
+    assert (whole[:, :50] == 42).all() and (whole[:, MIN_SCAN_ROOM + 50 :] == -7).all()
     before = cursor.copy()
     assert band_scan(())(start, stop, (), (), (), cursor, out_probe, out_pos, count) == count
     assert (cursor == before).all()
@@ -267,7 +266,7 @@ def test_a_pair_buffer_that_grows_takes_everything():
     size, probes, buffer = 5000, 6, PairBuffer(room=10)
     (start, stop), cursor = whole_window(size, probes), np.zeros(CURSOR_SIZE, np.int64)
     while cursor[0] != DONE:
-        buffer.reserve(MIN_ROOM)
+        buffer.reserve(MIN_SCAN_ROOM)
         buffer.count = band_scan(())(start, stop, (), (), (), cursor, buffer.probe, buffer.pos, buffer.count)
     probe, pos = buffer.take()
     assert len(probe) == size * probes and buffer.count == 0
@@ -277,7 +276,8 @@ def test_a_pair_buffer_that_grows_takes_everything():
 GUARDED = """
 import ctypes, mmap
 import numpy as np
-from streamjoin.kernels.scan.bands import CURSOR_SIZE, MIN_ROOM, BandShape, band_scan
+from streamjoin.kernels.cursor import CURSOR_SIZE
+from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM, BandShape, band_scan
 
 page = mmap.PAGESIZE
 libc = ctypes.CDLL(None, use_errno=True)
@@ -288,7 +288,7 @@ def guarded(size, dtype):
     return memory, np.frombuffer(memory, dtype, size, page - size * np.dtype(dtype).itemsize)
 
 scan = band_scan(((BandShape(0, "i4"),), (BandShape(1, "f4"),)))
-out = np.empty(MIN_ROOM, np.int32), np.empty(MIN_ROOM, np.int32)
+out = np.empty(MIN_SCAN_ROOM, np.int32), np.empty(MIN_SCAN_ROOM, np.int32)
 for size in (1, 3, 5, 16, 17, 31, 63, 65, 100):
     (m0, x), (m1, y) = guarded(size, "i4"), guarded(size, "f4")
     for probes in (1, 4):

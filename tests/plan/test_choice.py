@@ -1,4 +1,4 @@
-"""Which topology runs a join that leaves the choice open, and what `explain` says of it."""
+"""Which topology runs a join that leaves the choice open, and how `explain` describes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def spec_of(on: str = BAND, window: Any = None) -> sj.JoinSpec:
 
 
 def chosen(spec: sj.JoinSpec, **known: Any) -> tuple[str, int, float, str]:
-    """Topology, threads, how long pushes wait for each other, and the sentence that tells of it."""
+    """Topology, threads, how long pushes wait for each other, and the sentence that says so."""
     plan = make_plan(spec, Options(**{"workers": 2, **known}))
     return plan.topology, plan.workers, plan.wait, plan.reasons["pushes"]
 

@@ -1,4 +1,4 @@
-"""Another user of the host, a folder that both may write to, and a limit to the time that a test may hang."""
+"""Another user of the host, a folder that both may write to, and a limit for tests that may hang."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 STRANGER = 65_533  # the other user: any id that is neither root's nor in use
-PATIENCE = 60.0  # seconds after which a call hangs that takes milliseconds on a machine at rest
+PATIENCE = 60.0  # a call that takes milliseconds on an idle machine is taken to hang after this many seconds
 
 Act = Callable[[Callable[[], Any]], None]
 
@@ -32,7 +32,7 @@ def shared() -> Iterator[Path]:
 
 @pytest.fixture
 def as_stranger() -> Act:
-    """Runs a function as another user, in a process of its own. Needs root."""
+    """Run a function as another user, in its own process. Needs root."""
     if os.geteuid() != 0:
         pytest.skip("only root can act as another user")
     return act_as_stranger
@@ -63,7 +63,7 @@ def act_as_stranger(function: Callable[[], Any]) -> None:
 
 @pytest.fixture
 def in_time() -> Callable[[Callable[[], Any]], Any]:
-    """Calls a function that may hang for ever, in a thread; its result."""
+    """Call a function that may hang forever, in a thread, and return its result."""
 
     def call(function: Callable[[], Any]) -> Any:
         results: list[Any] = []
@@ -82,5 +82,5 @@ def mode_of(path: Path) -> int:
 
 @pytest.fixture
 def modes() -> Callable[[Path], dict[str, int]]:
-    """The permissions of all that lies below a folder, by path."""
+    """The permissions of everything below a folder, by path."""
     return lambda folder: {str(path.relative_to(folder)): mode_of(path) for path in sorted(folder.rglob("*"))}

@@ -45,7 +45,7 @@ assert (module.double(21), module.negate(21)) == (42, -21)
 
 
 class Found(NamedTuple):
-    """What a process made of its cache. `hits`: functions that it did not compile."""
+    """What a process did with its cache. `hits`: functions that it did not compile."""
 
     hits: int
     file: Path
@@ -68,7 +68,7 @@ def probe(base: Path) -> Found:
 
 
 def forget(patch: pytest.MonkeyPatch) -> None:
-    """What a new process does not know."""
+    """Forget what a new process would not know."""
     for name in ("_loaded", "_folders"):
         patch.setattr(source, name, {})
 
@@ -81,7 +81,7 @@ def entries(base: Path, function: str = "") -> list[Path]:
 
 
 class Payload:
-    """What runs a command when it is unpickled."""
+    """An object that runs a command when it is unpickled."""
 
     def __init__(self, proof: Path):
         self.proof = proof
@@ -110,7 +110,7 @@ def base(filled: Path, tmp_path: Path) -> Path:
 
 
 def test_a_forged_entry_is_not_unpickled(base, tmp_path):
-    """The digest is right for whoever does not know the key, at the place where it is looked for."""
+    """A digest without the key, in the place of the keyed one, is not accepted."""
     proof, data = tmp_path / "proof", pickle.dumps(Payload(tmp_path / "proof"))
     for path in entries(base):
         path.write_bytes(hashlib.sha256(data).digest() + data)
@@ -144,7 +144,7 @@ def test_a_damaged_entry_is_not_used(base):
 
 
 def test_entries_of_another_folder_are_not_used(base, tmp_path):
-    """Another folder has another key, whoever filled it."""
+    """Another folder has another key, even if the same user filled it."""
     other = tmp_path / "other"
     probe(other)
     for path in entries(other):
@@ -178,7 +178,7 @@ def test_what_is_no_regular_file_is_neither_read_nor_waited_for(base, tmp_path, 
 
 @pytest.mark.filterwarnings("error")
 def test_nothing_in_the_folder_is_read_by_its_path(tmp_path, monkeypatch, in_time):
-    """Who can exchange the folder between two looks could make us wait, or read another source."""
+    """An attacker who can exchange the folder between two checks could make us wait, or read another source."""
     write, fifos = OwnFolder.write, []
 
     def write_and_exchange(folder: OwnFolder, name: str, *parts: bytes, **options: Any) -> None:
@@ -211,7 +211,7 @@ def own_folder(base: Path) -> Path:
 
 @pytest.mark.parametrize("place", ["the folder", "the folder around it"])
 def test_what_another_user_prepared_is_not_used(shared, as_stranger, filled, place):
-    """A copy of a whole cache, its key included, that another user put where it is looked for."""
+    """A copy of a whole cache, its key included, that another user put into its place."""
     base = shared / "base"
     copies = {path.relative_to(filled): path.read_bytes() for path in filled.rglob("*") if path.is_file()}
 

@@ -1,4 +1,4 @@
-"""A folder of this user alone: what is refused, also when it is exchanged at the worst moment, and its key."""
+"""A folder of this user alone: which folders are refused, even if exchanged at the worst moment, and its key."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_folder_is_made_by_writing_alone(folder):
 
 
 def exchange_when(name: str, monkeypatch: pytest.MonkeyPatch, exchange: Callable[[], Any]) -> None:
-    """Let another process act right after a function of `os` has looked."""
+    """Let another process act right after a function of `os` has checked."""
     look = getattr(os, name)
 
     def looking(*arguments: Any, **options: Any) -> Any:

@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,10 +28,11 @@ import streamjoin as sj
 pytest.importorskip("pyspark")
 
 from streamjoin import StreamJoinWarning
-from streamjoin.spark.join import routing
+from streamjoin.plan.options import Options
+from streamjoin.plan.routing import Routing
 from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.task import JoinTask
-from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.join.worker import SparkWorker
 from streamjoin.spark.state import cache
 from streamjoin.spark.state.manifest import MemoryStore, State
 
@@ -38,9 +40,8 @@ SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 TASK = JoinTask(
     sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(4_000), "ts", "ts"),
     "inner",
-    "any",
-    "auto",
-    routing.Routing("hash", 1),
+    Options(engine="spark"),
+    Routing("hash", 1),
 )
 LONG_AGO = time.time() - 7 * 86_400
 
@@ -54,14 +55,14 @@ def step(store: MemoryStore, begin: int = 0, count: int = 10) -> None:
     """A micro-batch of the rows from `begin` on."""
     held = State(TASK, store, Counts())
     batches = {side: [rows(begin, count)] for side in ("left", "right")}
-    list(Worker(TASK, 0, held, Counts()).step(batches, begin - 1))
+    list(SparkWorker(TASK, 0, held, Counts()).step(batches, begin - 1))
     held.save()
 
 
 def read_again(store: MemoryStore) -> Counts:
     """Let another process read the state; where it found the two runs of `step`, whose rows must be right."""
     counts = Counts()
-    cache.MEMORY._held.clear()
+    cache.RUN_MEMORY._held.clear()
     held = State(TASK, store, counts)
     for side, runs in held.runs.items():
         assert [held.content(side, run).batch for run in runs] == [rows(0, 10)]
@@ -73,15 +74,17 @@ def from_files(store: MemoryStore) -> int:
 
 
 @pytest.fixture(autouse=True)
-def own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamjoin.spark.state.cache.MEMORY", cache.ContentCache(1 << 30))
+def own_memory() -> Iterator[None]:
+    """An empty cache in memory; afterwards the files are those of before, too."""
+    with cache.replaced_caches(cache.ContentCache(1 << 30)):
+        yield
 
 
 def use(monkeypatch: pytest.MonkeyPatch, base: Path, most: int = 1 << 30) -> cache.FileCache:
     """The cache as a new process would find it."""
     monkeypatch.setenv("STREAMJOIN_SPARK_CACHE_DIR", str(base))
     files = cache.FileCache(cache.cache_folder(), most)
-    monkeypatch.setattr("streamjoin.spark.state.cache.FILES", files)
+    cache.RUN_FILES = files  # until `own_memory` ends
     return files
 
 
@@ -130,7 +133,7 @@ def test_only_files_of_the_caches_own_names_are_removed(base):
     (folder / ("2" * 32)).mkdir()
     for path in folder.iterdir():
         os.utime(path, (LONG_AGO, LONG_AGO), follow_symlinks=False)
-    cache.FILES.clean()
+    cache.RUN_FILES.clean()
     left = {path.name for path in folder.iterdir()}
     assert left == {*(path.name for path in kept), name, "1" * 32, "2" * 32}
     assert (base / "elsewhere").read_text() == "precious"
@@ -162,7 +165,7 @@ def test_a_link_of_ones_own_is_not_followed_either(base, tmp_path):
     store = MemoryStore()
     with pytest.warns(StreamJoinWarning, match="symbolic link"):
         step(store)
-    cache.FILES.clean()
+    cache.RUN_FILES.clean()
     assert files_in(victim) == [kept]
     assert from_files(store) == 2
 
@@ -197,7 +200,7 @@ def test_a_folder_that_others_can_reach_is_not_used(base, mode):
 
 
 def test_what_another_user_prepared_is_not_read(shared, as_stranger, monkeypatch):
-    """Another user who somehow has our files: here a copy of the folder, put where it is looked for."""
+    """Another user who somehow has our files: here a copy of the folder, put into its place."""
     use(monkeypatch, shared)
     store = MemoryStore()
     step(store)
@@ -251,7 +254,7 @@ def test_nobody_else_may_read_what_is_written_whatever_the_umask(base, modes):
 
 
 def squat(base: Path) -> None:
-    """Something is in the way of the folder."""
+    """Something else has the name of the folder."""
     base.mkdir(exist_ok=True)
     cache.cache_folder().write_text("in the way")
 
@@ -285,7 +288,7 @@ def test_files_of_a_query_that_has_ended_are_removed_from_the_folder_that_serves
 
 
 def test_folders_that_served_instead_are_removed_when_nobody_uses_them(base, monkeypatch):
-    """Two processes that start at once may make one each; and they stay when the way is free again."""
+    """Two processes that start at once may make one each. They keep it when the name is free again."""
     squat(base)
     for _ in range(2):
         with pytest.warns(StreamJoinWarning):
@@ -322,7 +325,7 @@ def test_folders_beside_that_are_not_ours_are_passed_over(base, monkeypatch):
 
 
 def test_a_disk_that_gives_everything_another_owner_is_not_filled_with_folders(base, monkeypatch):
-    """As NFS does with what root makes."""
+    """As NFS does with files that root creates."""
     store, owner = MemoryStore(), os.geteuid()
     folder = cache.cache_folder()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
@@ -397,7 +400,7 @@ def test_intact_files_with_exchanged_names_are_refused(base):
 
 
 def test_a_file_of_another_state_is_refused(base):
-    """The key is that of one worker's state: who runs a query of their own can make no files for another."""
+    """The key belongs to one worker's state: a user with a query of their own cannot make files for another query."""
     stores = MemoryStore(), MemoryStore()
     for store in stores:
         step(store)
@@ -487,7 +490,7 @@ sys.path.insert(0, sys.argv[1])
 import test_spark_cache as test
 store = test.MemoryStore()
 test.step(store, 0, 100_000)
-cache.MEMORY._held.clear()
+cache.RUN_MEMORY._held.clear()
 counts = test.Counts()
 held = test.State(test.TASK, store, counts)
 contents = [held.content(side, run) for side, runs in held.runs.items() for run in runs]

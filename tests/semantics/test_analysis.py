@@ -37,7 +37,7 @@ def split(text: str, stored: str = "left") -> AccessPath:
 
 
 def shown(path: AccessPath) -> list[str]:
-    """Clauses as text, key first, then lo and hi; what is left over comes last."""
+    """Clauses as text, key first, then lo and hi; the residual comes last."""
 
     def bound(expr: Expr | None) -> str:
         return "-" if expr is None else to_sql(expr)

@@ -1,4 +1,8 @@
-"""The oracle against an independent engine: the same SQL condition in DuckDB, the window as SQL conditions.
+"""The oracle against independent engines: the same SQL condition in DuckDB, the window as SQL conditions.
+
+`how` is DuckDB's LEFT, RIGHT, FULL, SEMI or ANTI JOIN on both conditions, `keep` a QUALIFY row_number() over the joined
+rows. As-of joins are also compared with DuckDB's ASOF JOIN and Polars' join_asof, where the meanings meet: equality
+keys, and no two candidates equally near, as those two say nothing of ties.
 
 DuckDB shares the meaning of predicates except for these, which the random cases here avoid and
 tests/semantics/test_oracle.py covers by eye:
@@ -19,15 +23,29 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 import duckdb
+import polars
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from strategies import DATES, DECIMALS, FAMILIES, INTEGERS, can_be_typed, predicates, schemas, tables, windows
+from strategies import (
+    DATES,
+    DECIMALS,
+    FAMILIES,
+    INTEGERS,
+    can_be_typed,
+    intervals,
+    outcomes,
+    predicates,
+    schemas,
+    tables,
+    windows,
+)
 from streamjoin.semantics import oracle
+from streamjoin.semantics.keep import HOW, AsOf, Direction, How, Keep, Nearest
 from streamjoin.semantics.spec import JoinSpec
-from streamjoin.semantics.windows import RowWindow, SideWindow, TimeWindow
+from streamjoin.semantics.windows import Interval, RowWindow, TimeWindow
 
 SHARED = {
     "number": [*INTEGERS, pa.float64(), *DECIMALS],
@@ -48,10 +66,26 @@ WITH stamped AS (
            count(*) FILTER (side = 0) OVER before AS lefts, count(*) FILTER (side = 1) OVER before AS rights
     FROM stamped WINDOW before AS (ORDER BY t, side, row ROWS UNBOUNDED PRECEDING)
 )
-SELECT l.row, r.row
-FROM left_rows AS "left" JOIN ranked AS l ON l.side = 0 AND l.row = "left".row,
-     right_rows AS "right" JOIN ranked AS r ON r.side = 1 AND r.row = "right".row
+, lefts AS (
+    SELECT left_rows.*, position, lefts, rights FROM left_rows JOIN ranked ON side = 0 AND ranked.row = left_rows.row
+), rights AS (
+    SELECT right_rows.*, position, lefts, rights FROM right_rows JOIN ranked ON side = 1 AND ranked.row = right_rows.row
+)
 """
+JOINED = """
+SELECT {columns} FROM lefts AS "left" {how} JOIN rights AS "right" ON {condition}
+"""
+PICKED = """
+, picked AS (
+    SELECT "left".row AS l, "right".row AS r FROM lefts AS "left" JOIN rights AS "right" ON {condition}
+    QUALIFY row_number() OVER (PARTITION BY "left".row ORDER BY {score}, "right".position DESC) <= {k}
+)
+SELECT left_rows.row, picked.r FROM left_rows {how} JOIN picked ON picked.l = left_rows.row
+"""
+DIRECTIONS = {
+    AsOf("backward"): "<=", AsOf("backward", True): "<", AsOf("forward"): ">=", AsOf("forward", True): ">",
+    AsOf("nearest", True): "<>",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +97,20 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-def window_condition(left: SideWindow, right: SideWindow) -> str:
-    """The window over `ranked` tuples l and r."""
-    if not left.rows and not right.rows:
-        return f"r.t - l.t BETWEEN -{right.size} AND {left.size}"
-    left_waits = f"r.lefts - l.lefts < {left.size}" if left.rows else f"r.t - l.t <= {left.size}"
-    right_waits = f"l.rights - r.rights < {right.size}" if right.rows else f"l.t - r.t <= {right.size}"
-    return f"CASE WHEN l.position < r.position THEN {left_waits} ELSE {right_waits} END"
+def window_condition(spec: JoinSpec) -> str:
+    """The window over `lefts` and `rights`."""
+    if spec.delta is not None:
+        return f'"right".t - "left".t BETWEEN {spec.delta.lo} AND {spec.delta.hi}'
+    left, right = spec.left_window, spec.right_window
+    left_waits = (
+        f'"right".lefts - "left".lefts < {left.size}' if left.rows else f'"right".t - "left".t <= {left.size}'
+    )
+    right_waits = (
+        f'"left".rights - "right".rights < {right.size}'
+        if right.rows
+        else f'"left".t - "right".t <= {right.size}'
+    )
+    return f'CASE WHEN "left".position < "right".position THEN {left_waits} ELSE {right_waits} END'
 
 
 def numbered(table: pa.Table, unit: str | None) -> pa.Table:
@@ -79,20 +120,34 @@ def numbered(table: pa.Table, unit: str | None) -> pa.Table:
     return table.append_column("t", times.cast(pa.decimal128(38, 0)))
 
 
-def duckdb_pairs(
-    database: duckdb.DuckDBPyConnection, left: pa.Table, right: pa.Table, spec: JoinSpec
-) -> list[tuple[int, int]]:
-    database.register("left_rows", numbered(left, spec.time_unit))
-    database.register("right_rows", numbered(right, spec.time_unit))
-    condition = re.sub(r"\b(left|right)\.", r'"\1".', str(spec.on))
-    window = window_condition(spec.left_window, spec.right_window)
-    return database.execute(f"{RANKED} WHERE {window} AND ({condition})").fetchall()
+def sql(text: str) -> str:
+    return re.sub(r"\b(left|right)\.", r'"\1".', text)
+
+
+def query(spec: JoinSpec) -> str:
+    """The join in DuckDB's SQL, giving row numbers."""
+    condition = f"({window_condition(spec)}) AND ({sql(str(spec.on))})"
+    if spec.keep == "all":
+        columns = '"left".row, NULL' if spec.how in ("semi", "anti") else '"left".row, "right".row'
+        return RANKED + JOINED.format(columns=columns, how=spec.how, condition=condition)
+    k = 1
+    if isinstance(spec.keep, AsOf):
+        score = 'abs("right".t - "left".t)'
+        if spec.keep != AsOf("nearest"):
+            condition += f' AND "right".t {DIRECTIONS[spec.keep]} "left".t'
+    else:
+        score, k = sql(spec.keep.by), spec.keep.k
+        condition += f" AND ({score}) IS NOT NULL"
+        score = f"({score}) {'DESC' if spec.keep.largest else 'ASC'}"
+    return RANKED + PICKED.format(condition=condition, score=score, k=k, how=spec.how)
 
 
 def check(database: duckdb.DuckDBPyConnection, left: pa.Table, right: pa.Table, spec: JoinSpec) -> int:
-    """Compare the two; the number of pairs."""
-    found = oracle.pairs(left, right, spec)
-    assert sorted(found) == sorted(duckdb_pairs(database, left, right, spec))
+    """Compare the two; the number of rows."""
+    database.register("left_rows", numbered(left, spec.time_unit))
+    database.register("right_rows", numbered(right, spec.time_unit))
+    found = [(row.left, row.right) for row in oracle.rows(left, right, spec)]
+    assert sorted(found, key=repr) == sorted(database.execute(query(spec)).fetchall(), key=repr)
     return len(found)
 
 
@@ -134,6 +189,7 @@ CONDITIONS = [
     "(left.x > right.y) IS NOT TRUE",
 ]
 WINDOWS = [
+    Interval(1, 4), Interval(-6, -2, "left"), Interval(-1, 3, "neither"),
     TimeWindow(3), TimeWindow(0), TimeWindow(4, right=0), TimeWindow(1, right=6),
     RowWindow(2), RowWindow(0, right=3), RowWindow(1, right=0), RowWindow(100),
     (TimeWindow(3), RowWindow(2)), (RowWindow(3), TimeWindow(2)),
@@ -146,10 +202,26 @@ def test_conditions(database, on):
     assert 0 < check(database, LEFT, RIGHT, spec) < LEFT.num_rows * RIGHT.num_rows
 
 
+@pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_windows(database, window):
-    spec = JoinSpec(LEFT.schema, RIGHT.schema, "TRUE", window, "ts", "ts")
-    assert check(database, LEFT, RIGHT, spec) > 0
+def test_windows(database, window, how):
+    for on in ("TRUE", "left.x <= right.y"):
+        spec = JoinSpec(LEFT.schema, RIGHT.schema, on, window, "ts", "ts", how=how)
+        count = check(database, LEFT, RIGHT, spec)
+    assert count > 0
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_picks(database, window):
+    keeps: list[Keep] = [
+        *DIRECTIONS,
+        AsOf("nearest"),
+        Nearest("right.y - left.x", 2),
+        Nearest("left.p", 1, True),
+    ]
+    for keep in keeps:
+        spec = JoinSpec(LEFT.schema, RIGHT.schema, "left.x <= right.y", window, "ts", "ts", "left", keep=keep)
+        assert check(database, LEFT, RIGHT, spec) >= LEFT.num_rows
 
 
 @pytest.mark.parametrize("on", [
@@ -189,8 +261,9 @@ def test_random_joins(database, data):
     comparable = [pa.schema([f for f in side if f.name != "ts"]) for side in (left_schema, right_schema)]
     on = data.draw(predicates(*comparable))
     clock = left_schema.field("ts").type
-    window = data.draw(windows(clock.unit if pa.types.is_timestamp(clock) else None))
-    spec = can_be_typed(lambda: JoinSpec(left_schema, right_schema, on, window, "ts", "ts"))
+    unit = clock.unit if pa.types.is_timestamp(clock) else None
+    window, how = data.draw(windows(unit) | intervals(unit)), data.draw(st.sampled_from(HOW))
+    spec = can_be_typed(lambda: JoinSpec(left_schema, right_schema, on, window, "ts", "ts", how=how))
     left = data.draw(tables(left_schema, "ts", wild=False))
     right = data.draw(tables(right_schema, "ts", wild=False))
     try:
@@ -200,9 +273,82 @@ def test_random_joins(database, data):
 
 
 @given(
-    st.lists(st.integers(0, 9), max_size=10), st.lists(st.integers(0, 9), max_size=10), windows(None)
-)  # fmt: skip
-def test_random_windows(database, left_times, right_times, window):
-    schema = pa.schema({"ts": pa.int64()})
-    spec = JoinSpec(schema, schema, "TRUE", window, "ts", "ts")
+    st.lists(st.integers(0, 9), max_size=10),
+    st.lists(st.integers(0, 9), max_size=10),
+    windows(None) | intervals(None),
+    outcomes(),
+)
+def test_random_windows(database, left_times, right_times, window, outcome):
+    schema, (how, keep) = pa.schema({"ts": pa.int64()}), outcome
+    spec = JoinSpec(schema, schema, "TRUE", window, "ts", "ts", how=how, keep=keep)
     check(database, pa.table({"ts": left_times}, schema), pa.table({"ts": right_times}, schema), spec)
+
+
+# ---- as-of joins of others
+
+KEYS = pa.schema({"ts": pa.int64(), "k": pa.int64()})
+AS_OF = [AsOf("backward"), AsOf("backward", True), AsOf("forward"), AsOf("forward", True)]
+
+
+def sides() -> st.SearchStrategy[tuple[pa.Table, pa.Table]]:
+    """Left rows with any times, and right rows of which no two have the same time and key."""
+    rows = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2)), max_size=12)
+    unique = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2)), max_size=12, unique=True)
+    return st.tuples(rows.map(keyed), unique.map(keyed))
+
+
+def keyed(rows: list[tuple[int, int]]) -> pa.Table:
+    return pa.table([[ts for ts, _ in sorted(rows)], [k for _, k in sorted(rows)]], schema=KEYS)
+
+
+def as_of_spec(keep: Keep, tolerance: int, how: How = "left") -> JoinSpec:
+    return JoinSpec(KEYS, KEYS, "left.k = right.k", TimeWindow(tolerance), "ts", "ts", how=how, keep=keep)
+
+
+def picked_times(left: pa.Table, right: pa.Table, spec: JoinSpec) -> list[int | None]:
+    """The time of the right row that each left row gets."""
+    found = {row.left: row.right for row in oracle.rows(left, right, spec)}
+    times = right["ts"].to_pylist()
+    return [None if found[l] is None else times[found[l]] for l in range(left.num_rows)]
+
+
+@pytest.mark.parametrize("keep", AS_OF)
+@given(sides(), st.sampled_from([0, 1, 3, 100]))
+def test_as_of_joins_of_duckdb(database, keep, both, tolerance):
+    left, right = both
+    database.register("left_rows", left.append_column("row", pa.array(range(left.num_rows), pa.int64())))
+    database.register("right_rows", right)
+    order = {"<=": ">=", "<": ">", ">=": "<=", ">": "<"}[DIRECTIONS[keep]]  # seen from the left row
+    found = database.execute(
+        f"""SELECT CASE WHEN abs(l.ts - r.ts) <= {tolerance} THEN r.ts END FROM left_rows l
+        ASOF LEFT JOIN right_rows r ON l.k = r.k AND l.ts {order} r.ts ORDER BY l.row"""
+    ).fetchall()
+    assert picked_times(left, right, as_of_spec(keep, tolerance)) == [ts for (ts,) in found]
+
+
+@pytest.mark.parametrize("keep", [*AS_OF, AsOf("nearest"), AsOf("nearest", True)])
+@given(sides(), st.sampled_from([0, 1, 3, 100]))
+def test_as_of_joins_of_polars(keep, both, tolerance):
+    left, right = both
+    direction: Direction = keep.direction
+    left_frame, right_frame = (polars.DataFrame(polars.from_arrow(side)) for side in (left, right))
+    found = (
+        left_frame.with_row_index("row")
+        .join_asof(
+            right_frame.with_columns(found=polars.col("ts")),
+            on="ts",
+            by="k",
+            strategy=direction,
+            tolerance=tolerance,
+            allow_exact_matches=not keep.strict,
+            check_sortedness=False,
+        )
+        .sort("row")["found"]
+        .to_list()
+    )
+    times = picked_times(left, right, as_of_spec(keep, tolerance))
+    if direction == "nearest":  # which of two rows equally near counts is not said
+        lefts = left["ts"].to_pylist()
+        for times_of in (times, found):
+            times_of[:] = [None if r is None else abs(r - l) for l, r in zip(lefts, times_of, strict=True)]
+    assert times == found

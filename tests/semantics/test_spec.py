@@ -353,3 +353,29 @@ def test_an_error_about_nothing_by_name_has_no_field():
     for error in (sj.Backpressure("full"), sj.InputError("no rows"), sj.PredicateError("no")):
         assert (error.given, error.allowed) == (None, None)
     assert sj.Backpressure("full").field is None
+
+
+def counted(statements: int) -> Any:
+    space: dict[str, Any] = {}
+    exec("def f(l, r):\n    s = 0\n" + "    s = s * 3 + l.x\n" * statements + "    return s > r.x", space)
+    return space["f"]
+
+
+def test_functions_that_would_compile_for_long_are_refused():
+    schema = pa.schema({"ts": pa.int64(), "x": pa.int32()})
+
+    def spec(on):
+        return sj.JoinSpec(schema, schema, on, sj.TimeWindow(1), "ts", "ts")
+
+    spec(counted(100))
+    refused(
+        lambda: spec(counted(1_000)),
+        sj.PredicateError,
+        "byte code instructions",
+        "at most 1,500",
+        "write SQL",
+    )
+    inner = counted(1_000)
+    refused(lambda: spec(lambda l, r: inner(l.x, r.x)), sj.PredicateError, "byte code instructions")
+    table = "lambda l, r: l.x - r.x in (" + "1, " * 1_000 + ")"
+    refused(lambda: spec(eval(table)), sj.PredicateError, "byte code instructions and constants")

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 import strategies
 from streamjoin.semantics import oracle
+from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.errors import PredicateError, SpecError
 from streamjoin.semantics.expressions import Call, Column, Literal, walk
 from streamjoin.semantics.render import to_sql
-from streamjoin.semantics.sql import FUNCTIONS, column_type, parse_predicate
+from streamjoin.semantics.sql import FUNCTIONS, parse_predicate
 from streamjoin.semantics.types import (
     BINARY,
     BOOL,
@@ -495,7 +496,7 @@ def test_like():
 def test_comparisons_within_one_sort_only():
     assert compared("ok = flag") == (OK, Column("right", "flag", BOOL))
     assert compared("left.name < right.name") == (NAME, Column("right", "name", STRING))
-    refused("x = 'abc'", "x = 'abc'", "left.x is int and 'abc' is string: they can not be compared")
+    refused("x = 'abc'", "x = 'abc'", "left.x is int and 'abc' is string: they cannot be compared")
     refused("ok AND left.name = x", "left.name = x", "left.name is string and left.x is int")
     refused("blob = 'a'", "blob = 'a'", "left.blob is binary")
     refused("ok = 1", "ok = 1", "left.ok is bool and 1 is int")
@@ -594,8 +595,8 @@ def test_long_predicates_parse_and_deep_ones_are_refused():
     assert len(parse(f"x IN ({', '.join(map(str, range(5000)))})").args) == 5000
     with pytest.raises(PredicateError, match="nested too deeply"):
         parse("(" * 3000 + "ok" + ")" * 3000)
-    with pytest.raises(PredicateError, match="nested too deeply"):
-        parse(" + ".join(["x"] * 3000) + " = 1")
+    with pytest.raises(PredicateError, match=r"129 operations .* at most 128"):
+        parse(" + ".join(["y"] * 3000) + " = 1")
 
 
 def test_float_literals_are_finite():
@@ -677,3 +678,53 @@ def test_timestamps_mean_what_datetime_says(moment):
         since_epoch // timedelta(microseconds=1), 10**6
     )
     assert literal.type.tz == (moment.tzinfo is not None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x < 1e", r"1e is not a number; write it like 5, 0.5 or 1e3"),
+        ("x < 1" + "0" * 5000, r"5001 characters\) needs more than 128 bits"),
+        ("x < 0." + "3" * 5000, r"5002 characters\) needs more than 128 bits; write it in floating point"),
+        ("x < 1" + "0" * 5000 + "e1", r"exceeds the range of float64"),
+        ("name = '\ud800'", r"contains '.ud800', half of a surrogate pair"),
+        ("{: 75 LIKE 3}", r"is not valid SQL"),
+        ("NOT " * 400 + "ok", r"nested too deeply; at most 32 levels"),
+        ("ABS(" * 400 + "x" + ")" * 400 + " = 1", r"nested too deeply; at most 32 levels"),
+        ("CASE WHEN ok THEN " * 400 + "ok" + " END" * 400, r"nested too deeply; at most 32 levels"),
+        ("x = " + "- " * 400 + "1", r"operations are nested here|nested too deeply"),
+    ],
+)
+def test_text_that_trips_parsers_is_refused_in_a_sentence(text, said):
+    with pytest.raises(PredicateError, match=said) as error:
+        parse(text)
+    assert len(str(error.value)) < 1_200
+
+
+def test_an_error_shows_the_place_and_not_a_long_text():
+    text = "left.name = '" + "a" * 200_000 + "' AND x = nowhere AND left.name <> '" + "b" * 200_000 + "'"
+    with pytest.raises(PredicateError, match="unknown column 'nowhere'") as error:
+        parse(text)
+    _, line, carets = str(error.value).split("\n")
+    assert line[carets.index("^") : carets.rindex("^") + 1] == "nowhere"
+    assert len(line) < 250
+    assert line.startswith("  ... ")
+    assert line.endswith(" ...")
+    assert error.value.text == text
+
+
+@pytest.mark.parametrize(
+    "text", ["k + '" + "a" * 200_000 + "' < 3", "x." + "q" * 200_000 + " = 3", "q" * 200_000 + " = 3"]
+)
+def test_an_error_does_not_repeat_long_names_and_literals(text):
+    with pytest.raises(PredicateError) as error:
+        parse(text)
+    assert len(str(error.value)) < 1_200
+
+
+def test_a_long_sum_of_integers_is_a_shallow_tree_of_the_same_value():
+    tree = parse(" - ".join(["x"] * 101) + " + a = 0")
+    assert isinstance(tree, Call)
+    assert tree.depth < 16
+    row = {"x": 3, "a": 5, "k": None}
+    assert oracle.evaluate(tree.args[0], row, row) == 3 - 100 * 3 + 5

@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +45,17 @@ SETTINGS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # A short life is best spent with the quick compiler: half the time that Java takes goes to the other one.
+    # The quick compiler suits a short run: the other one takes half of Java's time.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    # A machine that stands still for two minutes is no lost executor.
+    # A machine that pauses for two minutes is not a lost executor.
     "spark.network.timeout": "3600s",
 }
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers need what is installed here
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers need the packages installed here
     os.environ["STREAMJOIN_SPARK_CACHE_DIR"] = str(tmp_path_factory.mktemp("runs"))
     builder = SparkSession.builder.master("local[2,4]").appName("tests")  # a failed task is tried again
     for name, value in SETTINGS.items():
@@ -73,12 +74,11 @@ def spark_settings() -> dict[str, str]:
 
 
 @pytest.fixture
-def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def own_cache(tmp_path: Path) -> Iterator[Path]:
     """An empty cache for this test alone; the folder of its files."""
     folder = tmp_path / "runs"
-    monkeypatch.setattr("streamjoin.spark.state.cache.MEMORY", cache.ContentCache(1 << 30))
-    monkeypatch.setattr("streamjoin.spark.state.cache.FILES", cache.FileCache(folder, 1 << 30))
-    return folder
+    with cache.replaced_caches(cache.ContentCache(1 << 30), cache.FileCache(folder, 1 << 30)):
+        yield folder
 
 
 Row = tuple[Any, ...]
@@ -92,7 +92,7 @@ class Query:
 
     def __init__(self, task: JoinTask):
         self.task, self.ids = task, routing.worker_ids(task.routing.workers)
-        # What is late is decided by the processor itself.
+        # The processor itself decides which rows are late.
         self.tester = TwsTester(
             JoinProcessor(task), timeMode="EventTime", eventTimeExtractor=lambda _row: 2**62
         )
@@ -157,7 +157,7 @@ class Query:
     def restart(self) -> None:
         """The join as another process would see it: unpickled, with nothing but the state."""
         self.task = pickle.loads(pickle.dumps(self.task))
-        cache.MEMORY._held.clear()
+        cache.RUN_MEMORY._held.clear()
 
     def runs(self) -> int:
         """How many values the state store holds."""
@@ -187,36 +187,27 @@ def start() -> type[Query]:
 
 
 def expected(task: JoinTask, left: Sequence[Row], right: Sequence[Row]) -> list[Row]:
-    """What the oracle's pairs make of a stream joined with this `how`, sorted. Rows of equal time are ordered by their
-    ties. The last rows of a row window can meet what comes next for ever, so none of them is without partners yet."""
-    rows, open_rows = {}, {}
+    """The oracle's rows of a stream, sorted. Rows of equal time are ordered by their ties. The last rows of a row
+    window can meet what comes next for ever, so none of them is without partners yet."""
+    spec = replace(task.spec, how=task.how)
+    assert spec.schema == task.schema
+    rows, tables = {}, []
     for side, given in (("left", left), ("right", right)):
-        rows[side] = sorted(given, key=lambda row: (row[0], tie(row)))
-        window = task.spec.side_window(side)
-        open_rows[side] = len(given) - window.size if window.rows else len(given)
-    tables = {
-        side: pa.table(
-            [pa.array([row[place] for row in rows[side]], field.type) for place, field in enumerate(schema)],
-            schema=schema,
-        )
-        for side, schema in (("left", task.spec.left), ("right", task.spec.right))
-    }
-    pairs = sj.oracle.pairs(tables["left"], tables["right"], task.spec)
-    matched = {side: {pair[number] for pair in pairs} for number, side in enumerate(SIDES)}
-    alone = {
-        side: [row for at, row in enumerate(rows[side]) if at not in matched[side] and at < open_rows[side]]
-        for side in SIDES
-    }
-    nothing = {side: (None,) * len(tables[side].schema) for side in SIDES}
+        rows[side], schema = sorted(given, key=lambda row: (row[0], tie(row))), spec.side_schema(side)
+        columns = [
+            pa.array([row[place] for row in rows[side]], field.type) for place, field in enumerate(schema)
+        ]
+        tables.append(pa.table(columns, schema=schema))
+    nothing = {side: (None,) * len(spec.side_schema(side)) for side in SIDES}
     found: list[Row] = []
-    if task.how == "semi":
-        found = [rows["left"][l] for l in matched["left"]]
-    elif task.how == "anti":
-        found = alone["left"]
-    else:
-        found = [rows["left"][l] + rows["right"][r] for l, r in pairs]
-        found += [row + nothing["right"] for row in alone["left"] if task.how in ("left", "full")]
-        found += [nothing["left"] + row for row in alone["right"] if task.how in ("right", "full")]
+    for time, l, r in sj.oracle.rows(tables[0], tables[1], spec):
+        waits = spec.side_window("right" if l is None else "left").rows and time == sj.oracle.END_OF_STREAMS
+        if None in (l, r) and task.how != "semi" and waits:
+            continue
+        sides = [nothing["left"] if l is None else rows["left"][l]]
+        if task.how not in ("semi", "anti"):
+            sides.append(nothing["right"] if r is None else rows["right"][r])
+        found.append(sum(sides, ()))
     return sorted(found, key=repr)
 
 

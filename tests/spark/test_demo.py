@@ -12,10 +12,10 @@ import pytest
 
 import streamjoin as sj
 from streamjoin.cli.demo import (
-    FILES,
-    LEFT,
+    FILES_PER_SIDE,
+    LEFT_SCHEMA,
     PREDICATE,
-    RIGHT,
+    RIGHT_SCHEMA,
     Sample,
     generate,
     read_results,
@@ -23,8 +23,9 @@ from streamjoin.cli.demo import (
     write_job,
 )
 from streamjoin.spark.job.file import Job
+from streamjoin.spark.job.loaded import load_job
 
-SPEC = sj.JoinSpec(LEFT, RIGHT, PREDICATE, sj.TimeWindow("1 minute", "30 seconds"), "ts", "ts")
+SPEC = sj.JoinSpec(LEFT_SCHEMA, RIGHT_SCHEMA, PREDICATE, sj.TimeWindow("1 minute", "30 seconds"), "ts", "ts")
 
 
 def test_the_job_of_the_demo_is_readable_and_means_its_spec(tmp_path):
@@ -34,13 +35,13 @@ def test_the_job_of_the_demo_is_readable_and_means_its_spec(tmp_path):
     assert (job.spec.left_window, job.spec.right_window) == (SPEC.left_window, SPEC.right_window)
     assert (job.spec.left, job.spec.right) == (SPEC.left, SPEC.right)
     assert str(job.spec.predicate) == str(SPEC.predicate)
-    assert len(list((tmp_path / "demo" / "left").iterdir())) == FILES
+    assert len(list((tmp_path / "demo" / "left").iterdir())) == FILES_PER_SIDE
     assert read_stream(tmp_path / "demo", "left").equals(left)
 
 
 def test_the_demo_finds_what_the_oracle_finds(spark, tmp_path):
     left, right = generate(6_000, rate=50, seed=1)
-    Job.read(write_job(tmp_path, left, right, SPEC)).start(spark).awaitTermination()
+    load_job(Job.read(write_job(tmp_path, left, right, SPEC)), spark).start().awaitTermination()
     results = read_results(tmp_path, SPEC.schema)
     assert sorted(results.to_pylist(), key=repr) == sorted(
         sj.join_tables(left, right, SPEC).to_pylist(), key=repr
@@ -68,7 +69,7 @@ def test_the_command_leaves_a_folder_that_can_be_run_again(tmp_path):
     assert "checked against the oracle: all" in first.stdout
     again = demo()
     assert again.returncode == 0, again.stdout + again.stderr
-    assert "goes on where it ended" in again.stdout
+    assert "its job resumes from its checkpoint" in again.stdout
     assert "windows of" not in again.stdout, "they are the job's, whatever the options say"
     assert "no micro-batch was run: nothing new has come" in again.stdout
     assert "checked against the oracle: all" in again.stdout

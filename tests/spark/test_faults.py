@@ -32,14 +32,14 @@ from streamjoin.spark.join.pack import in_utc
 from streamjoin.spark.join.processor import JoinProcessor
 from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers can not import this file
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
 
 SCHEMA = pa.schema({"ts": pa.timestamp("us", "UTC"), "x": pa.int32(), "id": pa.int64()})
 ON = "abs(left.x - right.x) <= 1"
 WINDOW = sj.TimeWindow("20 seconds")
 SECOND = 1_000_000
-BEGIN = 1_700_000_000 * SECOND
-FILES, ROWS = 6, 30
+BEGIN_OF_TIME = 1_700_000_000 * SECOND
+RUN_FILES, ROWS = 6, 30
 
 
 def write_input(folder: Path, seed: int) -> dict[str, pa.Table]:
@@ -48,14 +48,14 @@ def write_input(folder: Path, seed: int) -> dict[str, pa.Table]:
     tables = {}
     for side in ("left", "right"):
         parts = []
-        for number in range(FILES):
+        for number in range(RUN_FILES):
             seconds = sorted(5 * number + 5 * rng.random() + 3 * rng.random() for _ in range(ROWS))
-            if number == FILES - 1:
+            if number == RUN_FILES - 1:
                 seconds = [10_000.0]
             parts.append(
                 pa.table(
                     [
-                        pa.array([BEGIN + int(s * SECOND) for s in seconds], SCHEMA.field("ts").type),
+                        pa.array([BEGIN_OF_TIME + int(s * SECOND) for s in seconds], SCHEMA.field("ts").type),
                         pa.array([rng.randrange(12) for _ in seconds], pa.int32()),
                         pa.array([number * ROWS + k for k, _ in enumerate(seconds)], pa.int64()),
                     ],
@@ -66,7 +66,7 @@ def write_input(folder: Path, seed: int) -> dict[str, pa.Table]:
         for number, part in enumerate(parts):
             path = folder / side / f"{number}.parquet"
             pq.write_table(part, path)
-            os.utime(path, (BEGIN // SECOND + number,) * 2)  # Spark reads files by age
+            os.utime(path, (BEGIN_OF_TIME // SECOND + number,) * 2)  # Spark reads files by age
         tables[side] = pa.concat_tables(parts)
     return tables
 
@@ -79,7 +79,7 @@ def expected(tables: dict[str, pa.Table]) -> list[tuple[int, int | None]]:
     matched = {l for l, _ in pairs}
     rows: list[tuple[int, int | None]] = [(ids["left"][l], ids["right"][r]) for l, r in pairs]
     rows += [(row, None) for n, row in enumerate(ids["left"]) if n not in matched]
-    last = (FILES - 1) * ROWS  # which is never final
+    last = (RUN_FILES - 1) * ROWS  # which is never final
     return sorted((row for row in rows if row[0] != last), key=repr)
 
 
@@ -103,7 +103,7 @@ def start(result: DataFrame, folder: Path) -> Any:
 def written(spark: SparkSession, folder: Path) -> list[tuple[int, int | None]]:
     """What a reader of the sink sees; it goes by the sink's own log."""
     rows = spark.read.parquet(str(folder / "out")).select("id", "id_right").collect()
-    last = (FILES - 1) * ROWS
+    last = (RUN_FILES - 1) * ROWS
     return sorted(((row[0], row[1]) for row in rows if row[0] != last), key=repr)
 
 
@@ -148,7 +148,7 @@ def killing(folder: Path, kind: type[Dying]) -> Any:
 def test_python_workers_die_in_every_micro_batch_and_the_cache_vanishes(spark, tmp_path):
     tables = write_input(tmp_path, seed=1)
     start(joined(spark, tmp_path, killing(tmp_path, Dying)), tmp_path).awaitTermination()
-    assert len(list((tmp_path / "markers").iterdir())) >= FILES
+    assert len(list((tmp_path / "markers").iterdir())) >= RUN_FILES
     assert written(spark, tmp_path) == expected(tables)
 
 

@@ -114,7 +114,7 @@ def java(classes: str) -> list[str]:
 
 
 def fetch(modules: tuple[Module, ...], name: str, transitive: bool = True) -> list[Path]:
-    """The jars of the modules, from the cache or else from Maven Central; empty if they can not be had."""
+    """The jars of the modules, from the cache or else from Maven Central; empty if they are not available."""
     folder = CACHE / name
     if not (folder / "complete").exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -207,7 +207,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def wait_for(port: int, server: subprocess.Popen[bytes]) -> None:
-    """Until somebody listens; a broker that has ended never will."""
+    """Wait until the port accepts connections; a broker that has ended never will."""
     while server.poll() is None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return

@@ -22,24 +22,25 @@ pytest.importorskip("pyspark")
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from streamjoin.plan.options import Options
+from streamjoin.plan.routing import Routing
 from streamjoin.spark import window_join
 from streamjoin.spark.job.checkpoint import RECORD, CheckpointError, claim
-from streamjoin.spark.job.ddl import parse_ddl
 from streamjoin.spark.job.failure import query_failure, why
 from streamjoin.spark.job.file import Job
+from streamjoin.spark.job.loaded import load_job
 from streamjoin.spark.job.progress import ProgressListener
-from streamjoin.spark.job.sources import Input, KafkaSource
+from streamjoin.spark.job.sources import KafkaSource
 from streamjoin.spark.join.metrics import Counts, join_metrics, malformed_rows
 from streamjoin.spark.join.pack import COUNTED, decode, encode, packer
-from streamjoin.spark.join.routing import Routing
 from streamjoin.spark.join.task import JoinTask, differences
-from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.join.worker import SparkWorker
 from streamjoin.spark.state.manifest import MemoryStore, State
 
 TIME = pa.timestamp("us", "UTC")
 LEFT = pa.schema({"ts": TIME, "x": pa.int32()})
 RIGHT = pa.schema({"ts": TIME, "a": pa.int32()})
-BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+BEGIN_OF_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 EQUAL, NEAR = "left.x = right.a", "abs(left.x - right.a) <= 1"
 
 
@@ -60,7 +61,7 @@ def counted(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
 
 
 def rows_of(name: str, seconds: range) -> list[dict[str, Any]]:
-    return [{"ts": BEGIN + timedelta(seconds=at), name: 7 * at % 10} for at in seconds]
+    return [{"ts": BEGIN_OF_TIME + timedelta(seconds=at), name: 7 * at % 10} for at in seconds]
 
 
 # DataFrames
@@ -131,7 +132,7 @@ def test_a_choice_that_is_none_is_told(spark):
 
 def task_of(left: pa.Schema = LEFT, malformed: str = "drop") -> JoinTask:
     spec = sj.JoinSpec(left, RIGHT, EQUAL, sj.TimeWindow("100 s"), "ts", "ts")
-    return JoinTask(spec, "inner", "any", "auto", Routing("hash", 1), malformed=malformed)
+    return JoinTask(spec, "inner", Options(engine="spark"), Routing("hash", 1), malformed=malformed)
 
 
 def packed(task: JoinTask, *rows: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:
@@ -151,7 +152,7 @@ def packed(task: JoinTask, *rows: dict[str, Any]) -> tuple[list[dict[str, Any]],
 def test_only_rows_with_a_time_and_required_values_are_packed():
     plain = LEFT.append(pa.field("n", pa.int32()))
     required = LEFT.append(pa.field("n", pa.int32(), nullable=False))
-    good = {"ts": BEGIN, "x": 1, "n": 5}
+    good = {"ts": BEGIN_OF_TIME, "x": 1, "n": 5}
     timeless, lacking = good | {"ts": None}, good | {"n": None}
     assert packed(task_of(plain), good, lacking, timeless) == ([good, lacking], 1)
     assert packed(task_of(required), good, lacking, timeless, timeless | {"n": None}) == ([good], 3)
@@ -187,11 +188,11 @@ def test_a_column_that_could_not_be_null_may_become_one_that_can(own_cache):
     for schema, second in ((exact, 0), (LEFT, 1), (LEFT, 2)):
         task, counts = task_of(schema), Counts()
         state = State(task, store, counts)
-        left = pa.RecordBatch.from_pylist([{"ts": BEGIN + timedelta(seconds=second), "x": 1}], schema)
-        right = pa.RecordBatch.from_pylist([{"ts": BEGIN, "a": 1}] if second == 2 else [], RIGHT)
+        left = pa.RecordBatch.from_pylist([{"ts": BEGIN_OF_TIME + timedelta(seconds=second), "x": 1}], schema)
+        right = pa.RecordBatch.from_pylist([{"ts": BEGIN_OF_TIME, "a": 1}] if second == 2 else [], RIGHT)
         batches = {"left": [decode(encode(left))], "right": [right]}
         found += [
-            row for batch in Worker(task, 0, state, counts).step(batches, 0) for row in batch.to_pylist()
+            row for batch in SparkWorker(task, 0, state, counts).step(batches, 0) for row in batch.to_pylist()
         ]
         state.save()
     assert len(found) == 3
@@ -242,8 +243,8 @@ def as_json(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def run(spark: SparkSession, path: Path) -> bool:
-    job, resumed = claim(spark, Job.read(path))
-    job.start(spark).awaitTermination()
+    loaded, resumed = claim(load_job(Job.read(path), spark))
+    loaded.start().awaitTermination()
     return resumed
 
 
@@ -305,7 +306,7 @@ def test_select_may_be_repaired_on_the_checkpoint_that_it_stopped(spark, tmp_pat
     noted = forget_columns(tmp_path / "checkpoint" / RECORD)
     repaired = "coalesce(ts, TIMESTAMP '2026-01-01 00:00:25Z') AS ts"
     assert run(spark, write_job(tmp_path, f', select = ["{repaired}", "x"]')), "it resumes"
-    left.append({"ts": BEGIN + timedelta(seconds=25), "x": 2})
+    left.append({"ts": BEGIN_OF_TIME + timedelta(seconds=25), "x": 2})
     assert written(spark, tmp_path) == truth(left, right, NEAR, WINDOW)
     (tmp_path / "checkpoint" / RECORD).write_text(noted)
     add_file(tmp_path, "left", 2, as_json(rows_of("x", range(30, 35))))
@@ -380,7 +381,7 @@ class Topic(KafkaSource):
     rows: ClassVar[str] = "struct('t' AS topic, 3 AS partition, 17L AS offset) AS kafka"
     record: ClassVar[str] = ""
 
-    def load(self, spark: SparkSession) -> DataFrame:
+    def read_rows(self, spark: SparkSession) -> DataFrame:
         return spark.sql(f"SELECT {self.record}, {self.rows}")
 
 
@@ -402,10 +403,10 @@ class Topic(KafkaSource):
     ],
 )
 def test_a_malformed_record_of_kafka_is_reported_with_its_offset(spark, record, select, told):
-    schema = parse_ddl("ts TIMESTAMP, x INT NOT NULL")
-    source = Topic("a:1", ("t",), None, "json", schema, "fail", "earliest", None, {})
+    given = {"kind": "kafka", "servers": "a:1", "topics": "t", "schema": "ts TIMESTAMP, x INT NOT NULL"}
+    source = Topic.model_validate(given | ({"select": select} if select else {}))
     source.__class__.record = record
-    rows = Input(source, select).load(spark, "left.source", "ts")
+    rows = source.load(spark, "left.source", "ts")
     with pytest.raises(PySparkException) as failed:
         rows.collect()
     assert f"left.source: topic t, partition 3, offset 17 has {told}" in str(failed.value)

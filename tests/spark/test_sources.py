@@ -25,7 +25,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streamjoin.spark.job.file import Job
-from streamjoin.spark.job.generated import GeneratorSource
+from streamjoin.spark.job.generated import benchmark_rows
+from streamjoin.spark.job.loaded import load_job
 
 pytestmark = pytest.mark.slow
 
@@ -98,7 +99,7 @@ def read_until(query: StreamingQuery, rows: int) -> None:
 
 @contextmanager
 def serving(lines: list[str]) -> Iterator[int]:
-    """A TCP server that tells everybody these lines and nothing else; its port."""
+    """A TCP server that sends these lines to every client; returns its port."""
     ended = threading.Event()
 
     class Tell(socketserver.StreamRequestHandler):
@@ -124,7 +125,7 @@ def test_sockets_of_json_and_csv(spark: SparkSession, tmp_path: Path) -> None:
             f"kind = 'socket', host = '127.0.0.1', port = {right}, format = 'csv', malformed = 'drop'",
             MEMORY.format("sockets"),
         )
-        read_until(read.start(spark), 2 * ROWS + 1)
+        read_until(load_job(read, spark).start(), 2 * ROWS + 1)
     assert counted(spark.table("sockets").toArrow()) == oracle()
 
 
@@ -143,7 +144,7 @@ def test_files_of_csv_and_json_become_files_of_either(spark: SparkSession, tmp_p
         f"kind = 'files'\npath = 'out'\nformat = '{form}'\n"
         "[run]\ntrigger = 'available-now'\ncheckpoint = 'checkpoint'",
     )
-    read.start(spark).awaitTermination()
+    load_job(read, spark).start().awaitTermination()
     columns = "ts TIMESTAMP, x INT, name STRING, ts_right TIMESTAMP, a INT"
     written = spark.read.schema(columns).format(form).load(str(tmp_path / "out"))
     assert counted(written.toArrow()) == oracle()
@@ -153,7 +154,7 @@ def test_rates_count_together(spark: SparkSession, tmp_path: Path) -> None:
     rate = "kind = 'rate', rows_per_second = 20, select = ['timestamp AS ts', 'value AS {}']"
     on = "left.x = right.a"
     read = job(tmp_path, rate.format("x"), rate.format("a"), MEMORY.format("rates"), on)
-    read_until(read.start(spark), 40)
+    read_until(load_job(read, spark).start(), 40)
     values = [(row["x"], row["a"]) for row in spark.table("rates").collect()]
     assert len(values) > 10
     assert sorted(values) == [(value, value) for value in range(len(values))]
@@ -161,7 +162,7 @@ def test_rates_count_together(spark: SparkSession, tmp_path: Path) -> None:
 
 def generated(spark: SparkSession, side: str, rows: int) -> pa.Table:
     """The first rows of the generator, as one micro-batch has them."""
-    frame: DataFrame = GeneratorSource(side, 10, rows, seed=1).load(spark)
+    frame: DataFrame = benchmark_rows(spark, side, 10, rows, seed=1)
     query = (
         frame.writeStream.format("memory").queryName(f"generated_{side}").trigger(availableNow=True).start()
     )
@@ -181,7 +182,7 @@ def test_the_generator_goes_on_where_it_was(spark: SparkSession, tmp_path: Path)
     path = tmp_path / "job.toml"
     path.write_text("\n".join(line for line in text.splitlines() if not line.startswith("schema")))
     for _ in range(2):
-        Job.read(path).start(spark).awaitTermination()
+        load_job(Job.read(path), spark).start().awaitTermination()
     left, right = generated(spark, "left", 300), generated(spark, "right", 300)
     spec = sj.JoinSpec(left.schema, right.schema, on, sj.TimeWindow("10 seconds"), "ts", "ts")
     expected = counted(sj.oracle.join(left, right, spec))

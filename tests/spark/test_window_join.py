@@ -22,18 +22,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import VariantVal
 
+from streamjoin.semantics.keep import HOW
 from streamjoin.spark import in_time_order, join_metrics, window_join
-from streamjoin.spark.join.task import HOW
-from streamjoin.spark.window_join import MARKED, POOL, make_task, spec_of
+from streamjoin.spark.window_join import MARKED, PROCESS_POOL, make_task, spec_of
 
 SCHEMA = "ts TIMESTAMP, x INT, name STRING"
 MINUTE = sj.TimeWindow("60 seconds")
-BEGIN = datetime.datetime(2024, 1, 1)
+BEGIN_OF_TIME = datetime.datetime(2024, 1, 1)
 Rows = Sequence[tuple[Any, ...]]
 
 
 def at(seconds: float) -> datetime.datetime:
-    return BEGIN + datetime.timedelta(seconds=seconds)
+    return BEGIN_OF_TIME + datetime.timedelta(seconds=seconds)
 
 
 def rows(*given: tuple[float, int | None, str]) -> list[tuple[Any, ...]]:
@@ -101,18 +101,10 @@ def oracle_rows(left: Rows, right: Rows, on: Any, window: Any, how: Any = "inner
         )
         for side in (left, right)
     ]
-    pairs = sj.oracle.pairs(tables[0], tables[1], sj.JoinSpec(schema, schema, on, window, "ts", "ts"))
-    found = [tuple(left[l]) + tuple(right[r]) for l, r in pairs]
-    matched = [{pair[number] for pair in pairs} for number in (0, 1)]
-    if how in ("semi", "anti"):
-        return sorted(
-            (tuple(row) for n, row in enumerate(left) if (n in matched[0]) == (how == "semi")), key=repr
-        )
-    if how in ("left", "full"):
-        found += [tuple(row) + (None,) * 3 for n, row in enumerate(left) if n not in matched[0]]
-    if how in ("right", "full"):
-        found += [(None,) * 3 + tuple(row) for n, row in enumerate(right) if n not in matched[1]]
-    return sorted(found, key=repr)
+    spec = sj.JoinSpec(schema, schema, on, window, "ts", "ts", how=how)
+    return sorted(
+        (tuple(row.values()) for row in sj.oracle.join(tables[0], tables[1], spec).to_pylist()), key=repr
+    )
 
 
 NEAR = "abs(left.x - right.x) <= 1"
@@ -168,7 +160,7 @@ SPREADS: dict[str, tuple[str, Any, str]] = {
 
 
 def spread(name: str, how: Any) -> tuple[str, Any, Any]:
-    """The case, with the grid of one worker where ranges can not be."""
+    """The case, with the grid of one worker where ranges are impossible."""
     on, window, partitioning = SPREADS[name]
     return on, window, "matrix" if (name, how) == ("range", "full") else partitioning
 
@@ -247,7 +239,7 @@ def test_a_python_function_decides(streams):
 def test_functions_outside_the_join_keep_their_environment(streams):
     left, right = streams.frame("left"), streams.frame("right")
     window_join(left, right, NEAR, window=MINUTE, left_time="ts", right_time="ts", lateness="1 second")
-    assert POOL not in streams.spark.sparkContext.environment
+    assert PROCESS_POOL not in streams.spark.sparkContext.environment
 
 
 def test_a_table_gives_the_rows_of_the_oracle(spark):
@@ -270,16 +262,16 @@ TYPES = """ts TIMESTAMP_NTZ NOT NULL, k BIGINT, tiny TINYINT, short SMALLINT, re
     pair STRUCT<a: TIMESTAMP, b: STRUCT<c: DATE>, d: TIMESTAMP_NTZ>,
     span INTERVAL DAY TO SECOND, any VARIANT, anys ARRAY<VARIANT>"""
 OF_EVERY_TYPE = (
-    BEGIN, 2**62, -128, 2**15 - 1, 0.5, 1e300, True,
+    BEGIN_OF_TIME, 2**62, -128, 2**15 - 1, 0.5, 1e300, True,
     datetime.date(1, 1, 1), decimal.Decimal("12345678901234567890123456.7891"), b"\x00\xff", "ä𝄞",
     [(1, ["x", None]), None], {"a": {1: decimal.Decimal("2.5")}, "b": None},
-    (datetime.datetime(9999, 12, 31, 23, 59, 59, 999999), (datetime.date(9999, 12, 31),), BEGIN),
+    (datetime.datetime(9999, 12, 31, 23, 59, 59, 999999), (datetime.date(9999, 12, 31),), BEGIN_OF_TIME),
     datetime.timedelta(days=3, microseconds=1), VariantVal.parseJson('{"a": [1, "x"]}'),
     [VariantVal.parseJson("1.5"), None],
 )  # fmt: skip
-OF_NOTHING = (BEGIN, 2**62, *([None] * 15))
+OF_NOTHING = (BEGIN_OF_TIME, 2**62, *([None] * 15))
 # One that finds no partner, of either side.
-ALONE = (BEGIN, 1, *([None] * 15))
+ALONE = (BEGIN_OF_TIME, 1, *([None] * 15))
 
 
 def of_any_type(frame: DataFrame) -> list[str]:
@@ -411,7 +403,7 @@ def test_an_aggregation_and_another_join_follow_the_result(streams):
 
 @pytest.mark.slow
 def test_what_follows_gets_results_alone(streams):
-    """Workers also tell their counts: no expression sees those, not even one that would fail for a zero."""
+    """Workers also report their counts: no expression sees those, not even one that would fail for a zero."""
     left = streams.frame("left").withColumn("x", F.expr("coalesce(x, 9)"))
     assert not left.schema["x"].nullable
     result = window_join(
@@ -494,15 +486,15 @@ def test_integer_times_are_joined_as_streams_too(spark, tmp_path):
 
 def test_names_that_differ_in_case_alone_are_told_apart_where_spark_does(spark):
     session = spark.newSession()
-    left = session.createDataFrame([(BEGIN, 1)], "ts TIMESTAMP, x INT")
-    right = session.createDataFrame([(BEGIN, 1, 2)], "ts TIMESTAMP, X INT, `x` INT")
+    left = session.createDataFrame([(BEGIN_OF_TIME, 1)], "ts TIMESTAMP, x INT")
+    right = session.createDataFrame([(BEGIN_OF_TIME, 1, 2)], "ts TIMESTAMP, X INT, `x` INT")
     options: dict[str, Any] = {"window": MINUTE, "left_time": "ts", "right_time": "ts"}
     with pytest.raises(sj.SpecError, match=r"right has columns 'X' and 'x'.*spark.sql.caseSensitive"):
         window_join(left, right, 'left.x = right."X"', how="semi", **options)
     session.conf.set("spark.sql.caseSensitive", "true")
     joined = window_join(left, right, 'left.x = right."X"', **options)
     assert joined.columns == ["ts", "x", "ts_right", "X", "x_right"]
-    assert collected(joined) == [(BEGIN, 1, BEGIN, 1, 2)]
+    assert collected(joined) == [(BEGIN_OF_TIME, 1, BEGIN_OF_TIME, 1, 2)]
 
 
 @pytest.mark.slow
@@ -543,14 +535,14 @@ def frames(spark: SparkSession, tmp_path: Path) -> tuple[DataFrame, DataFrame]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"how": "outer"}, "how is 'outer'; allowed: inner, left, right, full, semi, anti"),
+        ({"how": "outer"}, "how is 'outer': say 'full'; allowed: inner, left, right, full, semi, anti"),
         ({"order": "punctuated"}, "order is 'punctuated'; allowed: any, timestamp"),
         ({"partitioning": "round"}, "partitioning is 'round'; allowed: auto, hash, range, matrix"),
         ({"workers": 0}, "workers is 0; allowed: a whole number from 1 on"),
         ({"lateness": None}, r"left has no watermark on 'ts'.*lateness=.*withWatermark\('ts'"),
         ({"lateness": 5}, "lateness is the plain number 5, but the time columns are timestamps"),
         ({"lateness": "-1 s"}, "cannot be negative"),
-        ({"left_time": "at"}, "left_time is 'at', which is no column of left"),
+        ({"left_time": "at"}, "left_time is 'at', which is not a column of left"),
         ({"left_time": "name"}, "left_time 'name' has type"),
         ({"window": "-5 s"}, "cannot be negative"),
         ({"window": 5}, "is the plain number 5, but the time columns are timestamps"),

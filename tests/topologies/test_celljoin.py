@@ -14,18 +14,14 @@ import streamjoin as sj
 from handshake_runs import ORDERS, WINDOWS, check, check_large_join, pushes, small_tables, spec_of, table
 from strategies import push_all
 from streamjoin.engine.join import Join
-from streamjoin.index import chain, scan
+from streamjoin.plan.tuning import Tuning, WindowTuning
 from streamjoin.topologies.celljoin import Cores, Scanner
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
+# Every part is worth a worker.
+SHARED = Tuning(window=WindowTuning(shared_comparisons=1, shared_lookups=1))
 
-@pytest.fixture(autouse=True)
-def _every_part_is_worth_a_worker(monkeypatch):
-    monkeypatch.setattr(scan, "SHARED_COMPARISONS", 1)
-    monkeypatch.setattr(chain, "SHARED_LOOKUPS", 1)
-
-
-open_with = partial(handshake_runs.open_with, "celljoin")
+open_with = partial(handshake_runs.open_with, "celljoin", tuning=SHARED)
 
 
 def check_interleaving(seed: int) -> Join:

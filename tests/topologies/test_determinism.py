@@ -15,7 +15,7 @@ import pytest
 
 import streamjoin as sj
 from handshake_runs import SCHEMA, spec_of
-from streamjoin.plan.options import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGY_NAMES
 
 MOST_WORKERS, MOST_SOURCES = 8, 6
 ROWS = 240
@@ -82,13 +82,13 @@ def check_same_bytes(topology: Any, window: Any, runs: int) -> None:
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+@pytest.mark.parametrize("topology", list(TOPOLOGY_NAMES))
 def test_sorted_output_is_the_same_bytes(topology):
     check_same_bytes(topology, sj.TimeWindow(24), 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("window", [sj.TimeWindow(24), sj.RowWindow(12)], ids=["time", "rows"])
-@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+@pytest.mark.parametrize("topology", list(TOPOLOGY_NAMES))
 def test_sorted_output_is_the_same_bytes_over_fifty_runs(topology, window):
     check_same_bytes(topology, window, 50)

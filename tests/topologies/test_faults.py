@@ -1,4 +1,4 @@
-"""What every topology with threads owes its caller when something goes wrong, and how many workers it can have."""
+"""What every topology with threads guarantees when something goes wrong, and how many workers it can have."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ import pytest
 
 import streamjoin as sj
 from handshake_runs import SCHEMA, numbers, open_with, small_tables, spec_of
+from strategies import open_tuned
 from streamjoin.codegen.blocks import Pace
-from streamjoin.index import chain, scan
 from streamjoin.index.structures.bisort import BISortSubwindow
 from streamjoin.kernels.concurrent import scanning_node as kernel
 from streamjoin.kernels.pairs import PairBuffer
-from streamjoin.plan.options import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGY_NAMES
+from streamjoin.plan.tuning import Tuning, WindowTuning
 from streamjoin.topologies import celljoin
-from streamjoin.topologies.handshake.scanning_node import Store
+from streamjoin.topologies.handshake.scanning_node import ScannedStore
 from streamjoin.topologies.matching import Found
 from streamjoin.topologies.runtime.node import Bell, Channel, Node
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
@@ -35,6 +36,9 @@ THREADED = ["celljoin", "panjoin", "scalejoin"]
 
 class Interrupt(BaseException):
     """Like KeyboardInterrupt, which pytest would take for its own."""
+
+
+SHARED = Tuning(window=WindowTuning(shared_comparisons=1))  # every part of a scan is worth a worker
 
 
 class Interrupted(Threads):
@@ -50,8 +54,7 @@ class Interrupted(Threads):
 
 
 @pytest.mark.parametrize("topology", THREADED)
-def test_an_interrupt_of_a_waiting_driver_stops_the_join_and_its_threads(topology, monkeypatch):
-    monkeypatch.setattr(scan, "SHARED_COMPARISONS", 1)
+def test_an_interrupt_of_a_waiting_driver_stops_the_join_and_its_threads(topology):
     before, (left, right) = threading.active_count(), small_tables(7)
 
     def use(join: sj.Join) -> None:
@@ -59,7 +62,8 @@ def test_an_interrupt_of_a_waiting_driver_stops_the_join_and_its_threads(topolog
         join.push("right", right)
         join.finish()
 
-    with open_with(topology, spec_of(sj.TimeWindow(50)), workers=2, executor=Interrupted()) as join:
+    options = {"workers": 2, "executor": Interrupted(), "tuning": SHARED}
+    with open_with(topology, spec_of(sj.TimeWindow(50)), **options) as join:
         with pytest.raises(Interrupt):
             use(join)
         assert threading.active_count() == before + 2
@@ -97,13 +101,12 @@ def test_a_worker_that_is_to_stop_leaves_a_scan_by_a_slow_function_in_the_middle
 
 
 @pytest.mark.parametrize("order", ["any", "timestamp"])
-@pytest.mark.parametrize(("topology", "workers"), [*((name, 1) for name in TOPOLOGIES), ("celljoin", 2)])
+@pytest.mark.parametrize(("topology", "workers"), [*((name, 1) for name in TOPOLOGY_NAMES), ("celljoin", 2)])
 def test_a_close_by_another_thread_ends_a_step_by_a_slow_function(topology, workers, order, monkeypatch):
-    """A comparison a call. From the third on, the function takes until the thread that calls it is told to stop."""
-    monkeypatch.setattr(scan, "SHARED_COMPARISONS", 1)
+    """One comparison per call. From the third on, the function runs until its thread gets the order to stop."""
     rows = pa.table({"ts": range(20), "x": [0] * 20, "n": range(20)}, schema=SCHEMA)
     calls, reached = list[float](), threading.Event()
-    join = sj.open_join(spec_of(sj.TimeWindow(50), odd), topology, "scan", workers, order)
+    join = open_tuned(SHARED, spec_of(sj.TimeWindow(50), odd), topology, "scan", workers=workers, order=order)
     running: Any = join._topology
     if workers == 1 and topology in ("three_step", "celljoin"):
         bells = [running.found]  # the thread that pushes does it all
@@ -145,7 +148,7 @@ def push_and_finish(join: sj.Join, rows: pa.Table) -> None:
 
 def test_a_driver_whose_join_is_closed_does_not_wait_for_its_cores():
     found, pairs = Bell(), PairBuffer()
-    cores = celljoin.Cores(2, Threads(), found)
+    cores = celljoin.Cores(2, Threads(), found, 1 << 18)
     found.stop()
     assert next(cores.share([endless, endless], pairs)) == 0
     cores.clear()
@@ -157,7 +160,7 @@ def endless(pairs: PairBuffer) -> Iterator[int]:
 
 
 def test_a_scanner_that_is_to_stop_leaves_its_part_in_the_middle():
-    node, stretches = celljoin.Scanner(0, Bell()), []
+    node, stretches = celljoin.Scanner(0, Bell(), 1 << 18), []
 
     def part(pairs: PairBuffer) -> Iterator[int]:
         while True:
@@ -186,7 +189,7 @@ def recorded(self, signature):
     return entry_point
 
 
-for topology in {list(TOPOLOGIES)}:
+for topology in {list(TOPOLOGY_NAMES)}:
     for index, order in (("scan", "any"), ("bisort", "timestamp")):
         on = "left.x BETWEEN right.x - 1 AND right.x + 1"
         spec = sj.JoinSpec(schema, schema, on, sj.TimeWindow(300), "ts", "ts")
@@ -210,7 +213,7 @@ def test_a_push_compiles_nothing():
 
 
 @pytest.mark.parametrize("workers", [1, 7, 64])
-@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+@pytest.mark.parametrize("topology", list(TOPOLOGY_NAMES))
 def test_any_number_of_workers(topology, workers):
     before, (left, right) = threading.active_count(), small_tables(11)
     for window in (sj.TimeWindow(5), sj.RowWindow(4)):
@@ -220,7 +223,7 @@ def test_any_number_of_workers(topology, workers):
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+@pytest.mark.parametrize("topology", list(TOPOLOGY_NAMES))
 def test_a_watermark_may_lie_below_all_times(topology):
     left, right = (pa.table({"ts": [-(2**63)], "x": [0], "n": [0]}, schema=SCHEMA) for _ in range(2))
     spec = dataclasses.replace(spec_of(sj.TimeWindow(5)), lateness=3)
@@ -229,7 +232,7 @@ def test_a_watermark_may_lie_below_all_times(topology):
 
 
 @pytest.mark.parametrize("order", ["any", "punctuated", "timestamp"])
-@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+@pytest.mark.parametrize("topology", list(TOPOLOGY_NAMES))
 def test_a_promise_may_be_the_last_of_all_times_and_no_later(topology, order):
     rows = pa.table({"ts": [2**63 - 2], "x": [0], "n": [5]}, schema=SCHEMA)
     with sj.open_join(spec_of(sj.TimeWindow(5)), topology, "scan", 1, order) as join:
@@ -251,7 +254,7 @@ def test_a_promise_may_be_the_last_of_all_times_and_no_later(topology, order):
     ["abs(left.x % left.n - right.x) <= 3", "abs(left.x - right.x % right.n) <= 3"],
     ids=["left", "right"],
 )
-@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+@pytest.mark.parametrize("topology", list(TOPOLOGY_NAMES))
 def test_keys_that_are_null_by_arithmetic_meet_nothing(topology, on):
     rows = pa.table({"ts": [0, 1], "x": [5, 6], "n": [0, 4]}, schema=SCHEMA)
     spec = spec_of(sj.TimeWindow(9), on)
@@ -275,16 +278,24 @@ def test_no_more_is_collected_while_results_wait(topology, monkeypatch):
 
 def test_sizes_of_compiled_nodes_are_never_below_nothing():
     words = np.zeros(64, np.int64)
-    words[kernel.BEGIN], words[kernel.VISIBLE] = 3, 2  # as they may be seen while the node moves both
-    assert len(Store(0, words, cast(Any, None), cast(Any, None))) == 0
+    words[kernel.STORE_BEGIN], words[kernel.STORE_VISIBLE] = (
+        3,
+        2,
+    )  # as they may be seen while the node moves both
+    assert len(ScannedStore(0, words, cast(Any, None), cast(Any, None), 1)) == 0
 
 
 def test_sizes_can_be_asked_while_a_worker_changes_its_windows(monkeypatch):
-    """A subwindow goes between two others being looked at, as it may on a thread."""
-    monkeypatch.setattr(chain, "SMALLEST", 4)
+    """A subwindow disappears while its neighbours are read, as may happen on a thread."""
+    tuning = Tuning(window=WindowTuning(smallest_subwindow=4))
     rows = pa.table({"ts": range(40), "x": [0] * 40, "n": range(40)}, schema=SCHEMA)
     with open_with(
-        "scalejoin", spec_of(sj.TimeWindow(100)), index="bisort", workers=1, executor=Simulator(from_seed(1))
+        "scalejoin",
+        spec_of(sj.TimeWindow(100)),
+        index="bisort",
+        workers=1,
+        executor=Simulator(from_seed(1)),
+        tuning=tuning,
     ) as join:
         topology: Any = join._topology
         join.push("left", rows)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.plan.options import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGY_NAMES
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("n", pa.int64())])
 Taken = dict[tuple[str, str], list[tuple[int, int]]]
@@ -27,7 +27,7 @@ def numbers(found: pa.Table) -> list[tuple[int, int]]:
     return list(zip(found["n"].to_pylist(), found["n_right"].to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("topology", sorted(TOPOLOGY_NAMES))
 def test_newcomers_that_only_advance_do_not_let_a_later_source_come_first(topology):
     """c may still bring a tuple of time 5, which precedes that of d, also now that b and bb lie before both."""
     with sj.open_join(spec_of(sj.TimeWindow(10)), topology, order="timestamp", workers=2) as join:
@@ -80,7 +80,7 @@ def union(taken: Taken, side: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("topology", sorted(TOPOLOGY_NAMES))
 def test_sources_that_come_one_after_the_other_join_as_their_union(topology, seed):
     cases: Any = ((sj.RowWindow(4), "any"), (sj.TimeWindow(3), "timestamp"))
     for window, order in cases:

@@ -1,5 +1,5 @@
-"""A poll that waits: for what threads find, for what somebody else pushes, and no longer than it was told. Who works
-meanwhile, and what an interrupt leaves behind."""
+"""A poll that waits: for results of threads, for pushes of other threads, and no longer than its timeout. Which thread
+works meanwhile, and what an interrupt leaves behind."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import streamjoin as sj
 from handshake_runs import SCHEMA, numbers, open_with, spec_of
 from streamjoin.engine import join as engine
 from streamjoin.engine import work
-from streamjoin.plan.options import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGY_NAMES
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
-LONG = 600.0  # seconds; no test waits so long unless nobody wakes it up
+LONG = 600.0  # seconds; a test waits so long only if no thread wakes it
 
 
 @pytest.fixture
 def patient(monkeypatch):
-    """Only a bell ends a wait, not the look that is taken now and then."""
+    """Only a bell ends a wait, not the check that is made now and then."""
     monkeypatch.setattr(engine, "DRIVER_PATIENCE", 10**9)
 
 
@@ -40,7 +40,7 @@ def in_a_moment(act):
 
 @woken
 @pytest.mark.parametrize("order", ["any", "timestamp"])
-@pytest.mark.parametrize("topology", list(TOPOLOGIES))
+@pytest.mark.parametrize("topology", list(TOPOLOGY_NAMES))
 def test_a_poll_waits_for_what_threads_find(topology, order):
     later = ONE.set_column(0, "ts", pa.array([20], pa.int64()))
     with sj.open_join(spec_of(sj.TimeWindow(9)), topology, "scan", 2, order) as join:
@@ -81,20 +81,23 @@ def test_closing_ends_a_poll_that_waits(topology):
 
 @woken
 def test_a_poll_that_found_another_at_work_looks_again_when_that_is_done():
-    """Threads ring while somebody who has seen nothing of theirs is at work: nobody else will ring for it."""
+    """Threads ring while a call that has not seen their results is working: no other ring will come."""
     simulator, found = Simulator(from_seed(1)), []
     with open_with("panjoin", spec_of(sj.TimeWindow(9)), executor=simulator) as join:
         for side in ("left", "right"):
             join.push(side, ONE)
         join.poll()
-        with join._working():
-            poll = threading.Thread(target=lambda: found.extend(join.poll(LONG)), daemon=True)
+        poll = threading.Thread(target=lambda: found.extend(join.poll(LONG)), daemon=True)
+
+        def ring_meanwhile() -> None:
             poll.start()
             while not join._work.polls:
                 time.sleep(0.001)
             time.sleep(0.05)  # most likely it waits by now
             simulator.run(100)
             time.sleep(0.05)  # and once more
+
+        join._working(ring_meanwhile)
         poll.join(60)
         assert numbers(found) == [(7, 7)]
 
@@ -136,12 +139,10 @@ def test_who_is_at_work_promises_for_a_poll_that_found_it_so():
             poll.start()
             poll.join()
 
-        with join._working():
-            poll_elsewhere()
+        join._working(poll_elsewhere)
         for side in ("left", "right"):
             join.push(side, ONE)
-        with join._working():
-            poll_elsewhere()
+        join._working(poll_elsewhere)
         assert [(batch.num_rows, sj.punctuation(batch)) for batch in polled] == [(1, 1)]
 
 
@@ -156,7 +157,7 @@ ACTS = {
 
 
 def interrupted(act, join, place: int) -> bool:
-    """Do something, and be interrupted where the lock of who works is taken or let go: at the n-th line there, in the
+    """Do something, and be interrupted where the driver's mutex is acquired or released: at the n-th line there, in the
     order they are come to, or for 0 as soon as it is taken. Whether that place was come to."""
     lines = []
 
@@ -226,7 +227,7 @@ def test_an_interrupt_after_results_were_taken_loses_none_of_them(monkeypatch):
     with sj.open_join(spec_of(sj.TimeWindow(9)), "three_step", "scan", 1) as join:
         for side in ("left", "right"):
             join.push(side, ONE)
-        monkeypatch.setattr(join, "_release", interrupted)
+        monkeypatch.setattr(join._driver, "release", interrupted)
         assert numbers(join.poll()) == [(7, 7)]
         with pytest.raises(sj.StreamJoinError, match="KeyboardInterrupt"):
             join.poll()

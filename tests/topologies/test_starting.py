@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.plan.options import TOPOLOGIES
+from streamjoin.plan.options import TOPOLOGY_NAMES
 from streamjoin.topologies.runtime.threads import WorkerThread
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
@@ -27,7 +27,7 @@ def workers() -> list[threading.Thread]:
 
 @pytest.mark.parametrize("started", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", range(WORKERS - 1))
-@pytest.mark.parametrize("topology", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("topology", sorted(TOPOLOGY_NAMES))
 def test_an_interrupt_while_threads_start_reaches_the_caller(topology, number, started, monkeypatch):
     spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(ROWS), "ts", "ts")
     start, calls = threading.Thread.start, iter(range(1_000))

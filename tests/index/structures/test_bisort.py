@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamjoin.index.structures.bisort as bisort
-from streamjoin.index.structures.bisort import BISortSubwindow, Merging, Records, sort_batch
+from streamjoin.index.structures.bisort import BISortSubwindow, IndexRecords, Merging, sort_batch
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.sorted import probe as sorted_probe
-from streamjoin.kernels.sorted.runs import FANOUT, SHORT, index_size
+from streamjoin.kernels.sorted.runs import INDEX_FANOUT, SHORT_BATCH, index_size
 from streamjoin.semantics.errors import InputError
-from streamjoin.topologies.runtime.team import Team
+from streamjoin.topologies.runtime.team import ThreadTeam
 
 EXTREMES: dict[str, list[float]] = {
     "int32": [-(2**31), -(2**31) + 1, -1, 0, 1, 2**31 - 2, 2**31 - 1],
@@ -88,10 +88,10 @@ def assert_sound(window: BISortSubwindow, keys: np.ndarray) -> None:
         held = run.keys[: run.count]
         assert (held[:-1] <= held[1:]).all()
         assert (held == keys[run.slots[: run.count]]).all()
-        if run.count > FANOUT:
-            level = -(-run.count // FANOUT)
+        if run.count > INDEX_FANOUT:
+            level = -(-run.count // INDEX_FANOUT)
             assert (
-                run.index[:level] == held[np.minimum(np.arange(1, level + 1) * FANOUT, run.count) - 1]
+                run.index[:level] == held[np.minimum(np.arange(1, level + 1) * INDEX_FANOUT, run.count) - 1]
             ).all()
 
 
@@ -129,7 +129,7 @@ def test_zeros_are_equal_and_nan_keys_match_nothing():
         assert found(window, bound, bound) == [(0, 0), (0, 1)]
 
 
-def expanded(records: Records) -> Pairs:
+def expanded(records: IndexRecords) -> Pairs:
     probes, slots = records.expand()
     return sorted(zip(probes.tolist(), slots.tolist(), strict=True))
 
@@ -225,7 +225,7 @@ def test_pairs_and_records_are_those_of_the_definition(dtype, data):
 
 @pytest.mark.parametrize("dtype", EXTREMES)
 @pytest.mark.parametrize("pattern", ["random", "rising", "falling", "one value"])
-@pytest.mark.parametrize("batch", [1, 7, SHORT, SHORT + 1, 1500, 20_000])
+@pytest.mark.parametrize("batch", [1, 7, SHORT_BATCH, SHORT_BATCH + 1, 1500, 20_000])
 def test_every_batch_size_and_key_pattern_keeps_the_arrays_sorted(dtype, pattern, batch):
     random = np.random.default_rng(batch)
     keys = numbers(random, dtype, 600 if batch == 1 else 40_000, 30_000)
@@ -264,7 +264,7 @@ def test_filtering_without_packed_stores_gives_the_same():
     """CPUs without AVX-512 take another way through partial ranges."""
     code = (
         "import numpy as np; from test_bisort import filled, found, defined, sorted_probe\n"
-        "assert not sorted_probe.PACKS\n"
+        "assert not sorted_probe.HAS_COMPRESS\n"
         "random = np.random.default_rng(3); keys = random.integers(0, 50, 500).astype(np.int32)\n"
         "lows = random.integers(0, 50, 40).astype(np.int32); highs = lows + np.int32(5)\n"
         "start, stop = random.integers(0, 500, 40), random.integers(0, 500, 40)\n"
@@ -332,7 +332,7 @@ def test_memory_is_that_of_the_capacity_and_sealing_gives_the_rest_back():
 
 def test_what_does_not_fit_is_refused_and_changes_nothing():
     window = filled(np.arange(5, dtype=np.int32), [], 8)
-    with pytest.raises(InputError, match="4 tuples are too many for a subwindow with 5 of 8"):
+    with pytest.raises(InputError, match="8 tuples that holds 5 cannot take 4 more"):
         window.insert(np.zeros(4, np.int32), np.arange(5, 9, dtype=np.int32))
     assert_sound(window, np.arange(5, dtype=np.int32))
     with pytest.raises(InputError, match="int16"):
@@ -352,26 +352,25 @@ def test_threads_may_probe_together():
 def test_stretches_are_as_long_as_the_room_allows():
     """A caller that drains must not be handed few pairs at a time."""
     window = filled(np.zeros(50_000, np.int32), [])
-    zero, pairs = np.zeros(1, np.int32), PairBuffer(sorted_probe.MIN_ROOM)
+    zero, pairs = np.zeros(1, np.int32), PairBuffer(sorted_probe.MIN_RUN_ROOM)
     stretches = 0
     for _ in window.probe(zero, zero, np.zeros(1, np.int64), np.full(1, 50_000), pairs):
         stretches, pairs.count = stretches + 1, 0
-    assert stretches == -(-50_000 // (sorted_probe.MIN_ROOM - FANOUT))
+    assert stretches == -(-50_000 // (sorted_probe.MIN_RUN_ROOM - INDEX_FANOUT))
 
 
 @pytest.mark.parametrize("dtype", EXTREMES)
 @pytest.mark.parametrize("sizes", [(0, 40), (40, 0), (1, 1), (100, 300), (1000, 17), (600, 600)])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_merged_neighbours_are_as_one(dtype, sizes, workers, monkeypatch):
-    """Slots of the later one follow, whatever steps the merge takes and whoever takes them."""
-    monkeypatch.setattr(bisort, "SHARED_MOVES", 7)
+def test_merged_neighbours_are_as_one(dtype, sizes, workers):
+    """Slots of the later one follow, whatever steps the merge takes and whichever thread takes them."""
     random = np.random.default_rng(sum(sizes))
     keys = numbers(random, dtype, sum(sizes), 50)
     parts = [filled(part, []) for part in (keys[: sizes[0]], keys[sizes[0] :])]
     for part in parts:
         part.seal()
-    merging = Merging(parts[0], parts[1], sizes[0])
-    team = Team(workers)
+    merging = Merging(parts[0], parts[1], sizes[0], shared_moves=7)
+    team = ThreadTeam(workers)
     while merging.left:
         merging.advance(int(random.integers(1, 97)), team)
     team.close()

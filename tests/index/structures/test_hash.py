@@ -48,7 +48,7 @@ def stretches(
     stop = np.full(len(lows), 2**31, np.int64) if stop is None else stop
     for before in window.probe(lows, lows if highs is None else highs, start, stop, pairs):
         assert before == 0 < pairs.count
-        assert len(pairs.probe) == hashing.MIN_ROOM
+        assert len(pairs.probe) == hashing.MIN_TABLE_ROOM
         probes, slots = pairs.take()
         yield list(zip(probes.tolist(), slots.tolist(), strict=True))
 
@@ -171,7 +171,7 @@ def test_an_interval_of_several_numbers_is_refused():
 def test_bad_arguments_are_refused_and_change_nothing():
     window = filled(np.array([1, 2, 3]), capacity=10)
     for slots in ([2], [3, 3], [4, 3]):
-        with pytest.raises(InputError, match="slots must rise"):
+        with pytest.raises(InputError, match="slots must ascend"):
             window.insert(np.zeros(len(slots), np.int64), np.array(slots, np.int32))
     with pytest.raises(InputError, match="keys of this subwindow are int64, not float64"):
         window.insert(np.zeros(1), np.array([3], np.int32))
@@ -182,7 +182,7 @@ def test_bad_arguments_are_refused_and_change_nothing():
     with pytest.raises(InputError, match="1 to 536,870,912 tuples, not 0"):
         HashSubwindow(0, np.dtype("int64"))
     window.seal()
-    with pytest.raises(InputError, match="a sealed subwindow takes no tuples; 1 came"):
+    with pytest.raises(InputError, match="a sealed subwindow takes no tuples; given: 1"):
         window.insert(np.zeros(1, np.int64), np.array([3], np.int32))
     check_invariants(window, np.array([1, 2, 3]))
 
@@ -258,7 +258,7 @@ def test_the_tuples_of_one_probe_may_come_in_many_stretches():
     window = filled(keys)
     probes = np.array([6, 5, 7, 5])
     got = list(stretches(window, probes))
-    assert len(got) > 2 * 9_900 // hashing.MIN_ROOM
+    assert len(got) > 2 * 9_900 // hashing.MIN_TABLE_ROOM
     assert all(stretch for stretch in got)
     whole = np.full(4, len(keys))
     assert [p for s in got for p in s] == brute_force(keys, probes, probes, whole * 0, whole)

@@ -125,7 +125,7 @@ def test_an_empty_subwindow_is_probed_and_sealed(structure):
 
 def test_what_a_subwindow_can_not_take_is_refused_and_changes_nothing(structure):
     window = structure(2, np.dtype("int32"))
-    with pytest.raises(InputError, match="2 tuples that holds 0 can not take 3"):
+    with pytest.raises(InputError, match="2 tuples that holds 0 cannot take 3"):
         window.insert(np.zeros(3, np.int32), np.arange(3, dtype=np.int32))
     assert len(window) == 0
     window.seal()
@@ -178,7 +178,7 @@ for _ in table.probe(lows, lows + np.int32(1), start, stop, pairs):
 probes, slots = pairs.take()
 inside = (keys[slots] - probes >= 0) & (keys[slots] - probes <= 1) & (slots >= 100) & (slots < 1900)
 expected = sum(int(((keys[100:1900] == k) | (keys[100:1900] == k + 1)).sum()) for k in range(50))
-print(llat.PACKS, inside.all(), len(set(zip(probes, slots))) == len(probes) == expected)
+print(llat.HAS_COMPRESS, inside.all(), len(set(zip(probes, slots))) == len(probes) == expected)
 """
 
 

@@ -20,10 +20,10 @@ def leaves_below(tree: WiBTreeSubwindow) -> list[tuple[int, int, int]]:
         if depth == tree.height:
             return [(depth, node, high)]
         children = tree._children[node]
-        count = int((children != llat.NONE).sum())
-        assert (children[:count] != llat.NONE).all()
-        assert count >= (2 if depth == 0 else wibtree_nodes.FANOUT // 2)
-        separators = tree._separators[node * wibtree_nodes.FANOUT :][: wibtree_nodes.FANOUT]
+        count = int((children != llat.NO_ENTRY).sum())
+        assert (children[:count] != llat.NO_ENTRY).all()
+        assert count >= (2 if depth == 0 else wibtree_nodes.NODE_FANOUT // 2)
+        separators = tree._separators[node * wibtree_nodes.NODE_FANOUT :][: wibtree_nodes.NODE_FANOUT]
         used = separators[: count - 1].tolist()
         assert used == sorted(set(used))
         assert (separators[count - 1 :] == highest).all()
@@ -35,15 +35,15 @@ def leaves_below(tree: WiBTreeSubwindow) -> list[tuple[int, int, int]]:
             for leaf in walk(int(children[i]), depth + 1, int(ends[i]), int(ends[i + 1]))
         ]
 
-    return walk(int(tree._header[wibtree_nodes.ROOT]), 0, np.iinfo(np.int32).min, highest)
+    return walk(int(tree._header[wibtree_nodes.TREE_ROOT]), 0, np.iinfo(np.int32).min, highest)
 
 
 def keys_of(tree: WiBTreeSubwindow, leaf: int) -> np.ndarray:
     parts, entry = [], leaf
-    while entry != llat.NONE:
-        head = tree._entries[entry, llat.HEAD]
+    while entry != llat.NO_ENTRY:
+        head = tree._entries[entry, llat.ENTRY_COUNT]
         parts.append(tree._keys[entry * tree.width :][:head])
-        entry = int(tree._entries[entry, llat.NEXT])
+        entry = int(tree._entries[entry, llat.ENTRY_NEXT])
     return np.concatenate(parts)
 
 
@@ -58,7 +58,7 @@ def check(tree: WiBTreeSubwindow, keys: np.ndarray) -> None:
     for _, leaf, upper in found:
         content = keys_of(tree, leaf)
         assert (content <= upper).all() and (lower is None or (content > lower).all())
-        if tree._entries[leaf, wibtree_leaves.PURE]:
+        if tree._entries[leaf, wibtree_leaves.ENTRY_PURE]:
             assert len(np.unique(content)) == 1
         else:
             assert len(content) <= wibtree_leaves.MOST_ENTRIES * tree.width
@@ -104,7 +104,7 @@ def test_equal_keys_become_a_leaf_of_their_own_and_leave_the_others_alone():
     keys = np.where(rng.random(20_000) < 0.9, 77, rng.integers(0, 1000, 20_000))
     tree = grown(keys, partitions=200)
     firsts, _ = tree._ordered_partitions()
-    pure = [leaf for leaf in firsts if tree._entries[leaf, wibtree_leaves.PURE]]
+    pure = [leaf for leaf in firsts if tree._entries[leaf, wibtree_leaves.ENTRY_PURE]]
     assert len(pure) == 1 and (keys_of(tree, pure[0]) == 77).all()
     assert len(keys_of(tree, pure[0])) == (keys == 77).sum()
     assert max(len(keys_of(tree, leaf)) for leaf in firsts if leaf != pure[0]) <= tree.width
@@ -129,7 +129,7 @@ def test_rising_probes_backtrack_to_the_same_answers():
     keys = np.random.default_rng(7).integers(0, 500, 3000).astype(np.int32)
     tree = grown(keys, partitions=60)
     lows = np.sort(np.random.default_rng(8).integers(-5, 505, 2000))
-    assert len(lows) >= wibtree.DENSE * tree.entries_used
+    assert len(lows) >= wibtree.DENSE_PROBES * tree.entries_used
     shuffled = np.random.default_rng(9).permutation(len(lows))
     (probes, slots), (mixed, mixed_slots) = found(lows), found(lows[shuffled])
     assert sorted(zip(probes, slots, strict=True)) == sorted(zip(shuffled[mixed], mixed_slots, strict=True))

@@ -22,6 +22,6 @@ JOB, RECORD = (Path(__file__).with_name(name) for name in ("job_1.toml", "record
 def test_a_job_file_of_0_1_0_resumes_from_the_checkpoint_it_made():
     job, before = Job.read(JOB), json.loads(RECORD.read_text())
     refuse_changes(job, before, identity(job))
-    changed = replace(job, join=replace(job.join, how="inner"))
+    changed = replace(job, join=job.join.model_copy(update={"how": "inner"}))
     with pytest.raises(CheckpointError, match=r"join\.how: was left, is inner"):
         refuse_changes(changed, before, identity(changed))

@@ -34,17 +34,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from streamjoin.engine import rows as held_rows
-from streamjoin.engine.rows import Held, Rows
-from streamjoin.kernels.scan.bands import MIN_ROOM
-from streamjoin.plan.options import INDEXES
+from streamjoin.engine.rows import Held, HeldRows
+from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM
+from streamjoin.plan.options import INDEXES, STREAM_ORDERS, Options
+from streamjoin.plan.spark_tuning import DEFAULT_SPARK_TUNING, SparkTuning
+from streamjoin.semantics.keep import HOW
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark import window_join
-from streamjoin.spark.join import prober
 from streamjoin.spark.join.metrics import Counts
-from streamjoin.spark.join.pack import PARCEL, VALUE_BYTES, decode, encode
+from streamjoin.spark.join.pack import PARCEL, decode, encode
 from streamjoin.spark.join.processor import JoinProcessor, join_group
-from streamjoin.spark.join.task import BEGIN, END, HOW, ORDERS, TIE, JoinTask
-from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.join.task import BEGIN_OF_TIME, END_OF_TIME, TIE, JoinTask
+from streamjoin.spark.join.worker import SparkWorker
 from streamjoin.spark.state import content, pieces
 from streamjoin.spark.state.manifest import MemoryStore, State
 
@@ -57,11 +58,17 @@ MOST_MEMORY = 256 << 20  # that the results of a worker may take
 def make_task(
     on: Any = EQUAL,
     window: Any = WINDOW,
-    how: str = "inner",
-    order: str = "any",
+    how: Any = "inner",
+    order: Any = "any",
     index: Any = "auto",
+    tuning: SparkTuning = DEFAULT_SPARK_TUNING,
 ) -> JoinTask:
-    return JoinTask(sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts"), how, order, index)
+    return JoinTask(
+        sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts"),
+        how,
+        Options(index=index, order=order, engine="spark"),
+        tuning=tuning,
+    )
 
 
 def batch_of(count: int, name: str, ts: int = 1, x: int = 0) -> pa.RecordBatch:
@@ -73,7 +80,7 @@ def batch_of(count: int, name: str, ts: int = 1, x: int = 0) -> pa.RecordBatch:
 def frames_of(
     task: JoinTask, left: pa.RecordBatch, right: pa.RecordBatch
 ) -> Iterator[tuple[pa.ListArray, list[int] | None]]:
-    """What the processor gives Spark for one micro-batch, frame by frame: values of rows, and the counts it told."""
+    """What the processor gives Spark for one micro-batch, frame by frame: values of rows, and its counts."""
     tester = TwsTester(JoinProcessor(task), timeMode="EventTime", eventTimeExtractor=lambda _row: 2**62)
     tester.handle.setGroupingKey(0)
     given = pd.DataFrame({"side": [0, 1], "rows": [encode(left), encode(right)]})
@@ -82,10 +89,13 @@ def frames_of(
 
 
 def step(
-    task: JoinTask, left: Sequence[pa.RecordBatch], right: Sequence[pa.RecordBatch], watermark: int = BEGIN
+    task: JoinTask,
+    left: Sequence[pa.RecordBatch],
+    right: Sequence[pa.RecordBatch],
+    watermark: int = BEGIN_OF_TIME,
 ) -> Iterator[pa.RecordBatch]:
     counts = Counts()
-    worker = Worker(task, 0, State(task, MemoryStore(), counts), counts)
+    worker = SparkWorker(task, 0, State(task, MemoryStore(), counts), counts)
     return worker.step({"left": left, "right": right}, watermark)
 
 
@@ -143,8 +153,11 @@ def test_a_burst_of_long_strings_leaves_in_pieces(own_cache):
     seen, told = np.zeros((1500, 1500), np.int8), []
     for values, counts in frames_of(make_task(), left, right):
         rows = values.flatten()
-        assert rows.nbytes <= 2 * pieces.RESULT_BYTES
-        assert max(values.slice(at, 1).nbytes for at in range(len(values))) <= 2 * VALUE_BYTES
+        assert rows.nbytes <= 2 * DEFAULT_SPARK_TUNING.result_bytes
+        assert (
+            max(values.slice(at, 1).nbytes for at in range(len(values)))
+            <= 2 * DEFAULT_SPARK_TUNING.value_bytes
+        )
         np.add.at(seen, (np.asarray(rows.field("n")), np.asarray(rows.field("n_right"))), 1)
         assert rows.field("name")[-1].as_py() == "l" * 1000
         assert rows.field("name_right")[-1].as_py() == "r" * 1000
@@ -159,7 +172,7 @@ def test_a_burst_of_whole_tables_leaves_in_pieces(own_cache):
     batch = pa.record_batch([[0, 0], [0, 1], parcels], schema=PARCEL)
     found = [decode(value["rows"][0].as_buffer()) for value in join_group(make_task(), iter([batch]))]
     assert sum(rows.num_rows for rows in found) == 700 * 700
-    assert max(rows.nbytes for rows in found) <= 2 * pieces.RESULT_BYTES
+    assert max(rows.nbytes for rows in found) <= 2 * DEFAULT_SPARK_TUNING.result_bytes
 
 
 @pytest.mark.parametrize("probing", SIDES)
@@ -171,25 +184,25 @@ def test_the_matches_of_one_row_leave_in_pieces(own_cache, probing):
         state = State(task, store, counts)
         other = "right" if probing == "left" else "left"
         if first:
-            assert list(Worker(task, 0, state, counts).step({other: [many]}, BEGIN)) == []
+            assert list(SparkWorker(task, 0, state, counts).step({other: [many]}, BEGIN_OF_TIME)) == []
             given = {probing: [one]}
         else:
             given = {probing: [one], other: [many]}
-        sizes = [rows.num_rows for rows in Worker(task, 0, state, counts).step(given, BEGIN)]
+        sizes = [rows.num_rows for rows in SparkWorker(task, 0, state, counts).step(given, BEGIN_OF_TIME)]
         assert sum(sizes) == 500_000
-        assert max(sizes) <= 2 * (pieces.RESULT_ROWS + prober.STRETCH)
+        assert max(sizes) <= 2 * (DEFAULT_SPARK_TUNING.result_rows + DEFAULT_SPARK_TUNING.pair_room)
         assert len(sizes) > 1
 
 
 def test_one_long_row_does_not_make_all_pieces_small(own_cache, monkeypatch):
-    made, joined = [], Worker._rows
+    made, joined = [], SparkWorker._rows
 
-    def recorded(worker: Worker, ids: Any) -> Iterator[pa.RecordBatch]:
+    def recorded(worker: SparkWorker, ids: Any) -> Iterator[pa.RecordBatch]:
         for rows in joined(worker, ids):
             made.append(rows.num_rows)
             yield rows
 
-    monkeypatch.setattr(Worker, "_rows", recorded)
+    monkeypatch.setattr(SparkWorker, "_rows", recorded)
     many = pa.concat_batches([batch_of(20_000, "b"), batch_of(1, "c" * (1 << 22))])
     assert sum(rows.num_rows for rows in step(make_task(), [batch_of(2, "a")], [many])) == 40_002
     assert sum(made) == 40_002
@@ -199,10 +212,10 @@ def test_one_long_row_does_not_make_all_pieces_small(own_cache, monkeypatch):
 @pytest.mark.parametrize("how", ["left", "right", "full", "anti"])
 def test_rows_without_partners_that_expire_together_leave_in_pieces(own_cache, how):
     left, right = (batch_of(300_000, name * 60, x=x) for x, name in enumerate("lr"))
-    found = list(step(make_task(how=how), [left], [right], END))
+    found = list(step(make_task(how=how), [left], [right], END_OF_TIME))
     sides = 2 if how == "full" else 1
     assert sum(rows.num_rows for rows in found) == sides * 300_000
-    assert max(rows.nbytes for rows in found) <= 2 * pieces.RESULT_BYTES
+    assert max(rows.nbytes for rows in found) <= 2 * DEFAULT_SPARK_TUNING.result_bytes
     assert len(found) > sides
     if how == "full":
         names = pa.Table.from_batches(found)
@@ -211,8 +224,7 @@ def test_rows_without_partners_that_expire_together_leave_in_pieces(own_cache, h
 
 def test_a_condition_on_long_strings_is_checked_in_pieces(own_cache, monkeypatch):
     """Pairs are copied to be compared: 90,000 here, of strings of 2 KB."""
-    monkeypatch.setattr(pieces, "RESULT_BYTES", 1 << 20)
-    task = make_task(TEXT)
+    task = make_task(TEXT, tuning=SparkTuning(result_bytes=1 << 20))
     taken, columns = [], content.Contents.columns
 
     def recorded(contents: Any, ids: np.ndarray, names: tuple[str, ...]) -> list[pa.Array]:
@@ -229,7 +241,7 @@ def test_a_condition_on_long_strings_is_checked_in_pieces(own_cache, monkeypatch
 def test_rows_are_taken_from_more_batches_than_one_column_can_hold():
     """Twelve batches of 200 MB, which is one in memory, and results of a few bytes."""
     batch = pa.record_batch({"name": ["x" * 200_000_000, "a"]})
-    rows = Rows([2 * number for number in range(12)], [Held.of(batch)] * 12)
+    rows = HeldRows([2 * number for number in range(12)], [Held(batch)] * 12)
     ids = np.arange(1, 24, 2)
     assert rows.take(ids, batch.schema).column(0).to_pylist() == ["a"] * 12
 
@@ -239,25 +251,28 @@ def test_a_worker_gets_more_strings_than_one_column_can_hold(own_cache, window):
     """Eight batches of 300 MB, which is one in memory, come in one micro-batch; what matches is short."""
     columns = [[1, 1], pa.array([0, 1], pa.int32()), pa.array([0, 1], pa.int32()), ["x" * 300_000_000, "a"]]
     left, right = (tied(batch) for batch in (pa.record_batch(columns, schema=SCHEMA), batch_of(1, "r", x=1)))
-    (rows,) = step(make_task(window=window), [left] * 8, [right], END)
+    (rows,) = step(make_task(window=window), [left] * 8, [right], END_OF_TIME)
     assert rows["name"].to_pylist() == ["a"] * 8
 
 
 @pytest.mark.parametrize(("most", "runs"), [(1 << 28, [2]), (1000, [1, 1])])
-def test_runs_are_merged_unless_that_makes_them_too_large(own_cache, monkeypatch, most, runs):
+def test_runs_are_merged_unless_that_makes_them_too_large(own_cache, most, runs):
     """Two micro-batches of a row with a long name."""
-    monkeypatch.setattr("streamjoin.spark.state.manifest.RUN_BYTES", most)
-    task, counts, store = make_task(window=sj.TimeWindow(1000)), Counts(), MemoryStore()
+    tuning = SparkTuning(merged_run_bytes=most)
+    task, counts, store = make_task(window=sj.TimeWindow(1000), tuning=tuning), Counts(), MemoryStore()
     for _ in range(2):
         state = State(task, store, counts)
-        assert list(Worker(task, 0, state, counts).step({"left": [batch_of(1, "l" * 600)]}, BEGIN)) == []
+        assert (
+            list(SparkWorker(task, 0, state, counts).step({"left": [batch_of(1, "l" * 600)]}, BEGIN_OF_TIME))
+            == []
+        )
         state.save()
     assert [run.rows for run in State(task, store, counts).runs["left"]] == runs
 
 
 def test_rows_are_taken_batch_by_batch_alike(monkeypatch):
     batches = [pa.record_batch({"name": [f"{number} {at}" for at in range(50)]}) for number in range(9)]
-    rows = Rows([50 * number for number in range(9)], [Held.of(batch) for batch in batches])
+    rows = HeldRows([50 * number for number in range(9)], [Held(batch) for batch in batches])
     ids = np.random.default_rng(1).integers(0, 450, 2000)
     at_once = rows.take(ids, batches[0].schema)
     monkeypatch.setattr(held_rows, "AT_ONCE_BYTES", 10)
@@ -283,22 +298,20 @@ PREDICATES: dict[str, tuple[Any, Callable[[int, int], bool]]] = {
 @pytest.mark.parametrize("index", ["auto", *INDEXES])
 @pytest.mark.parametrize("name", PREDICATES)
 def test_pairs_come_once_however_small_the_stretches(own_cache, monkeypatch, name, index):
-    """Enough pairs for every kernel to stop and go on, one of them for want of room after every few probes."""
+    """Enough pairs for every kernel to stop and resume, one of them for lack of room after every few probes."""
     on, matches = PREDICATES[name]
     try:
-        task = make_task(on, index=index)
+        task = make_task(on, index=index, tuning=SparkTuning(pair_room=16, result_rows=1000))
         task.plan()
     except sj.StreamJoinError:
         pytest.skip(f"{index} does not serve this predicate")
-    monkeypatch.setattr(prober, "STRETCH", 16)
-    monkeypatch.setattr(pieces, "RESULT_ROWS", 1000)
-    handed, found_by = [], Worker._found
+    handed, found_by = [], SparkWorker._found
 
-    def recorded(worker: Worker, pairs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def recorded(worker: SparkWorker, pairs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         handed.append(len(pairs["left"]))
         return found_by(worker, pairs)
 
-    monkeypatch.setattr(Worker, "_found", recorded)
+    monkeypatch.setattr(SparkWorker, "_found", recorded)
     xs = [np.random.default_rng(seed).integers(0, 2, 300).astype(np.int32) for seed in (1, 2)]
     sides = [
         batch_of(300, letter).set_column(1, "x", pa.array(x)) for letter, x in zip("lr", xs, strict=True)
@@ -310,33 +323,36 @@ def test_pairs_come_once_however_small_the_stretches(own_cache, monkeypatch, nam
     expected = [(l, r) for l in range(300) for r in range(300) if matches(xs[0][l], xs[1][r])]
     assert len(expected) > 20_000
     assert sorted(found) == expected
-    assert max(handed) < 1000 + 2 * MIN_ROOM, "what the kernels find is not collected"
+    assert max(handed) < 1000 + 2 * MIN_SCAN_ROOM, "what the kernels find is not collected"
 
 
 ROWS = pa.schema({"ts": pa.int64(), "x": pa.int32(), "name": pa.string()})
 WINDOWS = (sj.TimeWindow(30), sj.TimeWindow(30, 5), sj.RowWindow(40), (sj.TimeWindow(30), sj.RowWindow(20)))
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", STREAM_ORDERS)
 @pytest.mark.parametrize("how", HOW)
 def test_oracle_in_tiny_pieces(start, oracle, own_cache, monkeypatch, how, order):
     """The rows that the oracle gives, none of them in a piece with more rows or bytes than allowed."""
-    monkeypatch.setattr(pieces, "RESULT_ROWS", 7)
-    monkeypatch.setattr(pieces, "RESULT_BYTES", 300)
-    monkeypatch.setattr(prober, "STRETCH", 16)
-    joined = Worker._rows
+    tuning = SparkTuning(result_rows=7, result_bytes=300, pair_room=16)
+    joined = SparkWorker._rows
 
-    def bounded(worker: Worker, ids: Any) -> Iterator[pa.RecordBatch]:
+    def bounded(worker: SparkWorker, ids: Any) -> Iterator[pa.RecordBatch]:
         for rows in joined(worker, ids):
             assert rows.num_rows <= 7
             assert rows.num_rows == 1 or sum(map(text_bytes, rows.columns)) <= 300
             yield rows
 
-    monkeypatch.setattr(Worker, "_rows", bounded)
+    monkeypatch.setattr(SparkWorker, "_rows", bounded)
     random = Random(f"{how} {order}")
     for window in WINDOWS:
         on = random.choice([EQUAL, NEAR, TEXT])
-        task = JoinTask(sj.JoinSpec(ROWS, ROWS, on, window, "ts", "ts"), how, order, "auto")
+        task = JoinTask(
+            sj.JoinSpec(ROWS, ROWS, on, window, "ts", "ts"),
+            how,
+            Options(order=order, engine="spark"),
+            tuning=tuning,
+        )
         left, right = (some_rows(random, letter) for letter in "lr")
         query = start(task)
         query.batch(left[:20], right[:30], 0)
@@ -345,15 +361,14 @@ def test_oracle_in_tiny_pieces(start, oracle, own_cache, monkeypatch, how, order
         assert sorted(query.rows, key=repr) == oracle(task, left, right), (on, window)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", STREAM_ORDERS)
 @pytest.mark.parametrize("how", HOW)
 def test_oracle_when_new_rows_are_several_runs(start, oracle, own_cache, monkeypatch, how, order):
     """As with large rows: those of a micro-batch become several runs, of which few are merged."""
-    monkeypatch.setattr("streamjoin.spark.join.worker.RUN_BYTES", 300)
-    monkeypatch.setattr("streamjoin.spark.state.manifest.RUN_BYTES", 600)
-    stepped, runs = Worker.step, []
+    tuning = SparkTuning(run_bytes=300, merged_run_bytes=600)
+    stepped, runs = SparkWorker.step, []
 
-    def in_parts(worker: Worker, batches: Any, watermark: int) -> Iterator[pa.RecordBatch]:
+    def in_parts(worker: SparkWorker, batches: Any, watermark: int) -> Iterator[pa.RecordBatch]:
         parts = {
             side: [batch.slice(at, 5) for batch in given for at in range(0, batch.num_rows, 5)]
             for side, given in batches.items()
@@ -361,11 +376,16 @@ def test_oracle_when_new_rows_are_several_runs(start, oracle, own_cache, monkeyp
         yield from stepped(worker, parts, watermark)
         runs.append(max(len(held) for held in worker.state.runs.values()))
 
-    monkeypatch.setattr(Worker, "step", in_parts)
+    monkeypatch.setattr(SparkWorker, "step", in_parts)
     random = Random(f"{how} {order}")
     for window in WINDOWS:
         on = random.choice([EQUAL, NEAR, TEXT])
-        task = JoinTask(sj.JoinSpec(ROWS, ROWS, on, window, "ts", "ts"), how, order, "auto")
+        task = JoinTask(
+            sj.JoinSpec(ROWS, ROWS, on, window, "ts", "ts"),
+            how,
+            Options(order=order, engine="spark"),
+            tuning=tuning,
+        )
         left, right = (sorted(some_rows(random, letter)) for letter in "lr")
         query = start(task)
         query.batch(left[:20], right[:20], 0)
@@ -400,10 +420,13 @@ MEMORY: dict[str, Callable[[], Iterator[Any]]] = {
         make_task(NEAR, sj.RowWindow(5000)),
         [tied(batch_of(1000, "l" * 1000))],
         [tied(batch_of(1000, "r" * 1000))],
-        END,
+        END_OF_TIME,
     ),
     "no partners": lambda: step(
-        make_task(how="full"), [batch_of(10**6, "l" * 100, x=0)], [batch_of(10**6, "r" * 100, x=1)], END
+        make_task(how="full"),
+        [batch_of(10**6, "l" * 100, x=0)],
+        [batch_of(10**6, "r" * 100, x=1)],
+        END_OF_TIME,
     ),
     "six thousand by six thousand": lambda: frames_of(
         make_task(), batch_of(6000, "left"), batch_of(6000, "right")
@@ -453,7 +476,7 @@ class Bursts:
         self.spark, self.folder, self.found = spark, folder, [0, 0]
 
     def put(self, number: int, **counts: int) -> None:
-        """One more file with so many rows of a side, whose names have 1,000 letters."""
+        """One more file per side with that many rows, whose names have 1,000 letters."""
         for side, count in counts.items():
             times = pa.array(np.arange(count) + 1_700_000_000_000_000, pa.timestamp("us", "UTC"))
             table = pa.table({"ts": times, "x": np.zeros(count, np.int32), "name": [side[0] * 1000] * count})

@@ -14,8 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from streamjoin.spark import window_join
-from streamjoin.spark.join import pack as wire
-from streamjoin.spark.join.pack import ROWS, TOLD, output_frame, result_values
+from streamjoin.spark.join.pack import COUNTS_COLUMN, ROWS_COLUMN, output_frame, result_values
 
 FAR = 10**18  # microseconds: the year 33658, which Python's own datetimes do not reach
 INSTANT = pa.timestamp("us", "UTC")
@@ -39,8 +38,10 @@ COLUMNS = {
 
 def through_spark(frame, schema, timezone="UTC"):
     """What Spark makes of a DataFrame that a stateful operator gives: its two columns."""
-    rows = StructField(ROWS, ArrayType(from_arrow_schema(schema), containsNull=False))
-    output = StructType([StructField("_0", StructType([rows, StructField(TOLD, ArrayType(LongType()))]))])
+    rows = StructField(ROWS_COLUMN, ArrayType(from_arrow_schema(schema), containsNull=False))
+    output = StructType(
+        [StructField("_0", StructType([rows, StructField(COUNTS_COLUMN, ArrayType(LongType()))]))]
+    )
     made = PandasToArrowConversion.convert(
         [frame], output, timezone=timezone, arrow_cast=True, assign_cols_by_name=True
     )
@@ -52,18 +53,17 @@ def through_spark(frame, schema, timezone="UTC"):
 def test_results_of_any_type_reach_spark_as_they_are(name, timezone):
     schema = pa.schema([pa.field("first", pa.int64(), nullable=False), pa.field(name, COLUMNS[name].type)])
     given = pa.record_batch([pa.array([1, 2, 3]), COLUMNS[name]], names=schema.names)
-    rows, told = through_spark(output_frame(result_values(schema, given)), schema, timezone)
+    rows, told = through_spark(output_frame(result_values(schema, given, 1 << 18)), schema, timezone)
     assert (len(rows), told.null_count) == (1, 1)
     made = pa.RecordBatch.from_struct_array(rows.flatten()).column(name)
     assert made.cast(COLUMNS[name].type).equals(COLUMNS[name])
     assert made.buffers()[-1].address == COLUMNS[name].buffers()[-1].address  # without a copy
 
 
-def test_many_results_are_cut_into_values_that_follow_each_other(monkeypatch):
-    monkeypatch.setattr(wire, "VALUE_BYTES", 80)
+def test_many_results_are_cut_into_values_that_follow_each_other():
     schema = pa.schema({"x": pa.int64()})
     given = pa.record_batch([pa.array(range(25))], schema=schema)
-    rows, told = through_spark(output_frame(result_values(schema, given), [7, 8]), schema)
+    rows, told = through_spark(output_frame(result_values(schema, given, 80), [7, 8]), schema)
     assert [len(value) for value in rows] == [10, 10, 5]
     assert told.to_pylist() == [None, None, [7, 8]]  # with the last of them
     assert [row["x"] for value in rows.to_pylist() for row in value] == list(range(25))
@@ -71,7 +71,7 @@ def test_many_results_are_cut_into_values_that_follow_each_other(monkeypatch):
 
 def test_what_a_worker_tells_comes_without_rows_if_there_are_none():
     schema = pa.schema([pa.field("x", pa.int64(), nullable=False)])
-    rows, told = through_spark(output_frame(result_values(schema, None), [7, 8]), schema)
+    rows, told = through_spark(output_frame(result_values(schema, None, 1 << 18), [7, 8]), schema)
     assert (rows.to_pylist(), told.to_pylist()) == ([None], [[7, 8]])
 
 

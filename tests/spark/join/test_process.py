@@ -1,4 +1,4 @@
-"""What a Python process does between two tasks: it must save time and change nothing."""
+"""What a Python process does between two tasks: it must save time and must not change results."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ import streamjoin as sj
 
 pytest.importorskip("pyspark")
 
-from streamjoin.spark.join import process, routing
+from streamjoin.plan.options import Options
+from streamjoin.plan.routing import Routing
 from streamjoin.spark.join.metrics import Counts
-from streamjoin.spark.join.process import Ahead, Garbage
+from streamjoin.spark.join.process import BackgroundWork, GarbageControl
 from streamjoin.spark.join.task import TIE, JoinTask
-from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.join.worker import SparkWorker
 from streamjoin.spark.state.manifest import MemoryStore, State
 from streamjoin.spark.state.run_index import RunIndexer
 
@@ -31,13 +32,13 @@ ROWS = 500  # of a side in a micro-batch, of which eight are a window
 
 @pytest.fixture
 def thawed() -> Iterator[None]:
-    """Whatever a test takes out of the collector's sight comes back."""
+    """Return to the garbage collector what a test has frozen."""
     yield
     gc.unfreeze()
 
 
 def test_what_stays_after_a_task_is_looked_at_no_more(thawed, monkeypatch):
-    garbage, freeze, frozen = Garbage(), gc.freeze, []
+    garbage, freeze, frozen = GarbageControl(), gc.freeze, []
     for task in range(1, 9):
         monkeypatch.setattr(gc, "freeze", lambda at=task: frozen.append(at) or freeze())  # type: ignore[func-returns-value]
         garbage.end_task()
@@ -54,23 +55,21 @@ def test_garbage_of_a_task_is_not_kept(thawed):
     circle.itself = circle  # type: ignore[attr-defined]
     Circle.__del__ = lambda _self: gone.set()  # type: ignore[attr-defined]
     del circle
-    Garbage().end_task()
+    GarbageControl().end_task()
     assert gone.is_set()
 
 
-def test_work_is_done_ahead_in_order_and_a_failure_stops_nothing(monkeypatch):
-    monkeypatch.setattr(process, "MOMENT", 0)
+def test_work_is_done_ahead_in_order_and_a_failure_stops_nothing():
     done, all_done = [], threading.Event()
-    ahead = Ahead()
+    ahead = BackgroundWork(wait=0)
     ahead.begin([lambda: done.append("first"), lambda: 1 // 0, lambda: done.append("last"), all_done.set])  # type: ignore[list-item]
     assert all_done.wait(60)
     ahead.finish()
     assert done == ["first", "last"]
 
 
-def test_whoever_finishes_waits_for_what_is_being_done_and_for_nothing_else(monkeypatch):
-    monkeypatch.setattr(process, "MOMENT", 0)
-    ahead, begun, going_on, done = Ahead(), threading.Event(), threading.Event(), []
+def test_whoever_finishes_waits_for_what_is_being_done_and_for_nothing_else():
+    ahead, begun, going_on, done = BackgroundWork(wait=0), threading.Event(), threading.Event(), []
 
     def work() -> None:
         begun.set()
@@ -91,7 +90,7 @@ def test_whoever_finishes_waits_for_what_is_being_done_and_for_nothing_else(monk
 
 def make_task(on: str, how: Any = "inner", order: Any = "any") -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(4_000), "ts", "ts")
-    return JoinTask(spec, how, order, "auto", routing.Routing("matrix", 1))
+    return JoinTask(spec, how, Options(order=order, engine="spark"), Routing("matrix", 1))
 
 
 def rows(begin: int, count: int, seed: int) -> pa.RecordBatch:
@@ -105,7 +104,7 @@ def step(task: JoinTask, store: MemoryStore, begin: int, prepare: bool) -> pa.Ta
     """A micro-batch of some rows a side; its results. Then what is done ahead, if it is."""
     counts = Counts()
     held = State(task, store, counts)
-    worker = Worker(task, 0, held, counts)
+    worker = SparkWorker(task, 0, held, counts)
     batches = {side: [rows(begin, ROWS, seed)] for seed, side in enumerate(("left", "right"))}
     found = pa.Table.from_batches(list(worker.step(batches, begin - 1)), task.schema)
     held.save()
@@ -149,11 +148,13 @@ def test_runs_of_the_state_are_indexed_ahead_and_not_by_the_next_micro_batch(own
 def test_a_worker_that_has_no_row_to_probe_with_prepares_nothing(own_cache):
     """Where every worker has all rows, one of two may have none of those that settle."""
     spec = sj.JoinSpec(SCHEMA, SCHEMA, NEAR, sj.TimeWindow(4_000), "ts", "ts")
-    task = JoinTask(spec, "inner", "timestamp", "bisort", routing.Routing("every", 2))
+    task = JoinTask(
+        spec, "inner", Options(index="bisort", order="timestamp", engine="spark"), Routing("every", 2)
+    )
     prepared = []
     for number in range(2):
         held = State(task, MemoryStore(), Counts())
-        worker = Worker(task, number, held, Counts())
+        worker = SparkWorker(task, number, held, Counts())
         for begin in range(4):
             one = rows(begin, 1, 0).append_column(TIE, pa.array([0]))
             list(worker.step({"left": [one], "right": [one]}, begin - 1))

@@ -15,13 +15,15 @@ import streamjoin as sj
 
 pytest.importorskip("pyspark")
 
-from streamjoin.plan.options import INDEXES
+from streamjoin.plan.options import INDEXES, STREAM_ORDERS
+from streamjoin.plan.spark_tuning import SparkTuning
+from streamjoin.semantics.keep import HOW
 from streamjoin.semantics.spec import SIDES
-from streamjoin.spark.join import routing
 from streamjoin.spark.join.metrics import Counts
-from streamjoin.spark.join.task import END, HOW, ORDERS, JoinTask
-from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.join.task import END_OF_TIME, JoinTask
+from streamjoin.spark.join.worker import SparkWorker
 from streamjoin.spark.state.manifest import MemoryStore, State
+from streamjoin.spark.window_join import make_task as plan_task
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32(), "name": pa.string()})
 EQUAL, NEAR = "left.x = right.x", "abs(left.x - right.x) <= 1"
@@ -53,10 +55,7 @@ def make_task(
     partitioning: Any = "auto",
 ) -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts")
-    task = JoinTask(spec, how, order, index, routing.Routing("hash", 1))
-    rows = any(spec.side_window(side).rows for side in SIDES)
-    widths = {side: found.width for side, found in task.compiled.ranges.items()}
-    return replace(task, routing=routing.choose(partitioning, workers, EQUAL in on, rows, task.kept, widths))
+    return plan_task(spec, how, order, index, partitioning, workers)
 
 
 # Literal cases
@@ -115,27 +114,25 @@ def test_time_goes_on_after_a_result_has_gone_out(monkeypatch, own_cache):
     """Of a full join the unmatched rows of both sides are looked for, here for a millisecond each."""
     now = [0]
     monkeypatch.setattr("streamjoin.spark.join.metrics.time.perf_counter_ns", lambda: now[0])
-    monkeypatch.setattr("streamjoin.spark.state.pieces.RESULT_ROWS", 1)
-    decided = Worker._decided
+    decided = SparkWorker._decided
 
-    def slowly(worker: Worker, side: str, watermark: int) -> Any:
+    def slowly(worker: SparkWorker, side: str, watermark: int) -> Any:
         now[0] += 1_000_000
         return decided(worker, side, watermark)
 
-    monkeypatch.setattr(Worker, "_decided", slowly)
-    task, counts = make_task(how="full", workers=1), Counts()
-    worker = Worker(task, 0, State(task, MemoryStore(), counts), counts)
+    monkeypatch.setattr(SparkWorker, "_decided", slowly)
+    task, counts = replace(make_task(how="full", workers=1), tuning=SparkTuning(result_rows=1)), Counts()
+    worker = SparkWorker(task, 0, State(task, MemoryStore(), counts), counts)
     alone = pa.record_batch([[1], [None], ["a"]], schema=SCHEMA)
-    for _ in worker.step({"left": [alone], "right": [alone]}, END):
+    for _ in worker.step({"left": [alone], "right": [alone]}, END_OF_TIME):
         counts.turn(None)  # as Spark takes each result
     assert counts.unmatched == 2
     assert (counts.kernel_us, counts.conversion_us) == (0, 2_000)
 
 
-def test_counts_leave_with_the_last_of_several_frames(start, monkeypatch):
+def test_counts_leave_with_the_last_of_several_frames(start):
     """Of a full join, the unmatched rows of one side and of the other."""
-    monkeypatch.setattr("streamjoin.spark.state.pieces.RESULT_ROWS", 1)
-    query = start(make_task(how="full", workers=1))
+    query = start(replace(make_task(how="full", workers=1), tuning=SparkTuning(result_rows=1)))
     query.batch(left=[(1, 1, "l")], right=[(1, 2, "r")], watermark=0)
     assert query.finish() == [(1, 1, "l", None, None, None), (None, None, None, 1, 2, "r")]
     assert (query.counts["rows_in"], query.counts["unmatched"]) == (2, 2)
@@ -241,7 +238,7 @@ def run(query: Any, batches: list[Any]) -> list[Any]:
     st.sampled_from(INDEXED),
     st.sampled_from(WINDOWS),
     st.sampled_from(HOW),
-    st.sampled_from(ORDERS),
+    st.sampled_from(STREAM_ORDERS),
     st.integers(1, 4),
     st.sampled_from(["auto", "matrix"]),
 )
@@ -352,7 +349,7 @@ def test_differential_every_how_spread_window_and_index(start, oracle, own_cache
     on, window, partitioning = SPREADS[name]
     for index in (index for predicate, index in INDEXED if predicate == on):
         random = Random(f"{name} {how} {index}")
-        task = make_task(on, window, how, random.choice(ORDERS), 3, index, partitioning)
+        task = make_task(on, window, how, random.choice(STREAM_ORDERS), 3, index, partitioning)
         sides, batches = long_history(random, 60)
         assert run_with_faults(start(task), batches, random) == oracle(task, *sides), index
 

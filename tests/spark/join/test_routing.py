@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F
 
+from streamjoin.plan.choose import make_plan
+from streamjoin.plan.options import Options
+from streamjoin.plan.physical import Plan
+from streamjoin.plan.routing import Routing, choose_routing
 from streamjoin.spark.join import routing
 from streamjoin.spark.join.pack import divided
 from streamjoin.spark.join.task import JoinTask
@@ -25,16 +30,16 @@ from streamjoin.spark.window_join import make_task
 HASHES = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20)
 
 
-def places(route: routing.Routing, side: str, hashes: list[int]) -> list[set[int]]:
+def places(route: Routing, side: str, hashes: list[int]) -> list[set[int]]:
     """The workers of each row."""
-    targets = route.targets(side, np.array(hashes, np.int64))
+    targets = routing.rows_by_hash(route, side, np.array(hashes, np.int64))
     assert len(targets) == route.workers
     return [{worker for worker, rows in enumerate(targets) if row in rows} for row in range(len(hashes))]
 
 
 @given(HASHES, HASHES, st.integers(1, 6), st.integers(1, 6))
 def test_a_pair_meets_in_one_cell_of_a_matrix(left, right, rows, columns):
-    route = routing.Routing("matrix", rows, columns)
+    route = Routing("matrix", rows, columns)
     for l, r in itertools.product(places(route, "left", left), places(route, "right", right)):
         assert len(l) == columns and len(r) == rows
         assert len(l & r) == 1
@@ -42,14 +47,14 @@ def test_a_pair_meets_in_one_cell_of_a_matrix(left, right, rows, columns):
 
 @given(HASHES, st.integers(1, 9))
 def test_equal_hashes_meet_at_one_worker(hashes, workers):
-    route = routing.Routing("hash", workers)
+    route = Routing("hash", workers)
     left, right = places(route, "left", hashes), places(route, "right", hashes)
     assert left == right and all(len(place) == 1 for place in left)
 
 
 def test_hashes_are_spread_evenly():
     hashes = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 100_000)
-    counts = [len(rows) for rows in routing.Routing("hash", 7).targets("left", hashes)]
+    counts = [len(rows) for rows in routing.rows_by_hash(Routing("hash", 7), "left", hashes)]
     assert sum(counts) == 100_000 and max(counts) < 1.1 * min(counts)
 
 
@@ -57,7 +62,7 @@ def test_hashes_are_spread_evenly():
     ("workers", "shape"), [(1, (1, 1)), (2, (1, 2)), (4, (2, 2)), (6, (2, 3)), (7, (1, 7)), (16, (4, 4))]
 )
 def test_a_matrix_is_as_square_as_it_can_be(workers, shape):
-    route = routing.choose("auto", workers, has_equality=False, rows=False, kept=())
+    route = choose_routing("auto", workers, has_equality=False, rows=False, kept=())
     assert (route.rows, route.columns) == shape
 
 
@@ -65,7 +70,7 @@ def test_a_matrix_is_as_square_as_it_can_be(workers, shape):
     ("kept", "copies"), [(("left",), (1, 4)), (("right",), (4, 1)), (("left", "right"), (1, 1))]
 )
 def test_a_side_of_which_unmatched_rows_are_asked_for_is_not_replicated(kept, copies):
-    route = routing.choose("auto", 4, has_equality=False, rows=False, kept=kept)
+    route = choose_routing("auto", 4, has_equality=False, rows=False, kept=kept)
     assert (route.replicas("left"), route.replicas("right")) == copies
 
 
@@ -87,7 +92,7 @@ def test_keys_of_different_types_and_expressions_meet():
     left = pa.schema({"ts": pa.int64(), "x": pa.int16(), "s": pa.string()})
     right = pa.schema({"ts": pa.int64(), "a": pa.float64(), "s": pa.large_string()})
     spec = sj.JoinSpec(left, right, "left.x + 1 = right.a AND left.s = right.s", sj.TimeWindow(9), "ts", "ts")
-    task = JoinTask(spec, "inner", "any", "auto", routing.Routing("hash", 5))
+    task = JoinTask(spec, "inner", Options(engine="spark"), Routing("hash", 5))
     rows = range(-50, 50)
     lefts = divided(
         task, "left", pa.record_batch([list(rows), list(rows), [f"s{n}" for n in rows]], schema=left)
@@ -105,8 +110,10 @@ def test_rows_that_can_not_match_are_left_out_unless_they_are_asked_for():
     schema = pa.schema({"ts": pa.int64(), "x": pa.int32()})
     spec = sj.JoinSpec(schema, schema, "left.x = right.x", sj.TimeWindow(9), "ts", "ts")
     batch = pa.record_batch([[1, 2, 3, 4], [7, None, None, 8]], schema=schema)
+
+    how: Any
     for how, sides in (("inner", (2, 2)), ("left", (4, 2)), ("full", (4, 4))):
-        task = JoinTask(spec, how, "any", "auto", routing.Routing("hash", 2))
+        task = JoinTask(spec, how, Options(engine="spark"), Routing("hash", 2))
         counts = [sum(part.num_rows for part in divided(task, side, batch)) for side in ("left", "right")]
         assert tuple(counts) == sides
 
@@ -117,7 +124,7 @@ POINTS = pa.schema({"ts": pa.int64(), "x": pa.float64(), "reach": pa.int32()})
 NEAR = "abs(left.x - right.x) <= 1"
 
 
-def ranged(on: str, how: Any = "inner", workers: int = 3, asked: str = "auto") -> JoinTask:
+def ranged(on: str, how: Any = "inner", workers: int = 3, asked: Any = "auto") -> JoinTask:
     spec = sj.JoinSpec(POINTS, POINTS, on, sj.TimeWindow(9), "ts", "ts")
     return make_task(spec, how, "any", "auto", asked, workers)
 
@@ -125,20 +132,20 @@ def ranged(on: str, how: Any = "inner", workers: int = 3, asked: str = "auto") -
 @pytest.mark.parametrize(
     ("on", "how", "route"),
     [
-        (NEAR, "inner", routing.Routing("range", 3, 1, "left", 8.0)),
-        (NEAR, "left", routing.Routing("range", 3, 1, "left", 8.0)),
-        (NEAR, "right", routing.Routing("range", 3, 1, "right", 8.0)),
-        (NEAR, "full", routing.Routing("matrix", 1, 1)),
+        (NEAR, "inner", Routing("range", 3, 1, "left", 8.0)),
+        (NEAR, "left", Routing("range", 3, 1, "left", 8.0)),
+        (NEAR, "right", Routing("range", 3, 1, "right", 8.0)),
+        (NEAR, "full", Routing("matrix", 1, 1)),
         (
             "left.x BETWEEN right.x - right.reach AND right.x + right.reach",
             "inner",
-            routing.Routing("matrix", 1, 3),
+            Routing("matrix", 1, 3),
         ),
-        ("left.x > right.x", "inner", routing.Routing("matrix", 1, 3)),
-        ("abs(left.x - right.x) <= 0", "inner", routing.Routing("matrix", 1, 3)),
-        ("left.x BETWEEN right.x AND right.x + 1e308", "inner", routing.Routing("matrix", 1, 3)),
-        ("left.x = right.x", "inner", routing.Routing("hash", 3)),
-        (f"{NEAR} AND left.reach < right.reach", "inner", routing.Routing("range", 3, 1, "left", 8.0)),
+        ("left.x > right.x", "inner", Routing("matrix", 1, 3)),
+        ("abs(left.x - right.x) <= 0", "inner", Routing("matrix", 1, 3)),
+        ("left.x BETWEEN right.x AND right.x + 1e308", "inner", Routing("matrix", 1, 3)),
+        ("left.x = right.x", "inner", Routing("hash", 3)),
+        (f"{NEAR} AND left.reach < right.reach", "inner", Routing("range", 3, 1, "left", 8.0)),
     ],
 )
 def test_ranges_are_chosen_where_every_interval_is_equally_wide(on, how, route):
@@ -194,3 +201,26 @@ def test_uniform_keys_are_spread_evenly_and_few_rows_are_sent_twice():
     lefts, rights = ([part.num_rows for part in divided(task, side, batch)] for side in ("left", "right"))
     assert sum(lefts) == 40_000 and max(lefts) < 1.1 * min(lefts)
     assert 1.2 * 40_000 < sum(rights) < 1.3 * 40_000
+
+
+def test_tasks_that_differ_only_in_how_rows_are_spread_share_one_plan(monkeypatch):
+    planned = []
+
+    def counted(*given: Any) -> Plan:
+        planned.append(given)
+        return make_plan(*given)
+
+    monkeypatch.setattr("streamjoin.spark.join.task.make_plan", counted)
+    schema = pa.schema({"ts": pa.int64(), "x": pa.int32()})
+    spec = sj.JoinSpec(schema, schema, "abs(left.x - right.x) <= 12345", sj.TimeWindow(9), "ts", "ts")
+    tasks = [make_task(spec, "inner", "any", "auto", "auto", workers) for workers in (1, 2, 8)]
+    assert len({task.digest for task in tasks}) == 3
+    assert len({id(task.compiled.plan) for task in tasks}) == len(planned) == 1
+
+
+def test_a_worker_has_the_plan_of_the_driver():
+    """A task is pickled on its way to a worker, which must not choose anything again."""
+    task = ranged(NEAR, "left", 3)
+    received = pickle.loads(pickle.dumps(task))
+    assert received.plan().to_dict() == task.plan().to_dict() and received.options is not task.options
+    assert received.compiled.ranged(received.routing).band == task.plan().nodes.band

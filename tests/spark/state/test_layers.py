@@ -16,15 +16,17 @@ import streamjoin as sj
 
 pytest.importorskip("pyspark")
 
+from streamjoin.plan.options import Options
+from streamjoin.plan.spark_tuning import DEFAULT_SPARK_TUNING
 from streamjoin.spark.join.metrics import Counts
-from streamjoin.spark.join.prober import Prober
+from streamjoin.spark.join.prober import SparkProber
 from streamjoin.spark.join.task import JoinTask
-from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.join.worker import SparkWorker
 from streamjoin.spark.state import cache, layers
 from streamjoin.spark.state.content import Content, Contents
-from streamjoin.spark.state.layers import MOST_LAYERS, Layers, mergeable
+from streamjoin.spark.state.layers import Layers, mergeable
 from streamjoin.spark.state.manifest import MemoryStore, State
-from streamjoin.spark.state.runs import Run
+from streamjoin.spark.state.runs import StoredRun
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int64()})
 WINDOW = 100
@@ -32,7 +34,7 @@ WINDOW = 100
 
 def make_task(on: str = "left.x = right.x", index: Any = "auto") -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(WINDOW), "ts", "ts")
-    return JoinTask(spec, "inner", "any", index)
+    return JoinTask(spec, "inner", Options(index=index, engine="spark"))
 
 
 def batch_of(rows: Sequence[tuple[int, int]]) -> pa.RecordBatch:
@@ -43,8 +45,8 @@ def content_of(task: JoinTask, side: str, rows: Sequence[tuple[int, int]]) -> Co
     return Content(task, side, batch_of(sorted(rows, key=lambda row: row[0])))
 
 
-def run_of(token: str, content: Content) -> Run:
-    return Run(0, token, 99, len(content), int(content.ts[0]), int(content.ts[-1]), 0, 0)
+def run_of(token: str, content: Content) -> StoredRun:
+    return StoredRun(0, token, 99, len(content), int(content.ts[0]), int(content.ts[-1]), 0, 0)
 
 
 class Side:
@@ -62,7 +64,7 @@ class Side:
         runs = [run_of(token, self.contents[token]) for token in tokens]
         right = content_of(self.task, "right", probes)
         stored = self.layers.over(runs, left, len(runs), ahead)
-        prober = Prober(self.task, {"left": left, "right": Contents([right])})
+        prober = SparkProber(self.task, {"left": left, "right": Contents([right])})
         times = np.concatenate([content.ts for content in left.contents])
         found = [
             pair
@@ -81,11 +83,12 @@ def test_three_runs_become_one_layer_and_the_first_may_expire():
 
 
 def test_a_micro_batch_merges_runs_only_when_they_are_many():
-    runs = {chr(ord("a") + number): [(number, 7)] for number in range(MOST_LAYERS + 1)}
+    most = DEFAULT_SPARK_TUNING.most_layers
+    runs = {chr(ord("a") + number): [(number, 7)] for number in range(most + 1)}
     side, tokens = Side(make_task(), runs), list(runs)
-    few = tokens[:MOST_LAYERS]
-    found = [(number, 50) for number in range(MOST_LAYERS + 1)]
-    assert side.met(few, [(50, 7)], ahead=False) == (MOST_LAYERS, found[:-1])
+    few = tokens[:most]
+    found = [(number, 50) for number in range(most + 1)]
+    assert side.met(few, [(50, 7)], ahead=False) == (most, found[:-1])
     assert side.met(tokens, [(50, 7)], ahead=False) == (1, found)
     assert side.met(tokens[1:], [(50, 7)], ahead=False) == (1, found[1:])
 
@@ -134,13 +137,13 @@ def test_runs_before_a_layer_that_are_there_again_are_asked_as_well():
     assert side.met(["a", "b", "c", "d"], [(50, 7)]) == (2, [(1, 50), (2, 50), (3, 50), (4, 50)])
 
 
-def test_layers_grow_geometrically_and_stay_bounded(monkeypatch):
-    assert mergeable([]) == -1
-    assert mergeable([16, 1, 1]) == 1, "the large one waits for more"
-    assert mergeable([16, 4, 1]) == 2
-    assert mergeable([16, 3, 1, 1]) == 0
-    monkeypatch.setattr(layers, "MOST_ROWS", 20)
-    assert mergeable([16, 3, 1, 1]) == 1
+def test_layers_grow_geometrically_and_stay_bounded():
+    most = DEFAULT_SPARK_TUNING.layer_rows
+    assert mergeable([], most) == -1
+    assert mergeable([16, 1, 1], most) == 1, "the large one waits for more"
+    assert mergeable([16, 4, 1], most) == 2
+    assert mergeable([16, 3, 1, 1], most) == 0
+    assert mergeable([16, 3, 1, 1], 20) == 1
 
 
 def test_few_layers_are_asked_and_rows_are_indexed_a_few_times(own_cache, monkeypatch):
@@ -201,7 +204,7 @@ def test_layers_find_what_the_runs_would(runs, index, data):
         *(pytest.param(index, marks=pytest.mark.slow) for index in ("auto", "raptable", "wibtree")),
     ],
 )
-def test_differential_two_processes_take_turns_at_a_long_stream(own_cache, monkeypatch, index):
+def test_differential_two_processes_take_turns_at_a_long_stream(own_cache, index):
     """Both keep layers of their own, and lose what they keep now and then; rows are out of order."""
     on = "left.x = right.x" if index == "hash" else "left.x BETWEEN right.x - 2 AND right.x + 2"
     task, store, random = make_task(on, index), MemoryStore(), Random(index)
@@ -209,15 +212,16 @@ def test_differential_two_processes_take_turns_at_a_long_stream(own_cache, monke
     rows = {side: [(ts, random.randrange(30)) for ts in range(400)] for side in ("left", "right")}
     found: list[tuple[int, ...]] = []
     for at in range(0, 420, 10):
-        monkeypatch.setattr("streamjoin.spark.state.cache.MEMORY", random.choice(processes))
+        memory = random.choice(processes)
         if random.random() < 0.02:
-            cache.MEMORY._held.clear()
-        counts = Counts()
-        state = State(task, store, counts)
+            memory._held.clear()
         batches = {side: [batch_of(shuffled(some, at))] for side, some in rows.items()}
-        for result in Worker(task, 0, state, counts).step(batches, at - 6):
-            found += [tuple(row.values()) for row in result.to_pylist()]
-        state.save()
+        with cache.replaced_caches(memory):
+            counts = Counts()
+            state = State(task, store, counts)
+            for result in SparkWorker(task, 0, state, counts).step(batches, at - 6):
+                found += [tuple(row.values()) for row in result.to_pylist()]
+            state.save()
     left, right = (pa.Table.from_batches([batch_of(some)]) for some in rows.values())
     expected = sj.oracle.join(left, right, task.spec)
     assert sorted(found) == sorted(tuple(row.values()) for row in expected.to_pylist())

@@ -18,6 +18,7 @@ from streamjoin.index.access import BandAccess, StripAccess
 from streamjoin.index.times import Reach
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.sorted.strips import FEW_STRIPS
+from streamjoin.plan.options import Options
 from streamjoin.plan.rulers import Ruler, Rulers, strip_widths
 from streamjoin.plan.subwindows import Choice, StripsKey
 from streamjoin.spark.join.task import JoinTask
@@ -44,7 +45,11 @@ def pairs_of(index: RunIndex | ScannedRun, probes: Any, reach: Reach) -> set[tup
 
 
 def contents(on: str, left: list[Any], right: list[Any], index: Any = "auto") -> tuple[Content, Content]:
-    task = JoinTask(sj.JoinSpec(POINTS, POINTS, on, sj.TimeWindow(10), "ts", "ts"), "inner", "any", index)
+    task = JoinTask(
+        sj.JoinSpec(POINTS, POINTS, on, sj.TimeWindow(10), "ts", "ts"),
+        "inner",
+        Options(index=index, engine="spark"),
+    )
     return Content(task, "left", points(left)), Content(task, "right", points(right))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import errno
 import io
@@ -22,12 +23,13 @@ import streamjoin as sj
 pytest.importorskip("pyspark")
 
 from streamjoin.jit import own_folder
+from streamjoin.plan.options import Options
+from streamjoin.plan.routing import Routing
 from streamjoin.spark import StateError
-from streamjoin.spark.join import routing
 from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.processor import MOST_UNANSWERED, answered_together
-from streamjoin.spark.join.task import END, TIE, JoinTask
-from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.join.task import END_OF_TIME, TIE, JoinTask
+from streamjoin.spark.join.worker import SparkWorker
 from streamjoin.spark.state import cache
 from streamjoin.spark.state import manifest as state
 from streamjoin.spark.state.content import Contents
@@ -44,7 +46,7 @@ def make_task(
     on: str = "left.x = right.x",
 ) -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, on, window or sj.TimeWindow(4_000), left_time, "ts")
-    return JoinTask(spec, how, "any", index, routing.Routing("hash", 1))
+    return JoinTask(spec, how, Options(index=index, engine="spark"), Routing("hash", 1))
 
 
 def rows(begin: int, count: int) -> pa.RecordBatch:
@@ -55,7 +57,7 @@ def rows(begin: int, count: int) -> pa.RecordBatch:
 def step(task: JoinTask, store: MemoryStore, begin: int, count: int, watermark: int) -> Counts:
     counts = Counts()
     held = State(task, store, counts)
-    worker = Worker(task, 0, held, counts)
+    worker = SparkWorker(task, 0, held, counts)
     list(worker.step({"left": [rows(begin, count)], "right": [rows(begin, count)]}, watermark))
     held.save()
     return counts
@@ -76,12 +78,12 @@ def test_state_stays_within_a_share_of_the_window(own_cache):
     task, store = make_task(), MemoryStore()
     counts = [step(task, store, at, 100, at - 1) for at in range(0, 12_000, 100)]
     full = 2 * 4_000
-    assert full <= counts[-1].state_rows <= full * (1 + 2 / state.SHARE) + 800
-    assert len(store.values) < 3 * state.SHARE
+    assert full <= counts[-1].state_rows <= full * (1 + 2 / state.RUN_OF_WINDOW) + 800
+    assert len(store.values) < 3 * state.RUN_OF_WINDOW
 
 
 def test_a_merged_run_replaces_those_it_was_made_of(own_cache):
-    task, store = make_task(sj.TimeWindow(400 * state.SHARE)), MemoryStore()
+    task, store = make_task(sj.TimeWindow(400 * state.RUN_OF_WINDOW)), MemoryStore()
     sizes = []
     for at in range(0, 400, 100):
         step(task, store, at, 100, -1)
@@ -93,8 +95,8 @@ def test_a_merged_run_replaces_those_it_was_made_of(own_cache):
 
 
 def test_every_attempt_names_its_runs_anew(own_cache):
-    """A failed attempt and the one that takes its place begin with the same state and write other rows; what the first
-    left in memory and in files is never taken for what the second wrote."""
+    """A failed attempt and the one that replaces it begin with the same state and write other rows. Data that the
+    first left in memory and in files is never taken for data of the second."""
     task, store = make_task(), MemoryStore()
     step(task, store, 0, 10, -1)
     committed = copy.deepcopy(store)
@@ -107,16 +109,16 @@ def test_every_attempt_names_its_runs_anew(own_cache):
     for _ in ("memory", "files"):
         found = [retried.content("left", run).ts.tolist() for run in retried.runs["left"]]
         assert found[-1][-10:] == list(range(200, 210))
-        cache.MEMORY._held.clear()
+        cache.RUN_MEMORY._held.clear()
 
 
 def test_a_run_is_read_from_memory_then_from_a_file_then_from_the_store(own_cache):
     task, store = make_task(), MemoryStore()
     step(task, store, 0, 10, -1)
     assert (hits(task, store), misses(task, store)) == (2, 0)
-    cache.MEMORY._held.clear()
+    cache.RUN_MEMORY._held.clear()
     assert (hits(task, store), len(list(own_cache.iterdir()))) == (2, 2)
-    cache.MEMORY._held.clear()
+    cache.RUN_MEMORY._held.clear()
     for path in own_cache.iterdir():
         path.unlink()
     assert misses(task, store) == 2
@@ -126,7 +128,7 @@ def test_a_run_is_read_from_memory_then_from_a_file_then_from_the_store(own_cach
 def test_a_damaged_file_is_not_used(own_cache, damage):
     task, store = make_task(), MemoryStore()
     step(task, store, 0, 10, -1)
-    cache.MEMORY._held.clear()
+    cache.RUN_MEMORY._held.clear()
     for path in list(own_cache.iterdir()):
         data = path.read_bytes()
         path.unlink()
@@ -172,16 +174,16 @@ def test_a_full_disk_costs_speed_only_and_is_left_no_fuller(own_cache, monkeypat
     monkeypatch.setattr(own_folder, "open", Full, raising=False)
     task, store = make_task(), MemoryStore()
     step(task, store, 0, 10, -1)
-    cache.MEMORY._held.clear()
+    cache.RUN_MEMORY._held.clear()
     assert misses(task, store) == 2
     assert list(own_cache.iterdir()) == []
 
 
 def test_the_least_recently_used_files_go_first(own_cache):
-    cache.FILES.most = 1000
+    cache.RUN_FILES.most = 1000
     for number in range(4):
-        cache.FILES.put(f"{number:032x}", b"x" * 400, b"key")
-    cache.FILES.clean()
+        cache.RUN_FILES.put(f"{number:032x}", b"x" * 400, b"key")
+    cache.RUN_FILES.clean()
     assert len(list(own_cache.iterdir())) == 2
 
 
@@ -189,14 +191,14 @@ def test_a_query_that_has_ended_leaves_no_files_and_those_of_others(own_cache, m
     def run_tasks_of(query: str) -> None:
         running = SimpleNamespace(getLocalProperty={cache.QUERY: query}.get)
         monkeypatch.setattr("streamjoin.spark.state.cache.TaskContext.get", lambda: running)
-        cache.MEMORY._held.clear()
+        cache.RUN_MEMORY._held.clear()
 
     task, stores = make_task(), {str(uuid.UUID(int=number)): MemoryStore() for number in (1, 2)}
     first, second = stores
     for query, store in stores.items():
         run_tasks_of(query)
         step(task, store, 0, 10, -1)
-    cache.FILES.remove_all_of(first)
+    cache.RUN_FILES.remove_all_of(first)
     run_tasks_of(second)
     assert (hits(task, stores[second]), len(list(own_cache.iterdir()))) == (2, 2)
     run_tasks_of(first)
@@ -209,21 +211,21 @@ def test_the_least_recently_used_contents_go_first(own_cache):
     step(task, store, 0, 10, -1)
     held = State(task, store, Counts())
     left = held.content("left", held.runs["left"][0])
-    cache.MEMORY.most = 200
-    cache.MEMORY.trim()
-    assert list(cache.MEMORY._held.values()) == [left]
+    cache.RUN_MEMORY.most = 200
+    cache.RUN_MEMORY.trim()
+    assert list(cache.RUN_MEMORY._held.values()) == [left]
 
 
-def test_runs_that_another_process_has_replaced_do_not_pile_up(own_cache, monkeypatch):
+def test_runs_that_another_process_has_replaced_do_not_pile_up(own_cache):
     """Spark gives a worker to any Python process of the host: here to two of them in turn."""
     task, store = make_task(), MemoryStore()
-    processes = [cache.MEMORY, cache.ContentCache(1 << 30)]
+    processes = [cache.RUN_MEMORY, cache.ContentCache(1 << 30)]
     held = []
     for number in range(240):
-        monkeypatch.setattr("streamjoin.spark.state.cache.MEMORY", processes[number % 2])
-        step(task, store, 100 * number, 100, 100 * number - 1)
+        with cache.replaced_caches(processes[number % 2]):
+            step(task, store, 100 * number, 100, 100 * number - 1)
         held.append(len(processes[0]._held))
-    assert max(held[120:]) <= max(held[60:120]) < 3 * state.SHARE
+    assert max(held[120:]) <= max(held[60:120]) < 3 * state.RUN_OF_WINDOW
 
 
 def test_two_queries_of_one_join_leave_each_others_runs_in_memory(own_cache):
@@ -233,12 +235,12 @@ def test_two_queries_of_one_join_leave_each_others_runs_in_memory(own_cache):
         for store in stores:
             step(task, store, at, 100, at - 1)
     for store, other in (stores, stores[::-1]):
-        counts, before = Counts(), set(cache.MEMORY._held)
+        counts, before = Counts(), set(cache.RUN_MEMORY._held)
         held = State(task, store, counts)
         layers = held.layered("left", contents_of(held, "left"))
         assert len(layers) < len(held.runs["left"])
         held.save()
-        assert set(cache.MEMORY._held) == before
+        assert set(cache.RUN_MEMORY._held) == before
         assert (counts.cache_hits, counts.cache_misses) == (len(held.runs["left"]), 0)
         assert held.token != State(task, other, Counts()).token
 
@@ -253,7 +255,7 @@ def test_a_retried_micro_batch_and_a_restart_keep_the_name_of_the_state(own_cach
     first = State(task, store, Counts()).token
     committed = copy.deepcopy(store)
     step(task, store, 10, 10, 9)
-    step(task, committed, 10, 10, 9)  # the attempt that takes the place of one that failed
+    step(task, committed, 10, 10, 9)  # the attempt that replaces the failed one
     restarted = pickle.loads(pickle.dumps(task))
     assert {State(restarted, each, Counts()).token for each in (store, committed)} == {first}
 
@@ -277,10 +279,10 @@ def test_owners_of_nothing_are_forgotten(own_cache):
     """Queries come and go, and a Python process serves them all."""
     for _ in range(10):
         step(make_task(), MemoryStore(), 0, 10, -1)
-    assert len(cache.MEMORY._owned) == 10
-    cache.MEMORY.most = 0
+    assert len(cache.RUN_MEMORY._owned) == 10
+    cache.RUN_MEMORY.most = 0
     step(make_task(), MemoryStore(), 0, 10, -1)
-    assert not cache.MEMORY._held and not cache.MEMORY._owned
+    assert not cache.RUN_MEMORY._held and not cache.RUN_MEMORY._owned
 
 
 @pytest.mark.parametrize("indexes", [("bisort", "scan"), ("scan", "bisort")], ids="-".join)
@@ -291,7 +293,7 @@ def test_another_index_goes_on_from_the_same_state_in_the_same_process(own_cache
         task, counts = make_task(sj.TimeWindow(60), index=index, on=on), Counts()
         held = State(task, store, counts)
         batches = {side: [rows(at, 50)] for side in ("left", "right")}
-        for result in Worker(task, 0, held, counts).step(batches, at - 1):
+        for result in SparkWorker(task, 0, held, counts).step(batches, at - 1):
             found += [tuple(row.values()) for row in result.to_pylist()]
         held.save()
     everything = pa.Table.from_batches([rows(0, 200)])
@@ -299,13 +301,13 @@ def test_another_index_goes_on_from_the_same_state_in_the_same_process(own_cache
     assert sorted(found) == sorted(tuple(row.values()) for row in expected)
 
 
-@pytest.mark.parametrize("version", [0, state.VERSION + 1])
+@pytest.mark.parametrize("version", [0, state.STATE_VERSION + 1])
 def test_state_of_another_version_is_refused(own_cache, version):
     task, store = make_task(), MemoryStore()
     step(task, store, 0, 10, -1)
     assert store.manifest is not None
     store.manifest = json.dumps({**json.loads(store.manifest), "version": version}).encode()
-    with pytest.raises(StateError, match=f"state of version {version}.*reads version {state.VERSION}"):
+    with pytest.raises(StateError, match=f"state of version {version}.*reads version {state.STATE_VERSION}"):
         State(task, store, Counts())
 
 
@@ -341,14 +343,17 @@ def test_rows_at_the_least_and_the_greatest_time_are_joined_and_decided(own_cach
     spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", window, "ts", "ts")
     times, counts = (-(2**63), 2**63 - 1), Counts()
     task = JoinTask(
-        spec, how, order, "auto", routing.Routing("every" if window == sj.RowWindow(5) else "matrix", 1)
+        spec,
+        how,
+        Options(order=order, engine="spark"),
+        Routing("every" if window == sj.RowWindow(5) else "matrix", 1),
     )
     batches = {}
     for side, x in (("left", [1, 2]), ("right", [1, 3])):
         batch = pa.record_batch([pa.array(times), pa.array(x, pa.int32())], schema=SCHEMA)
         batches[side] = [batch.append_column(TIE, pa.array([0, 1])) if task.tied else batch]
-    worker = Worker(task, 0, State(task, MemoryStore(), counts), counts)
-    found = [tuple(row.values()) for out in worker.step(batches, END) for row in out.to_pylist()]
+    worker = SparkWorker(task, 0, State(task, MemoryStore(), counts), counts)
+    found = [tuple(row.values()) for out in worker.step(batches, END_OF_TIME) for row in out.to_pylist()]
     least, greatest = times
     alone = [(greatest, 2, None, None), (None, None, greatest, 3)] if how == "full" else []
     assert sorted(found, key=str) == sorted([(least, 1, least, 1), *alone], key=str)
@@ -358,13 +363,13 @@ def test_a_state_without_runs_leaves_nothing_in_memory(own_cache):
     """Joins of tables have no state, and a Python process makes any number of them."""
     task, counts = make_task(), Counts()
     for _ in range(3):
-        worker = Worker(task, 0, State(task, MemoryStore(), counts), counts)
-        assert list(worker.step({"left": [rows(0, 10)], "right": [rows(0, 10)]}, END))
-    assert not cache.MEMORY._held and not cache.MEMORY._owned
+        worker = SparkWorker(task, 0, State(task, MemoryStore(), counts), counts)
+        assert list(worker.step({"left": [rows(0, 10)], "right": [rows(0, 10)]}, END_OF_TIME))
+    assert not cache.RUN_MEMORY._held and not cache.RUN_MEMORY._owned
 
 
 class Client:
-    """As Spark's, which sends a message and then waits for its answer. The store hears `refused`, says so and goes."""
+    """As Spark's, which sends a message and then waits for its answer. The store answers `refused` and closes."""
 
     def __init__(self, refused: str = ""):
         self.refused, self.answered, self.gone = refused, 0, False
@@ -422,7 +427,7 @@ def test_what_the_store_does_not_take_fails_the_micro_batch(gone):
             client.gone = gone
             client.tell("manifest")
 
-    with pytest.raises(StateError, match="did not take what this micro-batch keeps: no runs"):
+    with pytest.raises(StateError, match="did not accept the state of this micro-batch: no runs"):
         tell()
     assert client.answered == 1
 
@@ -473,3 +478,17 @@ def test_dropped_runs_leave_the_store_with_the_manifest(own_cache):
         kept = {run["number"] for run in runs["left"]}
         assert {number for kind, number in store.values if kind == "runs"} == named
         assert {number for kind, number in store.values if kind == "matched"} == kept
+
+
+def test_caches_are_replaced_inside_the_block_only(tmp_path):
+    def now() -> tuple[cache.ContentCache, cache.FileCache]:
+        return cache.RUN_MEMORY, cache.RUN_FILES
+
+    before = now()
+    memory, files = cache.ContentCache(1), cache.FileCache(tmp_path, 1)
+    with contextlib.suppress(KeyError), cache.replaced_caches(memory):
+        assert now() == (memory, before[1])
+        with cache.replaced_caches(files=files):
+            assert now() == (memory, files)
+        raise KeyError
+    assert now() == before

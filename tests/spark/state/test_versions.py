@@ -1,4 +1,4 @@
-"""State has a version: what this one wrote stays readable, and what another wrote is refused in a sentence.
+"""State has a version: state of this version stays readable, and state of another version is refused with a message.
 
 `state_1.json` is the state of a left join after two micro-batches, as the first version 1 wrote it, and
 `checkpoint_1.tar.gz` the checkpoint of a query after two micro-batches. In `state_1_keyed.json` and
@@ -36,13 +36,14 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from streamjoin.plan.options import Options
+from streamjoin.plan.routing import Routing
 from streamjoin.spark.job.failure import query_failure
 from streamjoin.spark.job.session import ROCKSDB
-from streamjoin.spark.join import routing
 from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.processor import JoinProcessor
 from streamjoin.spark.join.task import JoinTask
-from streamjoin.spark.join.worker import Worker
+from streamjoin.spark.join.worker import SparkWorker
 from streamjoin.spark.state import manifest as state
 from streamjoin.spark.state.manifest import MemoryStore, State
 from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked, window_join
@@ -53,9 +54,8 @@ SCHEMA = pa.schema({"ts": pa.timestamp("us", "UTC"), "x": pa.int32(), "name": pa
 TASK = JoinTask(
     sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow("40 us"), "ts", "ts"),
     "left",
-    "any",
-    "auto",
-    routing.Routing("hash", 1),
+    Options(engine="spark"),
+    Routing("hash", 1),
 )
 
 
@@ -72,7 +72,7 @@ def step(store: MemoryStore, begin: int) -> list[str]:
     counts = Counts()
     held = State(TASK, store, counts)
     batches = {"left": [rows(begin, 1)], "right": [rows(begin, 2)]}
-    results = list(Worker(TASK, 0, held, counts).step(batches, begin - 1))
+    results = list(SparkWorker(TASK, 0, held, counts).step(batches, begin - 1))
     held.save()
     return sorted(repr(row) for batch in results for row in batch.to_pylist())
 
@@ -90,7 +90,7 @@ def test_state_that_version_1_has_written_is_read(own_cache, name, keyed):
     stored, read = json.loads((HERE / name).read_text()), MemoryStore()
     read.manifest = base64.b64decode(stored["manifest"])
     manifest = json.loads(read.manifest)
-    assert manifest["version"] == state.VERSION == 1
+    assert manifest["version"] == state.STATE_VERSION == 1
     assert ("key" in manifest, "token" in manifest) == (keyed, keyed)
     for name, data in stored["values"].items():
         kind, number = name.split("/")
@@ -104,7 +104,7 @@ def test_state_that_version_1_has_written_is_read(own_cache, name, keyed):
 def test_the_compatibility_page_names_the_state_version_of_this_release():
     listed = dict(re.findall(r"^\| (\d+\.\d+) \| (\d+) \|", PROMISE.read_text(), re.MULTILINE))
     minor, _ = sj.__version__.rsplit(".", 1)
-    assert listed[minor] == str(state.VERSION)
+    assert listed[minor] == str(state.STATE_VERSION)
 
 
 def join(spark: SparkSession, folder: Path, begin: int) -> list[str]:
@@ -156,12 +156,12 @@ def test_a_query_resumes_from_a_checkpoint_of_version_1(
 
 @contextmanager
 def another_version() -> Iterator[None]:
-    """What a later version of the library would write, in a worker that goes on to serve other queries."""
-    before, state.VERSION = state.VERSION, 99
+    """What a later version of the library would write, in a worker that then serves other queries."""
+    before, state.STATE_VERSION = state.STATE_VERSION, 99
     try:
         yield
     finally:
-        state.VERSION = before
+        state.STATE_VERSION = before
 
 
 class LaterProcessor(JoinProcessor):
@@ -194,7 +194,7 @@ def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(
         run(JoinProcessor, 2)
     assert query_failure(str(refused.value)) == (
         f"the query failed: this checkpoint has state of version 99, and this streamjoin reads version "
-        f"{state.VERSION}: run the version that wrote it, or start with a new checkpoint"
+        f"{state.STATE_VERSION}: run the version that wrote it, or start with a new checkpoint"
     )
 
 

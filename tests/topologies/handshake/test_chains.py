@@ -38,7 +38,7 @@ from handshake_runs import (
     table,
 )
 from strategies import arrivals, numbered, pairs_of, push_all, specs
-from streamjoin.topologies.handshake import chain_node, record_node
+from streamjoin.plan.tuning import HandshakeTuning, Tuning
 from streamjoin.topologies.handshake.chain_node import Marks
 from streamjoin.topologies.protocol import Spread
 from streamjoin.topologies.runtime.simulator import Simulator, from_bytes, from_seed
@@ -166,7 +166,7 @@ def test_large_joins_equal_those_of_one_thread(topology, window, order):
 
 @both
 def test_punctuations_follow_the_streams(topology):
-    """Low-latency handshake join promises all that is through; handshake join a window less."""
+    """Low-latency handshake join promises everything that has passed; handshake join a window less."""
     spec, promises = spec_of(sj.TimeWindow(20)), []
     simulator = Simulator(from_seed(2))
     with open_with(topology, spec, executor=simulator, workers=3, order="punctuated", batch=4) as join:
@@ -220,7 +220,7 @@ def test_the_driver_is_told_once_few_messages_are_on_their_way():
 @both
 @pytest.mark.parametrize("seed", range(12))
 def test_promises_hold_while_sources_are_not_in_step(topology, seed):
-    """What is on its way may be earlier than what was sent before it."""
+    """A tuple on its way may be earlier than one that was sent before it."""
     turns, simulator, promised = random.Random(seed), Simulator(from_seed(seed)), -math.inf
     spec = spec_of(sj.TimeWindow(20))
     with open_with(topology, spec, executor=simulator, workers=2, order="punctuated", batch=2) as join:
@@ -357,11 +357,10 @@ def test_payload_of_tuples_that_have_left_an_idle_chain_is_let_go_by_a_poll(topo
 
 @both
 @pytest.mark.parametrize(("index", "on"), [("scan", BAND), ("hash", EQUAL), ("bisort", EQUAL)])
-def test_a_node_without_room_for_its_pairs_tells_the_driver(topology, index, on, monkeypatch):
-    for module in (chain_node, record_node):
-        monkeypatch.setattr(module, "WAITING_PAIRS", 2)
+def test_a_node_without_room_for_its_pairs_tells_the_driver(topology, index, on):
+    tuning = Tuning(handshake=HandshakeTuning(waiting_pairs=2, compiled_waiting_pairs=2))
     for seed in range(25):
-        check_interleaving(topology, seed, on=on, index=index)
+        check_interleaving(topology, seed, on=on, index=index, tuning=tuning)
 
 
 @both

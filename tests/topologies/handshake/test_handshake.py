@@ -17,8 +17,8 @@ from handshake_runs import (
     open_with,
     spec_of,
 )
-from streamjoin.topologies.handshake.chain_node import Arrival, up_to
-from streamjoin.topologies.handshake.handshake import Acknowledgement, HandshakeNode
+from streamjoin.topologies.handshake.chain_node import Acknowledgement, Arrival
+from streamjoin.topologies.handshake.handshake import HandshakeNode
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
 TOPOLOGY = "handshake"
@@ -134,13 +134,13 @@ class WithExpiryInPlace(HandshakeNode):
         while slices and slices[0].tuples.ts[-1] < self._expired["left"] and not self.is_end["left"]:
             gone = slices[0]
             self._leave("left")
-            self.windows["left"].expire(up_to(self._floors["left"]))
+            self.windows["left"].expire(self._floors["left"])
             self._count_passed("left", len(gone.tuples))
         return super().forward()
 
 
 class WithEarlyMarks(HandshakeNode):
-    """A node is done with right tuples when it has sent them on, though it has copies of them."""
+    """A node reports right tuples as finished when it has sent them on, though it has copies of them."""
 
     def send(self, side: str, message: Any) -> None:
         super().send(side, message)

@@ -35,8 +35,8 @@ from streamjoin.kernels.concurrent import hashing_node as keyed
 from streamjoin.kernels.concurrent import queue
 from streamjoin.kernels.concurrent import scanning_node as expedition
 from streamjoin.kernels.hash import tables as hashing
+from streamjoin.plan.tuning import HandshakeTuning, Tuning, WindowTuning
 from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.handshake import hashing_node
 from streamjoin.topologies.handshake import low_latency as low_latency_handshake
 from streamjoin.topologies.handshake.hashing_node import HashingNode, NodeTable
 from streamjoin.topologies.handshake.low_latency import Expedition, KeyedNode, LowLatencyNode
@@ -50,11 +50,8 @@ INDEXES = [
 both = pytest.mark.parametrize("topology", list(TOPOLOGIES))
 
 
-@contextmanager
-def tiny_memory() -> Iterator[None]:
-    """Stores of few rows and tables of fewer, so that both are outgrown, moved and left behind all the time."""
-    with patch.object(hashing_node, "FEWEST_ROWS", 4), patch.object(hashing_node, "SMALLEST", 3):
-        yield
+# Stores of few rows and tables of fewer, so that both are outgrown, moved and left behind all the time.
+TINY = Tuning(window=WindowTuning(smallest_subwindow=3), handshake=HandshakeTuning(fewest_rows=4))
 
 
 @contextmanager
@@ -98,15 +95,13 @@ def test_every_index_window_and_order_equals_the_oracle(topology, index, on, win
         left, right = small_tables(seed + 500)
         spec, simulator = spec_of(WINDOWS[window], on), Simulator(from_seed(seed))
         options = {"batch": 1 + seed % 5, "capacity": capacity, "index": index, "workers": 1 + seed % 5}
-        with tiny_memory():
-            join = open_with(topology, spec, executor=simulator, order=order, **options)
-            check(join, spec, left, right, order, seed, simulator)
+        join = open_with(topology, spec, executor=simulator, order=order, tuning=TINY, **options)
+        check(join, spec, left, right, order, seed, simulator)
 
 
 def test_interleavings_over_hash_tables():
     for seed in range(25):
-        with tiny_memory():
-            check_interleaving(TOPOLOGY, seed, index="hash", on=EQUAL)
+        check_interleaving(TOPOLOGY, seed, index="hash", on=EQUAL, tuning=TINY)
 
 
 @both
@@ -115,8 +110,7 @@ def test_interleavings_over_hash_tables():
 def test_ten_thousand_interleavings_over_indexes(topology, part):
     for seed in range(1000 * part + 20_000, 1000 * part + 21_000):
         index, on = INDEXES[seed % len(INDEXES)] if seed % 2 else ("hash", EQUAL)
-        with tiny_memory():
-            check_interleaving(topology, seed, index=index, on=on)
+        check_interleaving(topology, seed, index=index, on=on, tuning=TINY)
 
 
 class Yielding(HashingNode):
@@ -139,9 +133,9 @@ def test_hash_tables_on_threads_under_stress(workers):
         left, right = small_tables(seed + 100)
         order, window = ORDERS[seed % 3], random.Random(seed).choice(list(WINDOWS.values()))
         options = {"batch": 1 + seed % 3, "capacity": 1 + seed % 2, "order": order, "workers": workers}
-        with tiny_memory(), nodes_are(kind):
+        with nodes_are(kind):
             spec = spec_of(window)
-            join = open_with(TOPOLOGY, spec, index="hash", max_results=5, **options)
+            join = open_with(TOPOLOGY, spec, index="hash", max_results=5, tuning=TINY, **options)
             check(join, spec, left, right, order, seed)
 
 
@@ -217,7 +211,7 @@ def test_homes_are_spread_and_do_not_follow_from_the_bits_that_choose_a_line():
     subwindow = HashSubwindow(30_000, np.dtype(np.int64))
     own = keys[homes == 1]
     subwindow.insert(own, np.arange(len(own), dtype=np.int32))
-    used = np.flatnonzero(subwindow._table[hashing.WAYS :: hashing.LINE])
+    used = np.flatnonzero(subwindow._table[hashing.WAYS :: hashing.LINE_WORDS])
     quarters = np.histogram(used, 4, (0, subwindow._lines))[0]
     assert quarters.min() > 0.8 * quarters.max()
 
@@ -227,9 +221,9 @@ def test_an_arrival_is_staged_by_home_and_in_order():
     homes, given = np.array([1, -1, 0, 1, 0]), np.array([10, 11, 12, 13, 14], np.int32)
     keyed.stage_by_home(given + 100, given + 200, given + 300, homes, given, 2, 3, rows, keys)
     assert keys.tolist() == [0, 0, 0, 11, 12, 14, 10, 13]
-    assert rows[expedition.HOME, 3:].tolist() == [-1, 0, 0, 1, 1]
-    assert rows[expedition.PLACE, 3:].tolist() == [111, 112, 114, 110, 113]
-    assert rows[expedition.ID, 3:].tolist() == [311, 312, 314, 310, 313]
+    assert rows[expedition.ROW_HOME, 3:].tolist() == [-1, 0, 0, 1, 1]
+    assert rows[expedition.ROW_PLACE, 3:].tolist() == [111, 112, 114, 110, 113]
+    assert rows[expedition.ROW_ID, 3:].tolist() == [311, 312, 314, 310, 313]
 
 
 # ---- memory
@@ -237,12 +231,8 @@ def test_an_arrival_is_staged_by_home_and_in_order():
 
 def test_tables_are_begun_filled_and_left_behind_with_their_rows():
     spec, simulator = spec_of(sj.TimeWindow(20)), Simulator(from_seed(4))
-    with (
-        tiny_memory(),
-        open_with(
-            TOPOLOGY, spec, index="hash", workers=1, executor=simulator, batch=2, max_results=10_000
-        ) as join,
-    ):
+    options: dict[str, Any] = {"index": "hash", "workers": 1, "max_results": 10_000, "tuning": TINY}
+    with open_with(TOPOLOGY, spec, executor=simulator, batch=2, **options) as join:
         (node,) = join._topology.nodes
         for ts in range(0, 200, 2):
             for side in SIDES:
@@ -285,8 +275,8 @@ class WithoutRest(HashingNode):
 
     def step(self, most: int) -> bool:
         busy = super().step(most)
-        self._words[expedition.BEGIN : expedition.BEGIN + 2] = self._words[
-            expedition.END : expedition.END + 2
+        self._words[expedition.STORE_BEGIN : expedition.STORE_BEGIN + 2] = self._words[
+            expedition.STORE_END : expedition.STORE_END + 2
         ]
         return busy
 
@@ -296,7 +286,7 @@ class WithEarlyExpiry(HashingNode):
 
     def step(self, most: int) -> bool:
         for inlet in self.inlets.values():
-            inlet.ring[queue.DATA + expedition.EXPIRED :: expedition.MESSAGE] += 1
+            inlet.ring[queue.RING_DATA + expedition.MESSAGE_EXPIRED :: expedition.MESSAGE_WORDS] += 1
         return super().step(most)
 
 

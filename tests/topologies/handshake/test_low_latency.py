@@ -22,19 +22,14 @@ from handshake_runs import (
     open_with,
     spec_of,
 )
-from streamjoin.engine import join as engine
+from streamjoin.engine import driver as engine_driver
 from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.concurrent import queue
 from streamjoin.kernels.concurrent import scanning_node as kernel
+from streamjoin.plan.tuning import HandshakeTuning, Tuning
 from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.handshake import pipeline
-from streamjoin.topologies.handshake.low_latency import (
-    Acknowledgement,
-    Expedition,
-    ExpeditionEnd,
-    KeyedNode,
-    LowLatencyNode,
-)
+from streamjoin.topologies.handshake.chain_node import Acknowledgement
+from streamjoin.topologies.handshake.low_latency import Expedition, ExpeditionEnd, KeyedNode, LowLatencyNode
 from streamjoin.topologies.handshake.scanning_node import ScanningNode, Stage
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
@@ -75,16 +70,23 @@ def watched(taken: list[Taken]) -> dict[str, Any]:
         def step(self, most: int) -> bool:
             busy = False
             for _ in range(max(most, 1)):
-                before = self._words[: kernel.STEP].tolist()
+                before = self._words[: kernel.NEXT_STEP].tolist()
                 busy |= super().step(min(most, 1))
                 if (
-                    self._words[: kernel.STEP].tolist() != before
-                    and self._words[kernel.KIND] == kernel.ARRIVAL
+                    self._words[: kernel.NEXT_STEP].tolist() != before
+                    and self._words[kernel.MESSAGE_KIND] == kernel.ARRIVAL
                 ):
-                    side, first = int(self._words[kernel.SIDE]), int(self._words[kernel.FIRST])
-                    here = slice(first, first + int(self._words[kernel.COUNT]))
-                    ids, homes = (self._stages[side].rows[c, here].tolist() for c in (kernel.ID, kernel.HOME))
-                    taken.append(Taken(self.number, SIDES[side], int(self._words[kernel.NUMBER]), ids, homes))
+                    side, first = (
+                        int(self._words[kernel.MESSAGE_SIDE]),
+                        int(self._words[kernel.MESSAGE_FIRST]),
+                    )
+                    here = slice(first, first + int(self._words[kernel.MESSAGE_COUNT]))
+                    ids, homes = (
+                        self._stages[side].rows[c, here].tolist() for c in (kernel.ROW_ID, kernel.ROW_HOME)
+                    )
+                    taken.append(
+                        Taken(self.number, SIDES[side], int(self._words[kernel.MESSAGE_NUMBER]), ids, homes)
+                    )
             return busy
 
     return {"interpreted": Interpreted, "compiled": Compiled}
@@ -185,7 +187,10 @@ def hidden(node: Any) -> int:
     """Left tuples that rest on a node and are on expedition."""
     if isinstance(node, LowLatencyNode):
         return len(node._in_expedition)
-    return int(node._words[kernel.END + kernel.LEFT] - node._words[kernel.VISIBLE + kernel.LEFT])
+    return int(
+        node._words[kernel.STORE_END + kernel.LEFT_SIDE]
+        - node._words[kernel.STORE_VISIBLE + kernel.LEFT_SIDE]
+    )
 
 
 @both_kinds
@@ -208,7 +213,7 @@ def take_next_from(node: Any, side: str) -> None:
     if isinstance(node, LowLatencyNode):
         node._turn = turn
     else:
-        node._words[kernel.TURN] = turn
+        node._words[kernel.LAST_TAKEN_SIDE] = turn
 
 
 @both_kinds
@@ -283,7 +288,7 @@ class WithEarlyAcknowledgements(LowLatencyNode):
 
 
 class WithEarlyMarks(LowLatencyNode):
-    """A node is done with tuples as soon as they come."""
+    """A node reports tuples as finished as soon as they come."""
 
     def receive(self, side: str, message: Any) -> Iterator[None]:
         if isinstance(message, Expedition):
@@ -298,9 +303,11 @@ class Changed(ScanningNode):
         busy = False
         for _ in range(max(most, 1)):
             ring = self.inlets["left"].ring
-            for at in range(queue.DATA, len(ring), kernel.MESSAGE):
-                if ring[at + kernel.KIND] == kernel.ACKNOWLEDGEMENT:
-                    ring[at + kernel.NUMBER] = self.acknowledged(int(ring[at + kernel.NUMBER]))
+            for at in range(queue.RING_DATA, len(ring), kernel.MESSAGE_WORDS):
+                if ring[at + kernel.MESSAGE_KIND] == kernel.ACKNOWLEDGEMENT:
+                    ring[at + kernel.MESSAGE_NUMBER] = self.acknowledged(
+                        int(ring[at + kernel.MESSAGE_NUMBER])
+                    )
             busy |= super().step(min(most, 1))
             self.after(self._words)
         return busy
@@ -324,18 +331,20 @@ class CompiledWithEarlyAcknowledgements(Changed):
 
 class CompiledWithoutCopies(Changed):
     def after(self, words: Any) -> None:
-        words[kernel.BEGIN + kernel.FORWARDED] = words[kernel.END + kernel.FORWARDED]
+        words[kernel.STORE_BEGIN + kernel.FORWARDED_RIGHT] = words[kernel.STORE_END + kernel.FORWARDED_RIGHT]
 
 
 class CompiledWithoutExpeditionFlag(Changed):
     def after(self, words: Any) -> None:
-        words[kernel.VISIBLE + kernel.LEFT] = words[kernel.END + kernel.LEFT]
+        words[kernel.STORE_VISIBLE + kernel.LEFT_SIDE] = words[kernel.STORE_END + kernel.LEFT_SIDE]
 
 
 class CompiledWithEarlyMarks(Changed):
     def after(self, words: Any) -> None:
-        if words[kernel.KIND] == kernel.ARRIVAL:
-            self._shared.marks.set(self.number, SIDES[words[kernel.SIDE]], int(words[kernel.NUMBER]) + 1)
+        if words[kernel.MESSAGE_KIND] == kernel.ARRIVAL:
+            self._shared.marks.set(
+                self.number, SIDES[words[kernel.MESSAGE_SIDE]], int(words[kernel.MESSAGE_NUMBER]) + 1
+            )
 
 
 @pytest.mark.parametrize(
@@ -385,7 +394,7 @@ def test_staged_columns_appear_all_at_once_and_rows_take_turns():
         len(columns.arrays()) for columns in given
     ]
     assert all(a is b for a, b in zip(stage.stored.arrays(), seen[1][0].arrays(), strict=True))
-    assert stage.rows[kernel.ID, :5].tolist() == [0, 1, 0, 0, 1]
+    assert stage.rows[kernel.ROW_ID, :5].tolist() == [0, 1, 0, 0, 1]
 
 
 # ---- homes by key
@@ -411,7 +420,7 @@ def test_tuples_of_one_key_have_one_home_and_only_its_index_is_asked():
 
 
 def test_pairs_are_lost_if_homes_do_not_follow_from_the_key():
-    """A chain that is given its nodes deals homes in turns."""
+    """A chain that is given its nodes deals homes in turn."""
 
     def search() -> None:
         for seed in range(300):
@@ -450,7 +459,10 @@ def copies(node: Any) -> int:
     """Right tuples that are forwarded and not acknowledged."""
     if isinstance(node, LowLatencyNode):
         return len(node._unacknowledged)
-    return int(node._words[kernel.END + kernel.FORWARDED] - node._words[kernel.BEGIN + kernel.FORWARDED])
+    return int(
+        node._words[kernel.STORE_END + kernel.FORWARDED_RIGHT]
+        - node._words[kernel.STORE_BEGIN + kernel.FORWARDED_RIGHT]
+    )
 
 
 @both_kinds
@@ -475,8 +487,8 @@ def test_tuples_rest_on_their_home_nodes_in_equal_numbers(kind):
 def test_tuples_that_can_meet_nothing_any_more_do_not_stay(ended, order):
     """All of left had expired before it came."""
     simulator, spec = Simulator(from_seed(3)), spec_of(sj.TimeWindow(10))
-    few = patch.object(pipeline, "UNHEARD", 8), patch.object(engine, "SLACK_ROWS", 1)
-    with few[0], few[1], open_with(TOPOLOGY, spec, executor=simulator, order=order) as join:
+    tuning, slack = Tuning(handshake=HandshakeTuning(unheard=8)), patch.object(engine_driver, "SLACK_ROWS", 1)
+    with slack, open_with(TOPOLOGY, spec, executor=simulator, order=order, tuning=tuning) as join:
         sources = {side: join.source(side, "") for side in SIDES}
         if ended:
             join.end("right")

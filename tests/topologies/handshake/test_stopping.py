@@ -1,4 +1,4 @@
-"""How soon the nodes of a chain end: after the stretch or message they are at. That the first push compiles nothing."""
+"""How soon the nodes of a chain end: after the current stretch or message. The first push compiles nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def odd(left, right):
 
 
 class Stopping(Pace):
-    """One comparison a call. After the third, a node is told to stop."""
+    """One comparison per call. After the third, the node gets the order to stop."""
 
     def __init__(self, bell: Bell):
         super().__init__()

@@ -1,4 +1,4 @@
-"""PanJoin: the oracle's pairs under any interleaving of manager and workers, and what the manager says to whom."""
+"""PanJoin: the oracle's pairs under any interleaving of manager and workers, and which commands the manager sends."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import streamjoin as sj
-from strategies import arrivals, numbered, pairs_of, push_all, specs
-from streamjoin.engine import join as engine
-from streamjoin.index import chain
+from strategies import arrivals, numbered, open_tuned, pairs_of, push_all, specs
+from streamjoin.engine import driver as engine_driver
+from streamjoin.plan.tuning import PanJoinTuning, Tuning, WindowTuning
 from streamjoin.topologies import registry
 from streamjoin.topologies.matching import Collector, Matcher
 from streamjoin.topologies.panjoin import records as panjoin_records
-from streamjoin.topologies.panjoin.panjoin import PanJoin, Worker
+from streamjoin.topologies.panjoin.panjoin import PanJoin, PanJoinWorker
 from streamjoin.topologies.runtime.simulator import Choose, Simulator, from_bytes, from_seed
 
 ORDERS = ["any", "punctuated", "timestamp"]
@@ -44,15 +44,23 @@ MANY = [0, 2, math.inf]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def everything_is_small() -> Iterator[None]:
-    """Rows are let go as soon as nobody says that they are needed, windows have several subwindows, merged ones expire
-    in parts, and records are made pairs of in several stretches."""
+def rows_go_at_once() -> Iterator[None]:
+    """Rows are released as soon as nothing needs them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "SLACK_ROWS", 1)
-        patch.setattr(chain, "SMALLEST", 4)
-        patch.setattr(chain, "LARGEST", 8)
-        patch.setattr(panjoin_records, "STRETCH", 5)
+        patch.setattr(engine_driver, "SLACK_ROWS", 1)
         yield
+
+
+TUNING = Tuning(
+    window=WindowTuning(smallest_subwindow=4, largest_subwindow=8), panjoin=PanJoinTuning(stretch=5)
+)
+
+
+def opened(spec: sj.JoinSpec, index: Any = "auto", **options: Any) -> sj.Join:
+    """A PanJoin whose windows have several subwindows, of which merged ones expire in parts, and whose records are
+    expanded to pairs in several stretches."""
+    join: sj.Join = open_tuned(TUNING, spec, "panjoin", index, **options)
+    return join
 
 
 def changed(**options: Any) -> type[PanJoin]:
@@ -71,7 +79,7 @@ def simulated(choose: Choose, **options: Any) -> tuple[type[PanJoin], Simulator]
     return changed(**{"executor": simulator, "smallest": 2, **options}), simulator
 
 
-def workers_of(join: sj.Join) -> list[Worker]:
+def workers_of(join: sj.Join) -> list[PanJoinWorker]:
     assert isinstance(join._topology, PanJoin)
     return join._topology.nodes
 
@@ -108,8 +116,8 @@ def cut(left: pa.Table, right: pa.Table, sizes: int, seed: int) -> list[tuple[st
 
 def test_four_tuples_meet_once_each(monkeypatch):
     topology, simulator = simulated(from_seed(1))
-    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
-    with sj.open_join(spec_of(sj.TimeWindow(5)), "panjoin", "bisort", workers=2) as join:
+    monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
+    with opened(spec_of(sj.TimeWindow(5)), "bisort", workers=2) as join:
         join.push("left", rows([1, 2], [10, 50]))
         join.push("right", rows([1, 4], [11, 50]))
         table = join.finish()
@@ -130,8 +138,8 @@ def test_equals_the_oracle_under_a_seeded_scheduler(order, window, index, monkey
     expected = pairs_of(sj.oracle.join(left, right, spec))
     for seed in range(4):
         topology, simulator = simulated(from_seed(seed), batch=1 + seed, credit=1 + seed % 2)
-        monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
-        with sj.open_join(spec, "panjoin", index, workers=1 + seed % 4, order=order, max_results=9) as join:
+        monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
+        with opened(spec, index, workers=1 + seed % 4, order=order, max_results=9) as join:
             found = push_all(join, cut(left, right, 7, seed), partial(simulator.run, 2))
             while rest := join.poll():
                 found += rest
@@ -153,16 +161,16 @@ def check_any_interleaving(data: st.DataObject) -> None:
                "many": data.draw(st.sampled_from(MANY))}  # fmt: skip
     workers = data.draw(st.integers(1, 4))
     topology, simulator = simulated(from_bytes(decisions), **options)
-    registered, registry.TOPOLOGIES["panjoin"] = registry.TOPOLOGIES["panjoin"], topology
+    registered, registry.TOPOLOGY_CLASSES["panjoin"] = registry.TOPOLOGY_CLASSES["panjoin"], topology
     try:
-        with sj.open_join(spec, "panjoin", index, workers, order, max_results=3) as join:
+        with opened(spec, index, workers=workers, order=order, max_results=3) as join:
             for side in ("left", "right"):
                 join.source(side, "")
             polls = iter(decisions)
             found = push_all(join, pushes, lambda: next(polls, 0) % 2 == 1)
             pairs = [pair for batch in [*found, join.finish()] for pair in pairs_of(batch)]
     finally:
-        registry.TOPOLOGIES["panjoin"] = registered
+        registry.TOPOLOGY_CLASSES["panjoin"] = registered
     note(simulator.tail())
     expected = pairs_of(sj.oracle.join(left, right, spec))
     if order == "timestamp":
@@ -190,7 +198,7 @@ def test_any_join_under_ten_thousand_interleavings(data):
 def test_threads_find_what_the_oracle_finds(window, order, workers):
     spec, left, right = numbered(spec_of(window), random_rows(600, 3), random_rows(500, 4))
     expected = pairs_of(sj.oracle.join(left, right, spec))
-    with sj.open_join(spec, "panjoin", workers=workers, order=order, max_results=50) as join:
+    with opened(spec, workers=workers, order=order, max_results=50) as join:
         found = push_all(join, cut(left, right, 40, 5), lambda: True)
         pairs = [pair for batch in [*found, join.finish()] for pair in pairs_of(batch)]
     assert (pairs if order == "timestamp" else sorted(pairs)) == (
@@ -200,8 +208,8 @@ def test_threads_find_what_the_oracle_finds(window, order, workers):
 
 def test_subwindows_are_dealt_in_turn_and_expire_whole(monkeypatch):
     topology, simulator = simulated(from_seed(3), smallest=4)
-    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
-    with sj.open_join(spec_of(sj.TimeWindow(10)), "panjoin", "bisort", workers=3) as join:
+    monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
+    with opened(spec_of(sj.TimeWindow(10)), "bisort", workers=3) as join:
         for ts in range(0, 12, 2):
             join.push("left", rows([ts, ts + 1], [ts, ts]))
             join.push("right", rows([ts, ts + 1], [500, 500]))
@@ -218,8 +226,8 @@ def test_subwindows_are_dealt_in_turn_and_expire_whole(monkeypatch):
 
 def test_a_worker_without_opposite_subwindows_is_not_asked_to_probe(monkeypatch):
     topology, simulator = simulated(from_seed(3), smallest=100)
-    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
-    with sj.open_join(spec_of(sj.TimeWindow(10)), "panjoin", "scan", workers=4) as join:
+    monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
+    with opened(spec_of(sj.TimeWindow(10)), "scan", workers=4) as join:
         join.push("left", rows([1, 2], [1, 2]))
         join.push("right", rows([1, 2], [1, 2]))
         join.poll()
@@ -231,8 +239,8 @@ def test_a_worker_without_opposite_subwindows_is_not_asked_to_probe(monkeypatch)
 @pytest.mark.parametrize(("credit", "waits"), [(1, True), (2, False)])
 def test_the_next_command_is_sent_while_the_last_one_waits_for_its_worker(credit, waits, monkeypatch):
     topology, simulator = simulated(from_seed(3), credit=credit)
-    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
-    with sj.open_join(spec_of(sj.TimeWindow(10)), "panjoin", "scan", workers=1) as join:
+    monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
+    with opened(spec_of(sj.TimeWindow(10)), "scan", workers=1) as join:
         join.push("left", rows([1], [1]))
         join.push("right", rows([2], [1]))
         assert (simulator.steps > 0) == waits, (
@@ -273,9 +281,9 @@ def test_a_worker_answers_with_places_in_its_sorted_array(on, records, pairs, mo
     """8 11 12 13, asked by 12: `<>` is one record, of what does not match."""
     given = answers(monkeypatch)
     topology, simulator = simulated(from_seed(1), many=0, smallest=9)
-    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
     monkeypatch.setattr(Matcher, "_hand_over", raising)
-    with sj.open_join(spec_of(sj.TimeWindow(9), on), "panjoin", "bisort", workers=1) as join:
+    with opened(spec_of(sj.TimeWindow(9), on), "bisort", workers=1) as join:
         join.push("left", rows([1, 2, 3, 4], [13, 8, 12, 11]))
         join.push("right", rows([5], [12]))
         simulator.run(100)
@@ -288,12 +296,12 @@ def test_a_worker_answers_with_places_in_its_sorted_array(on, records, pairs, mo
 
 @pytest.mark.parametrize("matches", [1, 10, 400])
 def test_the_work_of_a_worker_does_not_grow_with_what_matches(matches, monkeypatch):
-    """One record a probe for each sorted array, and no pair before somebody asks for results."""
+    """One record per probe for each sorted array, and no pair before results are requested."""
     given = answers(monkeypatch)
     topology, simulator = simulated(from_seed(1), many=0)
-    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
+    monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
     on = f"left.x BETWEEN right.x AND right.x + {matches - 1}"
-    with sj.open_join(spec_of(sj.TimeWindow(500), on), "panjoin", "bisort", workers=1, max_results=7) as join:
+    with opened(spec_of(sj.TimeWindow(500), on), "bisort", workers=1, max_results=7) as join:
         join.push("left", rows([0] * 500, list(range(500))))
         join.push("right", rows([1] * 50, list(range(50))))
         simulator.run(1000)
@@ -316,8 +324,8 @@ def test_records_equal_the_oracle_under_a_seeded_scheduler(on, order, window, mo
     given = answers(monkeypatch)
     for seed in range(2):
         topology, simulator = simulated(from_seed(seed), batch=2 + 6 * seed, credit=1 + seed, many=0)
-        monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
-        with sj.open_join(spec, "panjoin", "bisort", 1 + seed, order, max_results=9) as join:
+        monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
+        with opened(spec, "bisort", workers=1 + seed, order=order, max_results=9) as join:
             found = push_all(join, cut(left, right, 7, seed), partial(simulator.run, 2))
             pairs = [pair for batch in [*found, join.finish()] for pair in pairs_of(batch)]
         assert (pairs if order == "timestamp" else sorted(pairs)) == (
@@ -331,8 +339,8 @@ def test_records_equal_the_oracle_under_a_seeded_scheduler(on, order, window, mo
 def joined_late(monkeypatch: pytest.MonkeyPatch, later: list[int], window: int = 9) -> list[int]:
     """What 5 at time 4 finds among 5 and 6, of times 1 and 2, if it is asked for when more left tuples have come."""
     topology, simulator = simulated(from_seed(1), many=0, smallest=9)
-    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
-    with sj.open_join(spec_of(sj.TimeWindow(window)), "panjoin", "bisort", workers=1) as join:
+    monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
+    with opened(spec_of(sj.TimeWindow(window)), "bisort", workers=1) as join:
         join.push("left", rows([1, 2], [5, 6]))
         join.push("right", rows([4], [5]))
         join.push("left", rows([5] * len(later), later))
@@ -348,8 +356,8 @@ def test_records_point_into_what_was_there(monkeypatch):
 def test_a_worker_may_have_no_pairs_in_a_stretch_of_sorted_ones(monkeypatch):
     """Six match the first probe on one worker, six the second on the other; a stretch is five, or those of a probe."""
     topology, simulator = simulated(from_seed(1), many=0, smallest=6)
-    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
-    with sj.open_join(spec_of(sj.TimeWindow(30)), "panjoin", "bisort", workers=2, order="timestamp") as join:
+    monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
+    with opened(spec_of(sj.TimeWindow(30)), "bisort", workers=2, order="timestamp") as join:
         join.push("left", rows(list(range(12)), [1] * 6 + [90] * 6))
         join.push("right", rows([20, 21], [1, 90]))
         simulator.run(100)
@@ -367,8 +375,8 @@ def test_pairs_that_have_to_wait_are_not_looked_through_for_every_stretch(monkey
 
     monkeypatch.setattr(Collector, "release", counted)
     topology, _ = simulated(from_seed(1), many=0, smallest=100)
-    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
-    with sj.open_join(spec_of(sj.TimeWindow(99)), "panjoin", "bisort", workers=1, order="timestamp") as join:
+    monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
+    with opened(spec_of(sj.TimeWindow(99)), "bisort", workers=1, order="timestamp") as join:
         join.push("left", rows(list(range(40)), [7] * 40))
         join.push("right", rows(list(range(40)), [7] * 40))
         assert join.finish().num_rows == 1600
@@ -377,9 +385,11 @@ def test_pairs_that_have_to_wait_are_not_looked_through_for_every_stretch(monkey
 
 def test_records_are_checked_for_what_has_expired(monkeypatch):
     assert joined_late(monkeypatch, [], window=2) == [6]
-    fill = panjoin_records.Run.fill
+    fill = panjoin_records.RunRecords.fill
     monkeypatch.setattr(
-        panjoin_records.Run, "fill", lambda self, *rest: fill(dataclasses.replace(self, reach=None), *rest)
+        panjoin_records.RunRecords,
+        "fill",
+        lambda self, *rest: fill(dataclasses.replace(self, reach=None), *rest),
     )
     assert joined_late(monkeypatch, [], window=2) == [5, 6], "which is wrong: places were not looked at"
 
@@ -396,8 +406,8 @@ def test_records_of_tuples_out_of_order_nulls_and_ends_of_the_type(on, monkeypat
     expected = sorted(pairs_of(sj.oracle.join(left, right, spec)))
     for seed in range(3):
         topology, simulator = simulated(from_seed(seed), batch=9, many=0)
-        monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
-        with sj.open_join(spec, "panjoin", "bisort", 1 + seed) as join:
+        monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
+        with opened(spec, "bisort", workers=1 + seed) as join:
             found = push_all(join, cut(left, right, 9, seed), partial(simulator.run, 2))
             assert sorted(p for batch in [*found, join.finish()] for p in pairs_of(batch)) == expected
 
@@ -407,8 +417,8 @@ def test_threads_find_with_records_what_the_oracle_finds(order, monkeypatch):
     spec, left, right = numbered(spec_of(sj.TimeWindow(90)), random_rows(300, 3, 8), random_rows(250, 4, 8))
     expected = pairs_of(sj.oracle.join(left, right, spec))
     given = answers(monkeypatch)
-    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", changed(smallest=16, many=0))
-    with sj.open_join(spec, "panjoin", "bisort", workers=3, order=order, max_results=50) as join:
+    monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", changed(smallest=16, many=0))
+    with opened(spec, "bisort", workers=3, order=order, max_results=50) as join:
         found = push_all(join, cut(left, right, 40, 5), lambda: True)
         pairs = [pair for batch in [*found, join.finish()] for pair in pairs_of(batch)]
     assert (pairs if order == "timestamp" else sorted(pairs)) == (
@@ -419,8 +429,8 @@ def test_threads_find_with_records_what_the_oracle_finds(order, monkeypatch):
 
 def test_records_are_asked_for_while_many_tuples_match(monkeypatch):
     topology, simulator = simulated(from_seed(1), many=4, smallest=100)
-    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
-    with sj.open_join(spec_of(sj.TimeWindow(100)), "panjoin", "bisort", workers=2) as join:
+    monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
+    with opened(spec_of(sj.TimeWindow(100)), "bisort", workers=2) as join:
         join.push("left", rows([0] * 8, [1] * 8))
         simulator.run(100)
         join.poll()
@@ -439,7 +449,7 @@ def test_records_are_asked_for_while_many_tuples_match(monkeypatch):
 
 
 def test_an_error_in_a_worker_surfaces_and_stops_the_join(monkeypatch):
-    with sj.open_join(spec_of(sj.TimeWindow(10)), "panjoin", "scan", workers=2) as join:
+    with opened(spec_of(sj.TimeWindow(10)), "scan", workers=2) as join:
         for node in workers_of(join):
             monkeypatch.setattr(node, "_execute", raising)
 
@@ -456,8 +466,8 @@ def test_an_error_in_a_worker_surfaces_and_stops_the_join(monkeypatch):
 
 def test_an_error_is_told_by_a_poll_when_nothing_more_is_pushed(monkeypatch):
     topology, simulator = simulated(from_seed(1))
-    monkeypatch.setitem(registry.TOPOLOGIES, "panjoin", topology)
-    with sj.open_join(spec_of(sj.TimeWindow(10)), "panjoin", "scan", workers=2) as join:
+    monkeypatch.setitem(registry.TOPOLOGY_CLASSES, "panjoin", topology)
+    with opened(spec_of(sj.TimeWindow(10)), "scan", workers=2) as join:
         join.push("left", rows([1], [1]))
         for node in workers_of(join):
             monkeypatch.setattr(node, "_execute", raising)
@@ -468,7 +478,7 @@ def test_an_error_is_told_by_a_poll_when_nothing_more_is_pushed(monkeypatch):
 
 
 def test_closing_ends_the_threads():
-    with sj.open_join(spec_of(sj.TimeWindow(10)), "panjoin", workers=3) as join:
+    with opened(spec_of(sj.TimeWindow(10)), workers=3) as join:
         join.push("left", rows([1], [1]))
         assert any(thread.name.startswith("worker") for thread in threading.enumerate())
     assert not any(thread.name.startswith("worker") for thread in threading.enumerate())

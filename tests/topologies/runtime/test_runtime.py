@@ -15,7 +15,7 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.topologies.runtime import placement
 from streamjoin.topologies.runtime.node import Bell, Channel, Outbox
 from streamjoin.topologies.runtime.simulator import Simulator, Stuck, from_bytes, from_seed
-from streamjoin.topologies.runtime.team import Team
+from streamjoin.topologies.runtime.team import ThreadTeam
 from streamjoin.topologies.runtime.threads import Threads
 
 
@@ -183,7 +183,7 @@ def test_a_team_gives_up_the_other_parts_when_one_fails():
             yield pairs.count
         through.append("all")
 
-    team, through = Team(2), list[str]()
+    team, through = ThreadTeam(2), list[str]()
     with pytest.raises(ValueError, match="refused"):
         list(team.share([failing, long], PairBuffer()))
     team.close()
@@ -207,7 +207,7 @@ def failing(pairs):
 
 @pytest.mark.parametrize("parts", [[endless, failing], [short, endless, failing], [short, failing, endless]])
 def test_a_team_does_not_wait_for_other_parts_when_a_thread_fails(parts):
-    team = Team(3)
+    team = ThreadTeam(3)
     with pytest.raises(ValueError, match="refused"):
         list(team.share(parts, PairBuffer()))
     pairs = PairBuffer()
@@ -217,7 +217,7 @@ def test_a_team_does_not_wait_for_other_parts_when_a_thread_fails(parts):
 
 def test_a_caller_that_is_to_stop_need_not_wait_for_the_threads_of_its_team():
     caller = Bell()
-    team = Team(2, caller)
+    team = ThreadTeam(2, caller)
     stretches = team.share([short, endless], PairBuffer())
     assert next(stretches) == 0
     caller.stop()
@@ -245,8 +245,8 @@ def test_cores_of_one_numa_node_come_together(tmp_path, monkeypatch):
         (tmp_path / node).mkdir()
         (tmp_path / node / "cpulist").write_text(cpus)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 3, 4, 5, 6}, raising=False)
-    assert placement.cores(tmp_path) == [0, 4, 2, 3, 5, 6]
-    assert placement.cores(Path("/nonexistent")) == [0, 2, 3, 4, 5, 6]
+    assert placement.usable_cores(tmp_path) == [0, 4, 2, 3, 5, 6]
+    assert placement.usable_cores(Path("/nonexistent")) == [0, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(("text", "numbers"), [("", []), ("3", [3]), ("0-2,8,10-11\n", [0, 1, 2, 8, 10, 11])])

@@ -1,4 +1,5 @@
-"""Threads that start, wait for each other, and end: interrupts while they start, and what is said of long waits."""
+"""Threads that start, wait for each other, and end: interrupts while they start, and what is logged about long
+waits."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import pytest
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.topologies.runtime import waiting
 from streamjoin.topologies.runtime.node import Bell, Channel
-from streamjoin.topologies.runtime.team import Team
+from streamjoin.topologies.runtime.team import ThreadTeam
 from streamjoin.topologies.runtime.threads import Threads, WorkerThread
 
 
@@ -35,7 +36,7 @@ class Slow:
 
 @pytest.fixture
 def soon(monkeypatch):
-    """Waits are told of after a moment."""
+    """Log waits after a moment."""
     monkeypatch.setattr(waiting, "SILENT", 0.05)
 
 
@@ -91,7 +92,7 @@ def test_a_team_says_that_it_waits_for_a_thread(soon, caplog, give_up):
         time.sleep(0.3)
         yield 0
 
-    team = Team(2)
+    team = ThreadTeam(2)
     try:
         list(team.share([quick, slow], PairBuffer()))
     except ValueError:
@@ -132,7 +133,7 @@ def test_threads_whose_start_was_interrupted_can_be_stopped(number, started, mon
 @pytest.mark.parametrize("started", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_team_whose_start_was_interrupted_can_be_closed(number, started, monkeypatch):
-    team = Team(4)
+    team = ThreadTeam(4)
     monkeypatch.setattr(WorkerThread, "start", interrupted_start(number, started))
     with pytest.raises(KeyboardInterrupt):
         list(team.share([lambda _: iter([0])] * 4, PairBuffer()))

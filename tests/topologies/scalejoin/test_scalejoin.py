@@ -37,11 +37,13 @@ from streamjoin.codegen.prepared import Probing, Stored
 from streamjoin.engine.join import Join
 from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.concurrent import gate as gate_kernels
-from streamjoin.kernels.concurrent.gate import MOST, Gate
+from streamjoin.kernels.concurrent.gate import Gate
+from streamjoin.kernels.stamping import INT64_MAX
+from streamjoin.plan.tuning import ScaleJoinTuning
 from streamjoin.topologies.runtime.simulator import Simulator, from_bytes, from_seed
 from streamjoin.topologies.scalejoin import scalejoin
 from streamjoin.topologies.scalejoin.scalejoin import ScaleJoin
-from streamjoin.topologies.scalejoin.worker import Board, SharedRows, Worker
+from streamjoin.topologies.scalejoin.worker import Board, ScaleJoinWorker, SharedRows
 
 BAND = "left.x BETWEEN right.x - 1 AND right.x + 1"
 
@@ -105,7 +107,7 @@ def test_each_tuple_is_stored_by_one_worker_in_turn():
         join.push("left", rows)
         while simulator.run(1):
             pass
-        workers: list[Worker] = join._topology.workers
+        workers: list[ScaleJoinWorker] = join._topology.workers
         windows = [worker.windows["left"] for worker in workers]
         assert [window.ids(np.arange(len(window))).tolist() for window in windows] == [
             [0, 3, 6],
@@ -285,7 +287,7 @@ def test_a_silent_source_costs_memory_and_no_deadlock():
 # ---- threads
 
 
-class Yielding(Worker):
+class Yielding(ScaleJoinWorker):
     """A worker that lets others run at moments drawn from a seed."""
 
     def step(self, most: int) -> bool:
@@ -297,7 +299,7 @@ class Yielding(Worker):
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5, 8])
 def test_threads_under_stress(workers, monkeypatch):
-    monkeypatch.setattr(scalejoin, "Worker", Yielding)
+    monkeypatch.setattr(scalejoin, "ScaleJoinWorker", Yielding)
     for seed in range(6):
         left, right = small_tables(seed + 100)
         window, order = random.Random(seed).choice(list(WINDOWS.values())), ORDERS[seed % 3]
@@ -357,7 +359,7 @@ def test_windows_and_payload_stay_bounded_and_end_empty():
             last = join.stats()
         assert max(running.left_window, running.right_window) < 3000
         assert running.payload_rows < 11_000
-        assert nodes == scalejoin.CAPACITY
+        assert nodes == ScaleJoinTuning().capacity
         assert (last.left_window, last.right_window, last.buffered_results) == (0, 0, 0)
 
 
@@ -374,13 +376,13 @@ def push_and_poll(join: Join, parts: Any) -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_an_error_in_a_worker_comes_out_of_push_or_poll_and_stops_the_rest(order, monkeypatch):
-    class Broken(Worker):
+    class Broken(ScaleJoinWorker):
         def step(self, most: int) -> bool:
             if self.number == 1 and self._done > 3:
                 raise Breaking("a worker broke")
             return super().step(most)
 
-    monkeypatch.setattr(scalejoin, "Worker", Broken)
+    monkeypatch.setattr(scalejoin, "ScaleJoinWorker", Broken)
     before = threading.active_count()
     spec, (left, right) = spec_of(sj.TimeWindow(5)), small_tables(7)
     with open_with(spec, order=order) as join:
@@ -431,26 +433,26 @@ def fails(**changes: Any) -> bool:
     for seed in range(200):
         try:
             check_interleaving(seed, **changes)
-        except Exception:  # a wrong result, or a window that is used in a way it can not be
+        except Exception:  # a wrong result, or a window that is used wrongly
             return True
     return False
 
 
 def test_without_the_ready_test_results_are_wrong(monkeypatch):
     def everything(self: Gate, source: int, first: int, second: int) -> None:
-        gate_kernels.promise(self.table, source, MOST, MOST)
+        gate_kernels.promise(self.table, source, INT64_MAX, INT64_MAX)
 
     monkeypatch.setattr(Gate, "promise", everything)
     assert fails()
 
 
 def test_without_turns_in_storing_pairs_come_twice(monkeypatch):
-    def everything(self: Worker, side: str, tuples: Any, positions: Any) -> None:
+    def everything(self: ScaleJoinWorker, side: str, tuples: Any, positions: Any) -> None:
         self._seen[side] += len(tuples)
         if len(tuples):
             self.windows[side].insert(tuples, np.zeros(1, np.int32))
 
-    monkeypatch.setattr(Worker, "_store", everything)
+    monkeypatch.setattr(ScaleJoinWorker, "_store", everything)
     assert fails()
 
 

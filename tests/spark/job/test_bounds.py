@@ -1,4 +1,4 @@
-"""Job files that are hostile or broken: refused in a sentence, soon, without secrets and control characters."""
+"""Hostile or broken job files are refused soon, with a message that has no secrets and no control characters."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ pytest.importorskip("pyspark")
 
 from streamjoin.spark.job.checkpoint import CheckpointError, identity, refuse_changes
 from streamjoin.spark.job.ddl import parse_ddl
-from streamjoin.spark.job.explain import explain
+from streamjoin.spark.job.explain import explain_job
 from streamjoin.spark.job.file import Job
-from streamjoin.spark.job.session import check_master, cores
+from streamjoin.spark.job.masters import check_master, local_cores
+from streamjoin.spark.job.paths import parquet_files
 from streamjoin.spark.job.shown import secrets_in, shown, without_credentials, without_secrets, written_key
-from streamjoin.spark.job.sinks import harmless
-from streamjoin.spark.job.toml import MOST_BYTES, JobError
+from streamjoin.spark.job.sinks import printable
+from streamjoin.spark.job.sources import FilesSource
+from streamjoin.spark.job.toml import MAX_FILE_BYTES, JobError
 
 JOIN = '[join]\non = "abs(left.x - right.a) <= 10"\nwindow = "15 minutes"\nlateness = "5 seconds"\n'
 SIDES = '[left]\nsource = { kind = "generator" }\n[right]\nsource = { kind = "generator" }\n'
@@ -53,7 +55,7 @@ def test_a_name_of_many_parts_is_refused_at_once(tmp_path):
     """tomllib takes two minutes for it."""
     for name in (".".join("a" * 34), ".".join("a" * 50_000), " . ".join(["'b'"] * 30_000)):
         for text in (f"\n{name} = 1", f"\n[{name}]", f"\n[[{name}]]", f"\nx = {{ {name} = 1 }}"):
-            assert "deep in each other (at line 2)" in refused(tmp_path, text)[""]
+            assert "nested more than 32 deep (at line 2)" in refused(tmp_path, text)[""]
     name = ".".join(["spark", *"abcdefghijklmnopqrstuvwxyz"])
     assert read(tmp_path, f"{MINIMAL}[spark.settings]\n{name} = 1\n").spark.settings == {name: "1"}
 
@@ -62,13 +64,13 @@ def test_a_name_of_many_parts_is_refused_at_once(tmp_path):
 @pytest.mark.parametrize("depth", [40, 200, 20_000])
 def test_tables_and_arrays_in_each_other_are_bounded(tmp_path, begin, end, depth):
     told = refused(tmp_path, f"x = {begin * depth}1{end * depth}")
-    assert any("more than 32 deep in each other" in sentence for sentence in told.values())
+    assert any("nested more than 32 deep" in sentence for sentence in told.values())
 
 
 @pytest.mark.parametrize("number", ["9" * 4300, "9" * 5000, "-" + "9" * 20, "0x" + "f" * 10_000, str(2**63)])
 def test_numbers_are_of_64_bits(tmp_path, number):
     told = refused(tmp_path, MINIMAL.replace("[join]", f"[join]\nworkers = {number}"))
-    assert "allowed: whole numbers of 64 bits" in (told.get("join.workers") or told[""])
+    assert "allowed: 64-bit integers" in (told.get("join.workers") or told[""])
 
 
 @pytest.mark.parametrize("key", ["window", "lateness"])
@@ -80,8 +82,8 @@ def test_durations_are_bounded(tmp_path, key):
 
 
 def test_a_file_has_a_size(tmp_path):
-    assert f"more than {MOST_BYTES:,} bytes" in refused(tmp_path, MINIMAL + "#" * MOST_BYTES)[""]
-    assert read(tmp_path, MINIMAL + "#" * (MOST_BYTES - len(MINIMAL))).sink.kind == "noop"
+    assert f"more than {MAX_FILE_BYTES:,} bytes" in refused(tmp_path, MINIMAL + "#" * MAX_FILE_BYTES)[""]
+    assert read(tmp_path, MINIMAL + "#" * (MAX_FILE_BYTES - len(MINIMAL))).sink.kind == "noop"
 
 
 def test_many_mistakes_are_counted_and_the_first_told(tmp_path):
@@ -105,11 +107,16 @@ def test_many_mistakes_are_counted_and_the_first_told(tmp_path):
     ],
 )
 def test_schemas_are_bounded(schema, told):
-    began = time.process_time()
-    with pytest.raises(sj.SpecError, match=told) as error:
-        parse_ddl(schema)
-    assert time.process_time() - began < 2
-    assert len(str(error.value)) < 500
+    seconds = []
+    for _ in range(3):  # the best of them: other work on the machine slows processors down
+        began = time.process_time()
+        with pytest.raises(sj.SpecError, match=told) as error:
+            parse_ddl(schema)
+        seconds.append(time.process_time() - began)
+        assert len(str(error.value)) < 500
+        if seconds[-1] < 2:
+            break
+    assert min(seconds) < 2
     assert parse_ddl("x " + "array<" * 32 + "int" + ">" * 32)
 
 
@@ -117,9 +124,9 @@ def test_schemas_are_bounded(schema, told):
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("~nosuchuser/x", "is '~nosuchuser/x', but the home of that user is unknown"),
+        ("~nosuchuser/x", "is '~nosuchuser/x', but the home folder of that user is unknown"),
         ("[" * 5000, "has 5,000 characters; allowed: 4,096"),
-        ("a\\u0000b", r"has the control character '\x00': leave it out"),
+        ("a\\u0000b", r"contains the control character '\x00': remove it"),
     ],
 )
 def test_paths_that_are_none(tmp_path, key, path, told):
@@ -133,18 +140,19 @@ def test_masters_have_so_many_cores_and_no_more():
     with pytest.raises(sj.SpecError, match=r"master is 'local\[999"):
         check_master(f"local[{'9' * 5000}]")
     check_master("local[999999]")
-    assert cores("local[999999]") == 999_999
+    assert local_cores("local[999999]") == 999_999
 
 
-def test_a_large_folder_is_searched_in_part(tmp_path, monkeypatch):
-    monkeypatch.setattr("streamjoin.spark.job.paths.MOST_FOLDERS", 3)
+def test_a_large_folder_is_searched_in_part(tmp_path):
     for at in range(9):
         (tmp_path / "in" / f"{at}").mkdir(parents=True)
     (tmp_path / "in" / "8" / "0.parquet").touch()
+    assert list(parquet_files(str(tmp_path / "in"), max_folders=3)) == []
+    assert list(parquet_files(str(tmp_path / "in"), max_folders=20)) == [tmp_path / "in" / "8" / "0.parquet"]
     text = MINIMAL.replace(LEFT, "[left.source]\nkind = 'files'\npath = 'in'\n")
+    assert "cannot be read from" in refused(tmp_path, text)["left.source.schema"]
+    (tmp_path / "in" / "8" / "0.parquet").unlink()
     assert "there is no Parquet file in" in refused(tmp_path, text)["left.source.schema"]
-    monkeypatch.setattr("streamjoin.spark.job.paths.MOST_FOLDERS", 20)
-    assert "does not tell it" in refused(tmp_path, text)["left.source.schema"]
 
 
 def test_many_columns_are_read_soon(tmp_path):
@@ -169,7 +177,7 @@ def test_many_columns_are_read_soon(tmp_path):
         (MINIMAL + '[run]\nname = "{}"', "run.name"),
         (MINIMAL + '[run]\nlog = "{}"', "run.log"),
         (MINIMAL + '[spark]\nmaster = "spark://{}"', "spark.master"),
-        (MINIMAL + '[spark]\npackages = ["a:b:{}"]', "spark.packages"),
+        (MINIMAL + '[spark]\npackages = ["a:b:{}"]', "spark.packages[0]"),
         (MINIMAL.replace("[join]", '[join]\nsuffix = "{}"'), "join.suffix"),
         (MINIMAL.replace("[left]", '[left]\ntime = "{}"'), "left.time"),
         (JOIN + SIDES + '[sink]\nkind = "kafka"\nservers = "h{}:1"\ntopic = "t"', "sink.servers"),
@@ -195,7 +203,8 @@ def test_an_option_may_have_any_character(tmp_path):
     (tmp_path / "in").mkdir()
     source = "[left.source]\nkind = 'files'\npath = 'in'\nformat = 'csv'\nschema = 'ts TIMESTAMP, x INT'\n"
     job = read(tmp_path, MINIMAL.replace(LEFT, source + 'options = { sep = "\\u0001" }\n'))
-    assert job.left.inputs[0].source.options == {"sep": "\x01"}  # type: ignore[attr-defined]
+    found = job.left.sources[0]
+    assert isinstance(found, FilesSource) and found.options == {"sep": "\x01"}
 
 
 def test_keys_are_quoted_where_they_must_be(tmp_path):
@@ -216,7 +225,7 @@ def test_rows_are_printed_without_control_characters(spark):
         "SELECT 'a\x1b[2Jb' AS t, array('c\x9bd') AS `n\x07`, 5 AS i, named_struct('k', '\x7f') AS s, "
         "TIMESTAMP '2026-01-01 00:00:00Z' AS ts, CAST(NULL AS STRING) AS z"
     )
-    printed = harmless(rows)
+    printed = printable(rows)
     assert printed.columns == ["t", "n\u2407", "i", "s", "ts", "z"]
     assert [*printed.collect()[0]][:4] == ["a\u241b[2Jb", "[c\ufffdd]", 5, "{\u2421}"]
     assert printed.schema["ts"] == rows.schema["ts"]
@@ -271,8 +280,8 @@ spark.sql.shuffle.partitions = 4
 
 def test_what_is_told_and_noted_of_a_job_has_no_credentials(tmp_path):
     job = read(tmp_path, JOIN + SIDES + STORED)
-    assert "files s3a://***@bucket/out" in explain(job, None)
-    assert SECRET not in explain(job, None)
+    assert "files s3a://***@bucket/out" in explain_job(job, None)
+    assert SECRET not in explain_job(job, None)
     assert identity(job)["sink.path"] == "s3a://***@bucket/out"
     before = identity(job) | {"sink.path": f"s3a://old:{SECRET}@bucket/out"}  # as 0.1.0 noted it
     refuse_changes(job, before, identity(job))

@@ -1,0 +1,396 @@
+"""Outer, semi, anti, as-of and nearest joins: by eye on a few tuples, then against the oracle for every `how`, `keep`,
+window, topology, index and order, with any interleaving of the nodes, several sources, lateness and small buffers."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streamjoin as sj
+from handshake_runs import open_with
+from streamjoin.plan.options import ORDERS, TOPOLOGY_NAMES
+from streamjoin.topologies.outcomes import outcomes
+from streamjoin.topologies.outcomes.best import BestMatches
+from streamjoin.topologies.outcomes.rows import Undecided
+from streamjoin.topologies.protocol import Matches
+from streamjoin.topologies.runtime.simulator import Simulator, from_seed
+
+SCHEMA = pa.schema(
+    {"ts": pa.int64(), "x": pa.int32(), "v": pa.float64(), "tie": pa.string(), "n": pa.int64()}
+)
+WINDOWS: list[Any] = [
+    sj.TimeWindow(3),
+    sj.TimeWindow(0, right=4),
+    sj.TimeWindow(5, right=0),
+    sj.Interval(-6, -2),
+    sj.Interval(1, 5, closed="left"),
+    sj.RowWindow(3),
+    sj.RowWindow(left=2, right=0),
+    (sj.TimeWindow(3), sj.RowWindow(2)),
+    (sj.RowWindow(2), sj.TimeWindow(3)),
+]
+KEEPS: list[Any] = [
+    sj.AsOf(),
+    sj.AsOf(strict=True),
+    sj.AsOf("forward"),
+    sj.AsOf("forward", strict=True),
+    sj.AsOf("nearest"),
+    sj.AsOf("nearest", strict=True),
+    sj.Nearest("abs(left.v - right.v)", k=2),
+    sj.Nearest("left.v * right.v", largest=True),
+    sj.Nearest("(right.n - 2 * left.n) * 1152921504606846977", k=3, largest=True),  # of 128 bits
+]
+MADE = [(how, "all") for how in ("left", "right", "full", "semi", "anti", "inner")]
+MADE += [(how, keep) for keep in KEEPS for how in ("inner", "left")]
+EQUAL, BAND = "left.x = right.x", "left.x BETWEEN right.x - 1 AND right.x + 1"
+THREADED = [name for name in TOPOLOGY_NAMES if name != "three_step"]
+
+
+def table(rows: list[tuple[int, int]], **columns: Any) -> pa.Table:
+    """Rows of (ts, x), numbered."""
+    count = len(rows)
+    plain = {"v": [0.0] * count, "tie": [""] * count, "n": list(range(count))}
+    both = {"ts": [ts for ts, _ in rows], "x": [x for _, x in rows]}
+    return pa.table({**both, **plain, **columns}, schema=SCHEMA)
+
+
+def spec_of(
+    how: Any = "left", keep: Any = "all", window: Any = None, on: str = EQUAL, **options: Any
+) -> sj.JoinSpec:
+    window = sj.TimeWindow(3) if window is None else window
+    return sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts", how=how, keep=keep, **options)
+
+
+def rows_of(batches: list[Any]) -> list[tuple[Any, Any]]:
+    """The numbers of the rows that result rows are made of; None for NULL."""
+    found: list[tuple[Any, Any]] = []
+    for batch in batches:
+        left = batch["n"].to_pylist()
+        right = batch["n_right"].to_pylist() if "n_right" in batch.schema.names else [None] * len(left)
+        found += zip(left, right, strict=True)
+    return found
+
+
+# ---- by eye
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("left", {(0, 0), (1, None)}),
+        ("right", {(0, 0), (None, 1)}),
+        ("full", {(0, 0), (1, None), (None, 1)}),
+        ("semi", {(0, None)}),
+        ("anti", {(1, None)}),
+    ],
+)
+@pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
+def test_four_tuples_by_eye(topology, how, expected):
+    left, right = table([(0, 7), (10, 8)]), table([(2, 7), (20, 8)])
+    result = sj.join_tables(left, right, spec_of(how), topology, workers=2)
+    assert Counter(rows_of([result])) == Counter(expected)
+
+
+def test_an_unmatched_row_leaves_once_the_other_side_has_passed_its_window():
+    with sj.open_join(spec_of("left")) as join:
+        join.push("left", table([(0, 7)]))
+        join.push("right", table([(3, 8)]))
+        assert join.poll() == []  # a right row at 3 could still come
+        join.push("right", table([(4, 8)]))
+        assert rows_of(join.poll()) == [(0, None)]
+
+
+def test_a_backward_as_of_row_leaves_once_the_right_side_has_passed_its_time():
+    with sj.open_join(spec_of("left", sj.AsOf(), sj.TimeWindow(1000))) as join:
+        join.push("right", table([(1, 7), (2, 7)]))
+        join.push("left", table([(5, 7), (5, 9)]))
+        assert join.poll() == []
+        join.push("right", table([(5, 8)]))
+        assert join.poll() == []  # the next one may have this time as well
+        join.push("right", table([(6, 7)]))
+        assert Counter(rows_of(join.poll())) == {(0, 1): 1, (1, None): 1}
+
+
+def test_a_semi_join_gives_a_row_with_its_first_match():
+    with sj.open_join(spec_of("semi")) as join:
+        join.push("left", table([(0, 7)]))
+        join.push("right", table([(1, 7), (2, 7)]))
+        assert rows_of(join.poll()) == [(0, None)]
+        join.push("right", table([(3, 7)]))
+        assert join.poll() == []
+
+
+def test_ties_go_to_the_later_row_and_a_tie_column_says_which_that_is():
+    left, right = table([(5, 7)]), table([(4, 7), (4, 7), (4, 7)], tie=["b", "c", "a"])
+    assert rows_of([sj.join_tables(left, right, spec_of("inner", sj.AsOf()))]) == [(0, 2)]
+    assert rows_of([sj.join_tables(left, right, spec_of("inner", sj.AsOf(), right_tie="tie"))]) == [(0, 1)]
+
+
+def test_rows_without_a_score_are_not_picked():
+    left, right = table([(5, 7)]), table([(4, 7), (5, 7), (6, 7)], v=[math.nan, None, 9.0])
+    assert rows_of([sj.join_tables(left, right, spec_of("inner", sj.Nearest("right.v", k=3)))]) == [(0, 2)]
+
+
+def test_columns_and_nullability_follow_how():
+    left, right = table([(0, 7)]), table([(9, 7)])
+    assert sj.join_tables(left, right, spec_of("anti")).schema.names == SCHEMA.names
+    outer = sj.join_tables(left, right, spec_of("full"))
+    assert outer.to_pylist()[0]["ts_right"] is None
+    assert sj.join_tables(left, right, spec_of("full")).equals(outer)
+
+
+def test_late_rows_take_no_part_and_are_not_unmatched():
+    with sj.open_join(spec_of("left", lateness=2)) as join:
+        join.push("left", table([(10, 7), (3, 7)]))
+        result = join.finish()
+        assert rows_of([result]) == [(0, None)]
+
+
+def test_sorted_rows_of_ties_need_no_row_that_is_gone():
+    """The right rows that came first are gone when rows without a partner are sorted among pairs."""
+    spec = spec_of("left", left_tie="tie", right_tie="tie")
+    with sj.open_join(spec, order="timestamp") as join:
+        left, right, found = join.source("left", ""), join.source("right", ""), []
+        for at in (0, 100, 200):
+            right.push(table([(at, 1), (at, 2)]))
+            left.push(table([(at, 1), (at, 3), (at + 1, 4)]))
+            for source in (left, right):
+                source.advance(at + 50)
+            found += rows_of(join.poll())
+            made: Any = join._topology
+            assert sum(len(facts._columns) for facts in made._facts.values()) == 0
+    assert found == [(0, 0), (1, None), (2, None)] * 3
+
+
+# ---- what is kept
+
+
+@pytest.mark.parametrize(
+    ("how", "keep"), [("left", "all"), ("full", "all"), ("left", sj.AsOf()), ("semi", "all")]
+)
+@pytest.mark.parametrize("order", ["any", "timestamp"])
+def test_what_is_kept_does_not_grow(how, keep, order):
+    """After every hundred rows no more is held than after the first hundreds."""
+    sizes = []
+    with (
+        sj.open_join(spec_of(how, keep), index="scan", order=order) as join,
+        patch("streamjoin.engine.driver.SLACK_ROWS", 1),
+    ):
+        for at in range(0, 3000, 100):
+            for side in ("left", "right"):
+                rows = [(ts, ts % 7) for ts in range(at, at + 100)]
+                join.push(side, table(rows))
+            join.poll()
+            made: Any = join._topology
+            facts = sum(len(each._columns) for each in made._facts.values())
+            sizes.append(facts + sum(map(len, made._undecided.values())) + join.stats().payload_rows)
+    assert max(sizes[5:]) <= max(sizes[:5])
+
+
+def test_a_match_for_a_row_that_was_decided_is_an_error():
+    made: Any = outcomes.AllMatches
+    with sj.open_join(spec_of("left")) as join:
+        join.push("left", table([(0, 7), (9, 7)]))  # the second row keeps facts about the first, or not
+        join.push("right", table([(9, 8)]))
+        assert rows_of(join.poll()) == [(0, None)]
+        assert isinstance(join._topology, made)
+        with pytest.raises(RuntimeError, match="no match was to come"):
+            join._topology.take_matches(Matches(np.array([0]), np.array([0])))
+
+
+# ---- against the oracle
+
+
+def tables_of(draw: random.Random, lateness: int | None) -> dict[str, dict[str, pa.Table]]:
+    """By side and source: a few rows, in order, or out of order as far as `lateness` allows."""
+    made: dict[str, dict[str, pa.Table]] = {}
+    for side in ("left", "right"):
+        number, made[side] = 0, {}
+        for name in draw.choice([[""], [""], ["b", "a"], ["a", "c", "b"]]):
+            count = draw.randrange(14)
+            ts = sorted(draw.randrange(14) for _ in range(count))
+            if lateness is not None:
+                ts = disordered(draw, ts, lateness)
+            values = [draw.choice([None, math.nan, -1.0, 0.0, 0.5, 2.0]) for _ in range(count)]
+            columns: dict[str, Any] = {
+                "ts": ts,
+                "x": [draw.choice([0, 0, 1, 2, None]) for _ in range(count)],
+                "v": values,
+                "tie": [draw.choice(["a", "b", None]) for _ in range(count)],
+                "n": range(number, number + count),
+            }
+            made[side][name] = pa.table(
+                {k: pa.array(v, SCHEMA.field(k).type) for k, v in columns.items()}, schema=SCHEMA
+            )
+            number += count
+    return made
+
+
+def disordered(draw: random.Random, ts: list[int], lateness: int) -> list[int]:
+    """Some times moved back, as far as none becomes late."""
+    newest, moved = -math.inf, []
+    for time in ts:
+        time = max(time - draw.randrange(lateness + 1), 0)
+        time = int(max(time, newest - lateness)) if newest > -math.inf else time
+        newest = max(newest, time)
+        moved.append(time)
+    return moved
+
+
+def as_one_source(tables: dict[str, pa.Table]) -> pa.Table:
+    """The table that the oracle joins: rows of equal time lie by source, and then as they came."""
+    return pa.concat_tables([tables[name] for name in sorted(tables)])
+
+
+def check(
+    join: Any, spec: sj.JoinSpec, sources: dict[str, dict[str, pa.Table]], draw: random.Random, simulator: Any
+) -> None:
+    """Push all sources in pieces, polling now and then; the result is the oracle's, in its order if that is promised.
+    Nothing comes below a punctuation."""
+    trace = simulator.tail if simulator else str
+    polled: list[Any] = []
+    with join, patch("streamjoin.engine.driver.SLACK_ROWS", 1):
+        waiting = []
+        for side, tables in sources.items():
+            for name, rows in tables.items():
+                waiting.append((join.source(side, name), rows))
+        while waiting:
+            at = draw.randrange(len(waiting))
+            source, rest = waiting.pop(at)
+            if not rest.num_rows:
+                if draw.random() < 0.5:
+                    source.close()
+                continue
+            count = draw.randint(1, 4)
+            while True:
+                try:
+                    source.push(rest.slice(0, count), timeout=0.0)
+                    break
+                except sj.Backpressure:
+                    polled += join.poll()
+            waiting.append((source, rest.slice(count)))
+            if simulator:
+                simulator.run(draw.choice([0, 1, 3, 9]))
+            if draw.random() < 0.5:
+                polled += join.poll()
+        rest = join.finish()
+    left, right = (as_one_source(tables) for tables in sources.values())
+    expected = sj.oracle.join(left, right, spec)
+    batches = [*polled, *rest.to_batches()]
+    found, wanted = rows_of(batches), rows_of([expected])
+    if join.plan.options.order == "timestamp":
+        assert found == wanted, trace()
+        plain = [batch.replace_schema_metadata(None) for batch in batches]
+        table = pa.Table.from_batches(plain, spec.schema)
+        assert repr(table.to_pylist()) == repr(expected.to_pylist())  # by text: NaN is no other NaN
+    assert Counter(found) == Counter(wanted), trace()
+    times = {}
+    for time, *rows in sj.oracle.rows(left, right, spec):
+        numbers = [
+            None if at is None else side["n"][at].as_py()
+            for side, at in zip((left, right), rows, strict=True)
+        ]
+        times[numbers[0], None if spec.how == "semi" else numbers[1]] = time
+    promised = -math.inf
+    for batch in batches:
+        assert all(times[row] >= promised for row in rows_of([batch])), trace()
+        promised = max(promised, sj.punctuation(batch) or promised)
+
+
+def check_interleaving(topology: Any, seed: int, on_threads: bool = False) -> None:
+    """One small join, everything about it drawn from the seed."""
+    draw = random.Random(seed)
+    how, keep = draw.choice(MADE)
+    window, order = draw.choice(WINDOWS), draw.choice(ORDERS)
+    index, on = draw.choice(
+        [("scan", EQUAL), ("scan", BAND), ("hash", EQUAL), ("bisort", BAND), ("auto", EQUAL)]
+    )
+    ties: dict[str, Any] = {}
+    rows = isinstance(window, (tuple, sj.RowWindow))
+    if not rows and draw.random() < 0.3:
+        ties = {f"{side}_tie": draw.choice(["tie", "v", None]) for side in ("left", "right")}
+    lateness = draw.choice([None, None, 3])
+    spec = spec_of(how, keep, window, on, lateness=lateness, **ties)
+    sources = tables_of(draw, lateness)
+    settings: dict[str, Any] = {"index": index, "workers": draw.randint(1, 4), "order": order}
+    settings["max_results"] = draw.choice([1, 3, 1000])
+    simulator, options = None, {}
+    if topology != "three_step" and not on_threads:
+        simulator = Simulator(from_seed(seed), *([draw.randint(1, 4)] if topology != "celljoin" else []))
+        options = {"executor": simulator, **small(topology, draw)}
+    join = open_with(topology, spec, **settings, **options)
+    check(join, spec, sources, draw, simulator)
+
+
+def small(topology: str, draw: random.Random) -> dict[str, int]:
+    """The smallest batches, buffers and subwindows, so that little data meets every bound."""
+    match topology:
+        case "celljoin":
+            return {"batch": draw.randint(1, 6)}
+        case "scalejoin":
+            return {"capacity": draw.randint(1, 2), "waiting": draw.randint(0, 4)}
+        case "panjoin":
+            return {"smallest": 2}
+        case "low_latency_handshake":
+            return {"batch": draw.randint(1, 3), "capacity": draw.randint(1, 2), "credit": draw.randint(1, 4)}
+    return {"batch": draw.randint(1, 3), "capacity": draw.randint(1, 2)}
+
+
+@pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
+@pytest.mark.parametrize("part", range(4))
+def test_random_joins_under_the_simulator_give_the_oracles_rows(topology, part):
+    for seed in range(100 * part, 100 * part + 100):
+        check_interleaving(topology, seed)
+
+
+@pytest.mark.parametrize("topology", THREADED)
+def test_random_joins_on_threads_give_the_oracles_rows(topology):
+    for seed in range(10_000, 10_040):
+        check_interleaving(topology, seed, on_threads=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
+@pytest.mark.parametrize("part", range(20))
+def test_many_random_joins_under_the_simulator_give_the_oracles_rows(topology, part):
+    for seed in range(100_000 + 500 * part, 100_000 + 500 * part + 500):
+        check_interleaving(topology, seed)
+
+
+# ---- guards that are needed: each mutation is found
+
+
+class TooEarly(Undecided):
+    """Decides rows without waiting for matches that are still on their way."""
+
+    def take(self, of_side: float, of_any: float) -> Any:
+        return super().take(of_any + 3, of_any)
+
+
+class EarlierFirst(BestMatches):
+    """Prefers the earlier of two rows that are equally good."""
+
+    def __init__(self, k: int, dtypes: Any, lateness: Any):
+        super().__init__(k, dtypes, lambda right: [~key for key in lateness(right)])
+
+
+@pytest.mark.parametrize(("name", "broken"), [("Undecided", TooEarly), ("BestMatches", EarlierFirst)])
+def test_a_mutation_of_what_decides_is_found(name, broken):
+    with patch.object(outcomes, name, broken):
+        assert any(is_found_wrong(seed) for seed in range(300))
+
+
+def is_found_wrong(seed: int) -> bool:
+    """Whether a join that is drawn from the seed fails."""
+    try:
+        check_interleaving("scalejoin", seed)
+    except (AssertionError, RuntimeError, sj.StreamJoinError):
+        return True
+    return False
