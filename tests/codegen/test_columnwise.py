@@ -221,5 +221,5 @@ def test_what_is_too_long_is_refused_in_a_sentence_at_once(on, said):
     began = time.process_time()
     with pytest.raises(PredicateError, match=said) as error:
         JoinSpec(LEFT, RIGHT, on, TimeWindow(1), "ts", "ts")
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 20, "without the limits it takes minutes"
     assert len(str(error.value)) < 1_200

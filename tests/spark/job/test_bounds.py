@@ -38,12 +38,17 @@ def read(folder: Path, text: str) -> Job:
     return Job.read(path)
 
 
+# Seconds of processor time. What is bounded here takes about one; without its bound it takes minutes. A busy machine
+# slows processors down, too.
+SOON = 20
+
+
 def refused(folder: Path, text: str) -> dict[str, str]:
-    """The complaints about a file, by key; found within a second or two, however busy the machine."""
+    """The complaints about a file, by key; found soon."""
     began = time.process_time()
     with pytest.raises(JobError) as error:
         read(folder, text)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < SOON
     assert len(str(error.value)) < 10_000
     return dict(error.value.problems)
 
@@ -107,16 +112,11 @@ def test_many_mistakes_are_counted_and_the_first_told(tmp_path):
     ],
 )
 def test_schemas_are_bounded(schema, told):
-    seconds = []
-    for _ in range(3):  # the best of them: other work on the machine slows processors down
-        began = time.process_time()
-        with pytest.raises(sj.SpecError, match=told) as error:
-            parse_ddl(schema)
-        seconds.append(time.process_time() - began)
-        assert len(str(error.value)) < 500
-        if seconds[-1] < 2:
-            break
-    assert min(seconds) < 2
+    began = time.process_time()
+    with pytest.raises(sj.SpecError, match=told) as error:
+        parse_ddl(schema)
+    assert time.process_time() - began < SOON
+    assert len(str(error.value)) < 500
     assert parse_ddl("x " + "array<" * 32 + "int" + ">" * 32)
 
 
@@ -161,7 +161,7 @@ def test_many_columns_are_read_soon(tmp_path):
     read(tmp_path, MINIMAL)  # compiles what the predicate needs
     began = time.process_time()
     spec = read(tmp_path, MINIMAL.replace(LEFT, source)).spec
-    assert time.process_time() - began < 3
+    assert time.process_time() - began < SOON
     assert spec is not None and len(spec.left) == 12_002
 
 
