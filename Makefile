@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Each makes .venv by itself.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-lowest lint format bench plots lock java clean
+.PHONY: help demo test test-slow test-lowest lint format docs bench plots lock java clean
 
 VENV := .venv
 PY   := $(VENV)/bin/python
@@ -46,6 +46,9 @@ lint: $(DEV_OK) ## ruff (rules and layout) and mypy
 format: $(DEV_OK) ## let ruff sort imports and lay out the code
 	@$(PY) -m ruff check --select I --fix . && $(PY) -m ruff format .
 
+docs: $(DEV_OK) ## build the pages of docs/ as a site, into site/
+	@$(PY) scripts/site.py
+
 bench: $(DEV_OK) ## run every benchmark, or one: make bench NAME=three_step (ARGS=--quick)
 	@$(PY) benchmarks/harness.py $(NAME) $(ARGS)
 
@@ -59,7 +62,7 @@ java: ## find Java 17 or newer (for Spark); install it if the package manager le
 	@scripts/java.sh
 
 clean: ## remove virtual environments, caches and build output
-	rm -rf $(VENV) $(LOWEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The package's metadata has the version of __init__.py.

@@ -1,4 +1,5 @@
-"""The Python code of the README and the guide runs unchanged, block after block, as a reader would type it."""
+"""The Python code of the README and of the pages runs unchanged, block after block, as a reader would type it.
+Pages for Spark run in tests/spark/test_readme.py."""
 
 from __future__ import annotations
 
@@ -19,10 +20,18 @@ def python_blocks(text: str) -> list[tuple[int, str, str | None]]:
     return [(text.count("\n", 0, match.start(1)) + 1, match[1], match[2]) for match in found]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
-def test_code_of_a_page_runs_and_prints_what_the_page_shows(
-    page: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def pages_with_code() -> list[str]:
+    """The README and the pages for users that show Python, without those that need Spark."""
+    pages = [ROOT / "docs" / "index.md", ROOT / "docs" / "guide.md"]
+    pages += sorted([*ROOT.glob("docs/start/*.md"), *ROOT.glob("docs/how-to/*.md")])
+    texts = {str(page.relative_to(ROOT)): page.read_text() for page in pages}
+    return [
+        "README.md",
+        *(page for page, text in texts.items() if "```python" in text and "pyspark" not in text),
+    ]
+
+
+def run_page(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = python_blocks((ROOT / page).read_text())
     assert blocks, f"{page} shows no Python"
     names: dict[str, object] = {}
@@ -31,6 +40,13 @@ def test_code_of_a_page_runs_and_prints_what_the_page_shows(
         exec(compile("\n" * (line - 1) + source, page, "exec"), names)
         output = capsys.readouterr().out
         assert printed is None or output == printed, f"{page}, line {line}"
+
+
+@pytest.mark.parametrize("page", pages_with_code())
+def test_code_of_a_page_runs_and_prints_what_the_page_shows(
+    page: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_page(page, capsys)
 
 
 def test_the_readme_shows_joined_rows() -> None:

@@ -1,4 +1,4 @@
-"""The README's Spark example runs as it stands, on two small tables."""
+"""The Spark examples of the README and of the pages run as they stand."""
 
 from __future__ import annotations
 
@@ -7,9 +7,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
+from tests.test_readme import run_page
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+PAGES = [
+    str(page.relative_to(ROOT))
+    for page in sorted([*ROOT.glob("docs/start/*.md"), *ROOT.glob("docs/how-to/*.md")])
+    if "pyspark" in (text := page.read_text()) and "```python" in text
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_of_a_page_about_spark_runs_in_the_session_of_the_tests(
+    page: str, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_page(page, capsys)
 
 
 def test_the_example_joins_orders_with_the_quotes_they_lie_in(spark: SparkSession) -> None:
