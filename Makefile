@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Each makes .venv by itself.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-lowest lint format docs bench plots lock java clean
+.PHONY: help demo test test-slow test-lowest lint format docs drawings bench plots lock java clean
 
 VENV := .venv
 PY   := $(VENV)/bin/python
@@ -48,6 +48,9 @@ format: $(DEV_OK) ## let ruff sort imports and lay out the code
 
 docs: $(DEV_OK) ## build the pages of docs/ as a site, into site/
 	@$(PY) scripts/site.py
+
+drawings: $(DEV_OK) ## draw docs/drawings/
+	@$(PY) -m scripts.drawings.all
 
 bench: $(DEV_OK) ## run every benchmark, or one: make bench NAME=three_step (ARGS=--quick)
 	@$(PY) benchmarks/harness.py $(NAME) $(ARGS)

@@ -3,12 +3,13 @@ glossary names files that use its words."""
 
 from __future__ import annotations
 
-import itertools
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
-from scripts import draw
+from scripts.drawings import all as all_drawings
+from scripts.drawings import imports, push
 from tests import test_imports
 
 ROOT = Path(__file__).parents[1]
@@ -83,17 +84,10 @@ def test_the_layout_lists_every_part_of_the_package() -> None:
 
 
 def drawn_arrows() -> dict[str, set[str]]:
-    """The arrows of the page's first graph of imports, by part."""
-    graph = re.search(
-        r"## Which part may import which\n.*?```mermaid\ngraph LR\n(.*?)```", ARCHITECTURE, re.DOTALL
-    )
+    """The arrows of the drawing of imports, by part."""
     arrows: dict[str, set[str]] = {}
-    for line in (graph[1] if graph else "").splitlines():
-        parts = [
-            re.sub(r"\[.*\]", "", part).strip().replace("public", "__init__") for part in line.split("-->")
-        ]
-        for part, other in itertools.pairwise(parts):
-            arrows.setdefault(part, set()).add(other)
+    for part, other in imports.ARROWS:
+        arrows.setdefault(part.replace("public", "__init__"), set()).add(other.replace("public", "__init__"))
     return arrows
 
 
@@ -116,7 +110,14 @@ def test_the_drawn_imports_are_those_that_are_allowed() -> None:
         assert test_imports.ARROWS[part] <= reached(arrows, part), f"{part} may import more than is drawn"
 
 
-def test_the_drawing_is_the_one_that_the_script_draws_and_names_files_that_exist() -> None:
-    assert draw.DRAWING.read_text() == draw.drawing(), "run `python scripts/draw.py`"
-    files = {file for box in draw.BOXES for file in box.files}
+@pytest.mark.parametrize("name", all_drawings.DRAWINGS)
+def test_a_drawing_is_the_one_that_the_script_draws_and_a_page_shows_it(name: str) -> None:
+    drawn = (all_drawings.FOLDER / f"{name}.svg").read_text()
+    assert drawn == all_drawings.DRAWINGS[name](), "run `make drawings`"
+    assert any(f"drawings/{name}.svg" in page.read_text() for page in PAGES)
+    ElementTree.fromstring(drawn)
+
+
+def test_the_drawing_of_a_push_names_files_that_exist() -> None:
+    files = {file for box in push.BOXES for file in box.files}
     assert [file for file in files if not (ROOT / "src" / "streamjoin" / file).exists()] == []

@@ -1,19 +1,10 @@
-"""Draw docs/drawings/architecture.svg: what happens to the rows of a push, and the file for each step.
-
-    python scripts/draw.py
-
-`tests/test_docs.py` checks that the files exist and that the drawing is up to date.
-"""
+"""What happens to the rows of a push, and the file for each step."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[1]
-DRAWING = ROOT / "docs" / "drawings" / "architecture.svg"
 
 WIDTH, HEIGHT = 1130, 706
 LABELS, COLUMN, GAP = 128, 182, 14  # the width of the lanes' labels, of a column, and between columns
@@ -249,8 +240,3 @@ def drawing() -> str:
 {body}
 </svg>
 """
-
-
-if __name__ == "__main__":
-    DRAWING.write_text(drawing())
-    print(DRAWING)
