@@ -116,7 +116,7 @@ def panjoin() -> str:
         )
     canvas.cells("left", 20, 202, 2)
     canvas.text(20, 194, "left batch", "left-ink")
-    note = "Every worker probes its subwindows with the batch. A full one never changes: its index is packed and sorted."
+    note = "Every worker probes its subwindows with the batch. A full one never changes: its index is packed."
     canvas.text(440, 286, note, "muted small", "middle")
     return canvas.svg()
 
