@@ -13,14 +13,14 @@ from typing import Any
 from numba.core.errors import NumbaError
 
 from streamjoin.codegen.columns import parameters
-from streamjoin.codegen.expressions import HEADER, Emitter
+from streamjoin.codegen.expressions import HEADER, Constants, Emitter
 from streamjoin.jit import source
 from streamjoin.jit.decorator import jit
 from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
 from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import PredicateError
-from streamjoin.semantics.expressions import Call, Column, Expr, columns, sides
+from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns, sides
 
 BLOCK = 512
 BUDGET = 2  # index in a cursor: how many comparisons the call may still make
@@ -32,6 +32,7 @@ _TEMPLATE = """{header}
 
 @jit
 def scan({parameters}):
+{constants}
     hits = np.empty({block}, np.uint8)
     probe, at, budget = cursor[0], cursor[1], cursor[{budget}]
     while probe < len(start):
@@ -88,9 +89,19 @@ def _source(emitter: Emitter, inner_from: int, hit: str, read: tuple[Column, ...
         if column.side == stored
         for name in ([f"c{number}", f"c{number}_valid"] if emitter.nullable else [f"c{number}"])
     ]
-    names = ["start", "stop", *parameters(read, emitter.nullable), "cursor", "out_probe", "out_pos", "count"]
+    names = [
+        *Constants.PARAMETERS,
+        "start",
+        "stop",
+        *parameters(read, emitter.nullable),
+        "cursor",
+        "out_probe",
+        "out_pos",
+        "count",
+    ]
     return _TEMPLATE.format(
         parameters=", ".join(names),
+        constants="\n".join(emitter.constants.lines()),
         outer="\n".join(emitter.lines[:inner_from]),
         inner="\n".join(emitter.lines[inner_from:]),
         slices="\n".join(f"            {name}_block = {name}[at : at + size]" for name in arrays),
@@ -119,14 +130,14 @@ def block_scan(condition: Expr, stored: str, nullable: bool) -> Callable[..., in
     inner_from = len(emitter.lines)
     emitter.indent = 4
     hit = emitter.emit(condition).code
-    scan: Callable[..., int] = source.load(_source(emitter, inner_from, hit, read, stored), "block_scan").scan
-    return scan
+    scan = source.load(_source(emitter, inner_from, hit, read, stored), "block_scan").scan
+    return functools.partial(scan, *emitter.constants.arguments())
 
 
 def _probe_only(expr: Expr, stored: str) -> list[Expr]:
     """The largest subtrees that do not read the window. They are computed once per probe."""
     if stored not in sides(expr):
-        return [expr]
+        return [] if isinstance(expr, Literal) else [expr]
     return [part for arg in expr.args for part in _probe_only(arg, stored)] if isinstance(expr, Call) else []
 
 
@@ -152,7 +163,7 @@ def callable_scan(predicate: CallablePredicate, stored: str, nullable: bool) -> 
     for side, chosen in (("left", predicate.left), ("right", predicate.right)):
         space[f"{side}_row"] = namedtuple(f"{side}_row", [c.name for c in chosen])
     exec(compile(text, "<streamjoin callable scan>", "exec"), space)
-    return _explaining(space["scan"], predicate)
+    return _explaining(functools.partial(space["scan"], *emitter.constants.arguments()), predicate)
 
 
 def _as_row_value(code: str, column: Column) -> str:

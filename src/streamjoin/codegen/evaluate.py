@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from streamjoin.codegen.columns import ColumnData, arguments, parameters
 from streamjoin.codegen.columnwise import ColumnWise, Vec, as_sort, constant_of, wide_less
 from streamjoin.codegen.compile_cost import CLAMP, MOST, MOST_OF_BANDS, compile_cost
-from streamjoin.codegen.expressions import HEADER, Emitter, sort_of
+from streamjoin.codegen.expressions import HEADER, Constants, Emitter, sort_of
 from streamjoin.jit import source
 from streamjoin.semantics.analysis import Band, Clause
 from streamjoin.semantics.expressions import Column, Expr, columns
@@ -45,7 +45,7 @@ class _Loop(ABC):
         """`fused`: compile one loop. Otherwise the `expressions` are evaluated column by column, and `store` takes
         their values."""
         self.columns, self.outputs = tuple(read), list(outputs)
-        self._compiled: dict[bool, tuple[Any, np.ndarray]] = {}
+        self._compiled: dict[bool, Callable[..., None]] = {}
         self._columnwise = None if fused else ColumnWise(expressions)
 
     @property
@@ -60,15 +60,15 @@ class _Loop(ABC):
     def body(self, emitter: Emitter) -> None:
         """Write the statements that handle tuple i."""
 
-    def _compile(self, nullable: bool) -> tuple[Any, np.ndarray]:
+    def _compile(self, nullable: bool) -> Callable[..., None]:
         emitter = Emitter(self.columns, nullable, lambda _column: ("", "i"))
         emitter.indent = 2
         self.body(emitter)
-        names = ["n", "literals", *parameters(self.columns, nullable), *self.outputs]
+        names = [*Constants.PARAMETERS, "n", *parameters(self.columns, nullable), *self.outputs]
         text = "\n\n".join([HEADER, *emitter.functions, ""])
-        text += f"@jit\ndef loop({', '.join(names)}):\n    for i in range(n):\n"
-        text += "\n".join(emitter.lines) + "\n"
-        return source.load(text, "loop").loop, np.frombuffer(bytes(emitter.literals) + b"\0", np.uint8).copy()
+        head = [f"@jit\ndef loop({', '.join(names)}):", *emitter.constants.lines(), "    for i in range(n):"]
+        text += "\n".join([*head, *emitter.lines]) + "\n"
+        return partial(source.load(text, "loop").loop, *emitter.constants.arguments())
 
     def run(self, used: Sequence[ColumnData], count: int, outputs: Sequence[np.ndarray]) -> None:
         """Run the loop over `used`, the data of its columns in the order of `columns`."""
@@ -80,8 +80,7 @@ class _Loop(ABC):
             nullable |= column.valid is not None
         if nullable not in self._compiled:
             self._compiled[nullable] = self._compile(nullable)
-        function, literals = self._compiled[nullable]
-        function(count, literals, *arguments(used, nullable), *outputs)
+        self._compiled[nullable](count, *arguments(used, nullable), *outputs)
 
     def _run_columnwise(
         self, columnwise: ColumnWise, used: Sequence[ColumnData], count: int, outputs: Sequence[np.ndarray]

@@ -4,14 +4,17 @@ LLVM can vectorise the loop around it.
 Each node becomes a `CodeValue`: a variable and the name of its null flag ("False" where it cannot be
 NULL). A boolean is True only if it is true and not NULL. Exact values are computed in 32, 64 or 128
 bits, whichever the range of operands and result needs: that is why nothing ever wraps.
-Source depends on the shape of the tree alone, never on column names, so equal shapes share code.
+Source depends on the shape of the tree alone, so equal shapes share code: columns go by numbers, and literals are
+arguments (`Constants`). Only divisors stay in the source, because dividing by a number known to the compiler is much
+faster.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve, walk
 from streamjoin.semantics.types import Type
@@ -45,6 +48,55 @@ def literal_bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
+class Constants:
+    """The literals of generated functions, which take them as the arguments `PARAMETERS`.
+
+    Every use of a literal is a constant of its own, `k0`, `k1` and so on. Otherwise two equal literals would give other
+    source than two different ones.
+    """
+
+    PARAMETERS = ("texts", "whole", "real")
+
+    def __init__(self) -> None:
+        self.codes: list[str] = []  # by constant
+        self._texts = bytearray()
+        self._whole: list[int] = []
+        self._real: list[float] = []
+
+    def add(self, value: int | float, sort: int | str) -> str:
+        """The name of a new constant that is a number."""
+        if isinstance(sort, str):
+            code = f"np.{sort}(real[{len(self._real)}])"
+            self._real.append(value)
+        elif sort < 128:
+            code = f"np.int{sort}(whole[{len(self._whole)}])"
+            self._whole.append(int(value))
+        else:
+            code = f"wide.from_limbs(whole[{len(self._whole)}], whole[{len(self._whole) + 1}])"
+            low = int(value) & (2**64 - 1)
+            self._whole += [low - 2**64 if low >= 2**63 else low, int(value) >> 64]
+        self.codes.append(code)
+        return f"k{len(self.codes) - 1}"
+
+    def add_text(self, content: bytes) -> str:
+        """The code of a new constant that is a text."""
+        start, length = self.add(len(self._texts), 64), self.add(len(content), 64)
+        self._texts += content
+        return f"(texts, {start}, {length})"
+
+    def names_from(self, first: int) -> list[str]:
+        """The names of the constants added since there were `first`."""
+        return [f"k{number}" for number in range(first, len(self.codes))]
+
+    def lines(self) -> list[str]:
+        """The statements that give the constants their names, for the beginning of a function."""
+        return [f"    k{number} = {code}" for number, code in enumerate(self.codes)]
+
+    def arguments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        texts = np.frombuffer(bytes(self._texts) + b"\0", np.uint8).copy()
+        return texts, np.array(self._whole, np.int64), np.array(self._real, np.float64)
+
+
 _SOLVER = """\
 @jit
 def {name}({parameters}):
@@ -72,13 +124,18 @@ class Emitter:
     """Writes the statements that compute expressions at one tuple (or pair of tuples).
 
     `place(column)` gives (suffix, index): the column's arrays are `c<k><suffix>` read at `[index]`.
-    Text literals are collected in `literals`, which generated functions take as an argument.
     """
 
-    def __init__(self, columns: Sequence[Column], nullable: bool, place: Callable[[Column], tuple[str, str]]):
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        nullable: bool,
+        place: Callable[[Column], tuple[str, str]],
+        constants: Constants | None = None,
+    ):
         self.columns, self.nullable, self.place = list(columns), nullable, place
+        self.constants = constants or Constants()
         self.lines: list[str] = []
-        self.literals = bytearray()
         self.indent = 1
         self.functions: list[str] = []  # sources of functions that the statements call
         self.known: dict[Expr, CodeValue] = {}
@@ -104,16 +161,16 @@ class Emitter:
         return self.let(" | ".join(real))
 
     def emit(self, expr: Expr) -> CodeValue:
+        if isinstance(expr, Literal):
+            return self._literal(expr)
         if expr not in self.known:
             self.known[expr] = self._emit(expr)
         return self.known[expr]
 
-    def _emit(self, expr: Expr) -> CodeValue:
+    def _emit(self, expr: Column | Call | Solve) -> CodeValue:
         match expr:
             case Column():
                 return self._column(expr)
-            case Literal():
-                return self._literal(expr)
             case Solve():
                 return self._solve(expr)
             case Call():
@@ -150,22 +207,16 @@ class Emitter:
         if value is None:
             return CodeValue(self._blank(sort), "True", sort)
         if sort == "text":
-            content = literal_bytes(value)  # type: ignore[arg-type]
-            start = len(self.literals)
-            self.literals.extend(content)
-            return CodeValue(
-                self.let(f"(literals, np.int64({start}), np.int64({len(content)}))"), "False", sort
-            )
+            code = self.constants.add_text(literal_bytes(value))  # type: ignore[arg-type]
+            return CodeValue(self.let(code), "False", sort)
         if sort == "bool":
             return CodeValue(str(bool(value)), "False", sort)
-        if isinstance(sort, str):
-            return CodeValue(float_code(float(value), sort), "False", sort)
-        return CodeValue(self.constant(int(value), sort), "False", sort)
+        return CodeValue(self.constants.add(value, sort), "False", sort)  # type: ignore[arg-type]
 
     def _blank(self, sort: int | str) -> str:
         """Some value of a sort, for a NULL literal."""
         if sort == "text":
-            return self.let("(literals, np.int64(0), np.int64(0))")
+            return self.let("(texts, np.int64(0), np.int64(0))")
         return {"bool": "False", 128: "wide.widen(0)"}.get(sort) or (
             f"np.{sort}(0.0)" if isinstance(sort, str) else f"np.int{sort}(0)"
         )
@@ -383,26 +434,31 @@ class Emitter:
         once."""
         free = [node for node in _without(solve.condition, solve.variable) if not isinstance(node, Literal)]
         values = [self.emit(node) for node in free]
-        inner = Emitter(self.columns, self.nullable, self.place)
+        inner = Emitter(self.columns, self.nullable, self.place, self.constants)
+        first = len(self.constants.codes)
         for number, (node, value) in enumerate(zip(free, values, strict=True)):
             inner.known[node] = CodeValue(f"p{number}", "False", value.sort)
         inner.known[solve.variable] = CodeValue("key", "False", sort_of(solve.type))
         function = f"solve{len(self.functions)}"
-        self.functions.append(inner.solver(solve, function, len(free)))
-        code = self.let(f"{function}({', '.join(value.code for value in values)})")
+        source = inner.solver(solve, function, [f"p{number}" for number in range(len(free))])
+        self.functions.append(source)
+        taken = [*(value.code for value in values), *self.constants.names_from(first)]
+        code = self.let(f"{function}({', '.join(taken)})")
         return CodeValue(code, self.any_of([value.null for value in values]), sort_of(solve.type))
 
-    def solver(self, solve: Solve, name: str, parameters: int) -> str:
+    def solver(self, solve: Solve, name: str, parameters: Sequence[str]) -> str:
         """The source of a `Solve`: bisection over the ranks of all floats, exact whatever the rounding, as the
         condition is monotone. The first two steps look just below and above the answer that unrounded
-        algebra gives, which nearly always leaves a handful of floats."""
+        algebra gives, which nearly always leaves a handful of floats. Its last parameters are the constants that it
+        uses."""
+        first = len(self.constants.codes)
         guess, before = self._inverse(solve), self.lines
         self.lines, self.indent = [], 2
         condition = self.emit(solve.condition).code
         forward, back = "low = middle + 1", "high = middle - 1"
         return _SOLVER.format(
             name=name,
-            parameters=", ".join(f"p{number}" for number in range(parameters)),
+            parameters=", ".join([*parameters, *self.constants.names_from(first)]),
             bits=_bits(solve.type),
             before="\n".join(before),
             guess=guess,
@@ -488,12 +544,13 @@ class Emitter:
 
     def _like(self, call: Call, values: list[CodeValue]) -> CodeValue:
         pattern, escape = call.args[1], call.args[2] if len(call.args) > 2 else None
-        rule, code = values[1], -1
+        rule, byte = values[1], -1
         if isinstance(pattern, Literal) and isinstance(escape, Literal) and pattern.value is not None:
-            text, code = escaped_pattern(str(pattern.value), str(escape.value))
+            text, byte = escaped_pattern(str(pattern.value), str(escape.value))
             rule = self.emit(Literal(text, pattern.type))
+        escaping = self.constants.add(byte, 64)
         return self.truth(
-            f"text.like({values[0].code}, {rule.code}, {code})", [values[0].null, values[1].null]
+            f"text.like({values[0].code}, {rule.code}, {escaping})", [values[0].null, values[1].null]
         )
 
 
@@ -511,11 +568,6 @@ def sort_of(kind: Type) -> int | str:
     if kind.is_exact:
         return kind.bits
     return "text" if kind.name in ("string", "binary") else kind.name
-
-
-def float_code(value: float, sort: str) -> str:
-    text = repr(value) if math.isfinite(value) else f"np.{'nan' if value != value else 'inf'}"
-    return f"np.{sort}({'-' if value == -math.inf else ''}{text})"
 
 
 def _bits(kind: Type) -> int:
