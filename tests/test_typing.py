@@ -29,10 +29,20 @@ EMBEDDED = """
         reveal_type(join)  # Join
         reveal_type(join.source("left", "a"))  # Source
         reveal_type(join.poll())  # list[RecordBatch]
+        reveal_type(join.poll_table())  # Table
+        reveal_type(join.schema)  # Schema
+        reveal_type([batch for batch in join])  # list[RecordBatch]
         reveal_type(join.late("left"))  # Table
         reveal_type(join.stats())  # Stats
         reveal_type(join.stats().left_index)  # IndexStats
         reveal_type(join.finish())  # Table
+    async def consume(join: sj.Join) -> None:
+        async with join:
+            await join.push_async("left", None)
+            reveal_type([batch async for batch in join])  # list[RecordBatch]
+            reveal_type(await join.poll_async())  # list[RecordBatch]
+            reveal_type(await join.finish_async())  # Table
+
     reveal_type(spec.schema)  # Schema
     reveal_type(sj.explain(spec))  # str
     reveal_type(sj.join_tables(None, None, spec))  # Table

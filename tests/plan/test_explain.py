@@ -45,11 +45,11 @@ def test_the_whole_text_of_a_plan_for_spark():
         "             right window:",
         "               interval: left.x - right.x <= 10.0 AND left.x - right.x >= -10.0",
         "               residual: none",
-        "left window  900,000,000 us; bisort index, or a scan: serves the interval condition once a run is too large to"
+        "left window  15 minutes; bisort index, or a scan: serves the interval condition once a run is too large to"
         " be scanned",
         "             runs: bisort on left.x; chosen anew for each",
         f"             {SCANNED_RUNS}",
-        "right window 900,000,000 us; bisort index, or a scan: serves the interval condition once a run is too large to"
+        "right window 15 minutes; bisort index, or a scan: serves the interval condition once a run is too large to"
         " be scanned",
         "             runs: bisort on right.x; chosen anew for each",
         f"             {SCANNED_RUNS}",
@@ -113,12 +113,12 @@ def test_the_whole_text_of_a_plan_for_spark():
         ),
         (
             lambda: on_spark("left.s <> right.s", workers=4),
-            ["left window  900,000,000 us; all pairs: the predicate has no condition on one key"],
+            ["left window  15 minutes; all pairs: the predicate has no condition on one key"],
         ),
         (
             lambda: embedded(EQUAL),
             [
-                "left window  900,000,000 us; hash index, or a scan: serves the equality once the window is too large",
+                "left window  15 minutes; hash index, or a scan: serves the equality once the window is too large",
                 "             scanned while smaller than about",
                 "topology     three_step, 2 workers: runs in the calling thread",
                 "             the calling thread does the work, with 1 helper thread for large batches; results are"
@@ -129,7 +129,7 @@ def test_the_whole_text_of_a_plan_for_spark():
         (
             lambda: embedded(NEAR, topology="panjoin", index="raptable", order="timestamp"),
             [
-                "left window  900,000,000 us; raptable index: as asked",
+                "left window  15 minutes; raptable index: as asked",
                 "             subwindows: raptable on left.x",
                 "topology     panjoin, 2 workers: as asked",
                 "             nodes run Python code that calls kernels; results come with a later poll",
@@ -170,7 +170,7 @@ def test_a_plan_for_spark_is_data():
         4,
         "spark",
     )
-    assert plan["windows"]["left"]["window"] == "900,000,000 us"
+    assert plan["windows"]["left"]["window"] == "15 minutes"
     assert plan["windows"]["left"]["runs"] == {"indexed_rows": 4096, "indexed_probes": 256}
     assert plan["routing"] == {
         "kind": "range",

@@ -24,6 +24,7 @@ from streamjoin.plan.physical import Plan
 from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import OTHER, JoinSpec
+from streamjoin.semantics.temporal import time_text
 from streamjoin.semantics.types import TIME_SCALE, timestamp
 
 TICKS = timestamp("ns")  # for columns in any unit: their integers are taken as they are
@@ -203,7 +204,7 @@ def _ticks(column: pa.Array, spec: JoinSpec, side: str) -> np.ndarray:
         unit = column.type.unit
         if unit == spec.time_unit:
             return ticks
-        return _to_finer_unit(ticks, 10 ** (TIME_SCALE[spec.time_unit] - TIME_SCALE[unit]), spec, side)
+        return _to_finer_unit(ticks, unit, spec, side)
     if ticks.dtype == np.uint64 and len(ticks) and ticks.max() > np.uint64(2**63 - 1):
         raise InputError(f"{side} time {ticks.max()} does not fit 64 signed bits")
     return ticks.astype(np.int64, copy=False)
@@ -225,12 +226,14 @@ def as_ticks(ts: int | datetime, spec: JoinSpec) -> int:
     raise InputError(f"{ts!r} is no point in time for this join; allowed: {allowed}{zone}")
 
 
-def _to_finer_unit(ticks: np.ndarray, factor: int, spec: JoinSpec, side: str) -> np.ndarray:
+def _to_finer_unit(ticks: np.ndarray, unit: str, spec: JoinSpec, side: str) -> np.ndarray:
     if not len(ticks):
         return ticks
+    factor: int = 10 ** (TIME_SCALE[str(spec.time_unit)] - TIME_SCALE[unit])
     worst = max(int(ticks.max()), int(ticks.min()), key=abs)
     if not -(2**63) <= worst * factor < 2**63:
         raise InputError(
-            f"{side} time {worst} overflows when converted to timestamp[{spec.time_unit}], the finer unit"
+            f"{side} time {time_text(worst, unit)} overflows when converted to timestamp[{spec.time_unit}], the "
+            "finer unit of the two time columns"
         )
     return ticks * factor

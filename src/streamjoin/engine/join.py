@@ -12,15 +12,17 @@ import math
 import time
 from collections.abc import Callable
 from datetime import datetime
+from html import escape
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
+from streamjoin.engine.async_calls import given_up, in_thread
 from streamjoin.engine.driver import Driver
 from streamjoin.engine.forks import copy_error, own
 from streamjoin.engine.intake import Intake, as_ticks
-from streamjoin.engine.pollers import Pollers
+from streamjoin.engine.reading import ResultLoops
 from streamjoin.engine.sources import Source
 from streamjoin.engine.stats import Stats
 from streamjoin.engine.work import Outcome, reentrant_error
@@ -30,17 +32,18 @@ from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.runtime.threads import DRIVER_PATIENCE
 
 
-class Join:
+class Join(ResultLoops):
     """A running join; made by `open_join`. All methods may be called from any thread."""
 
     def __init__(self, plan: Plan):
+        super().__init__()
         self.plan, self.spec = plan, plan.spec
         self._intake = {side: Intake(plan, side) for side in SIDES}
         self._driver = Driver(plan, self._intake)
         self._topology, self._results = self._driver.topology, self._driver.results
         self._sources = self._driver.sources
         self._work = self._driver.work
-        self._pollers = Pollers()
+        self._complete = False  # both sides have ended, and all results have been taken
         self._state = "open"  # then "finishing", "closed"; in a fork of this process "copy"
         self._discarded = False  # what was held, once closed
         own(self)
@@ -60,6 +63,12 @@ class Join:
         if side not in SIDES:
             raise _not_a_side(side)
         self._push(side, None, data, timeout)
+
+    async def push_async(self, side: str, data: Any, timeout: float | None = None) -> None:
+        """`push` from an event loop, which runs on meanwhile. A push that is cancelled while it waits for room took
+        nothing; one that is being joined is taken. Await a push before the next one of the same source: nothing else
+        keeps them in order."""
+        await in_thread(self.push, side, data, timeout)
 
     def push_from(self, source: Source, data: Any, timeout: float | None) -> None:
         """For `Source.push`."""
@@ -81,7 +90,7 @@ class Join:
     def _new_source(self, side: str, name: str) -> Source:
         if side in self._sources.ended:
             raise ClosedError(f"the {side} side has ended: no source can be opened")
-        return Source(self, side, name, self.spec.lateness_ticks)
+        return Source(self, side, name, self.spec.lateness_ticks, show=self.spec.time_text)
 
     def _push(self, side: str, source: Source | None, data: Any, timeout: float | None) -> None:
         """Push to a source, or to the default one, which is opened by the first data it takes."""
@@ -112,8 +121,8 @@ class Join:
     def _wait_for_room(self, timeout: float | None, deadline: float) -> None:
         """Wait until results were polled; `Backpressure` if that is not in time, or nobody else polls. A timeout is the
         caller's own will, and waits for anybody."""
-        why_hopeless = self._pollers.why_hopeless if timeout is None else _hopeful
-        if reason := self._results.wait_for_room(deadline, why_hopeless):
+        why_hopeless = self._pollers.why_hopeless if timeout is None else given_up
+        if reason := self._results.wait_for_room(deadline, why_hopeless) or given_up():
             raise Backpressure(
                 f"{self._results.fill}, and {reason}: nothing of this push was taken; poll until it gives nothing, "
                 "then push again"
@@ -127,14 +136,17 @@ class Join:
 
     # Progress without data
 
-    def end(self, side: str) -> None:
-        """No more tuples will come from any source of this side; the other side may continue."""
-        self._check_side(side)
-        self._working(self._end, side)
+    def end(self, side: str | None = None) -> None:
+        """No more tuples will come from any source of this side; the other side may continue. Without a side, both end,
+        and results can still be polled: a loop over them ends with the last one."""
+        if side is not None:
+            self._check_side(side)
+        self._working(self._end, SIDES if side is None else (side,))
 
-    def _end(self, side: str) -> None:
+    def _end(self, sides: tuple[str, ...]) -> None:
         self._check_open()
-        self._sources.end(side)
+        for side in sides:
+            self._sources.end(side)
         self._progress()
 
     def advance_source(self, source: Source, ts: int | datetime) -> None:
@@ -166,10 +178,34 @@ class Join:
     def poll(self, timeout: float = 0.0) -> list[pa.RecordBatch]:
         """The result batches ready so far, of no more than `max_results` rows; if there are none, those that come
         within `timeout` seconds. By default it never blocks. Resumes work that waited for room."""
-        self._check_process()
-        self._pollers.note()
         if timeout != 0.0:
             _check_seconds(timeout, "seconds from 0 on")
+        self._check_process()
+        return self._take_all_held() or self._poll_within(timeout)
+
+    def poll_table(self, timeout: float = 0.0) -> pa.Table:
+        """As `poll`, as one table of the join's schema; an empty one if nothing is ready. Punctuations are left out."""
+        return self._table(self.poll(timeout))
+
+    async def poll_async(self, timeout: float = 0.0) -> list[pa.RecordBatch]:
+        """`poll` from an event loop, which runs on meanwhile."""
+        self._check_process()
+        _check_seconds(timeout, "seconds from 0 on")
+        await in_thread(self._hold, timeout)
+        return self._take_all_held()
+
+    def _is_over(self) -> bool:
+        return self._complete or self._state != "open"
+
+    def _missing(self) -> str:
+        sides = [side for side in SIDES if side not in self._sources.ended]
+        if not sides:
+            return "both sides have ended, and the last results are not ready yet"
+        return f"no result is ready, and {' and '.join(sides)} may still bring rows"
+
+    def _poll_within(self, timeout: float) -> list[pa.RecordBatch]:
+        self._pollers.note()
+        if timeout != 0.0:
             return self._wait_for_results(timeout)
         batches = self._poll()
         self._work.tell()  # a blocked poll may have found the mutex taken by this call
@@ -197,6 +233,8 @@ class Join:
             batches = driver.drain()
             if batches or not done:
                 driver.run()  # resume what waited for room, and release the rows of these results
+            elif len(self._sources.ended) == len(SIDES):
+                self._complete = True
         except BaseException:
             # Return what was found before the failure; the next call raises it.
             if driver.failure is None or not (batches := batches or driver.drain()):
@@ -214,7 +252,7 @@ class Join:
                 seen = found.read()
                 batches = self._poll()
                 rest = deadline - time.perf_counter()
-                if batches or rest <= 0 or self._state != "open":
+                if batches or rest <= 0 or self._is_over() or given_up():
                     return batches
                 found.wait(seen, math.ceil(min(1e6 * rest, DRIVER_PATIENCE)))
         finally:
@@ -222,7 +260,8 @@ class Join:
                 self._work.polls -= 1
 
     def finish(self) -> pa.Table:
-        """End both sides; the remaining results as a table. The join is closed afterwards."""
+        """End both sides; the results that no poll and no loop has taken, as a table. The join is closed afterwards.
+        Loops over results in other threads end then. Call `end()` instead if they are to get the rest."""
         self._check_process()
         if self._work.mine:
             raise reentrant_error()
@@ -230,7 +269,16 @@ class Join:
             self._check_open()
             self._state = "finishing"
         self._results.lift_bound()  # a push that waits for room continues
-        return pa.Table.from_batches(self._working(self._finish), self.spec.schema)
+        return self._table(self._working(self._finish))
+
+    async def finish_async(self) -> pa.Table:
+        """`finish` from an event loop, which runs on meanwhile. Do not cancel it: the results would be lost."""
+        return await in_thread(self.finish)
+
+    def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        schema = self.spec.schema
+        plain = [batch.replace_schema_metadata(schema.metadata) for batch in batches]  # without punctuations
+        return pa.Table.from_batches(plain, schema)
 
     def _finish(self) -> list[pa.RecordBatch]:
         self._driver.check()
@@ -239,7 +287,7 @@ class Join:
         self._progress()
         if self._state == "closed":
             raise ClosedError("the join was closed while it finished")
-        batches = [batch.replace_schema_metadata(self.spec.schema.metadata) for batch in self._driver.drain()]
+        batches = [*self._take_all_held(), *self._driver.drain()]
         self._state = "closed"
         return batches
 
@@ -283,6 +331,7 @@ class Join:
 
     def _discard(self) -> None:
         self._driver.discard()
+        self._held.clear()
         self._discarded = True
 
     def __enter__(self) -> Join:
@@ -291,12 +340,34 @@ class Join:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    async def __aenter__(self) -> Join:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await in_thread(self.close)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the results."""
+        return self.spec.schema
+
     def stats(self) -> Stats:
         """Counts and sizes; see `Stats`. Waits for a step that is under way."""
         return self._working(self._stats)
 
     def _stats(self) -> Stats:
         return self._driver.stats()
+
+    def __repr__(self) -> str:
+        """What was taken and waits, as of a moment: it does not wait for a step that is under way."""
+        taken = self._driver.admission.taken
+        return (
+            f"<Join {self._state}: {taken['left']:,} left and {taken['right']:,} right tuples, "
+            f"{self._results.total:,} matches, {self._results.rows:,} results to poll; {self.plan.topology}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<div>{escape(repr(self))}</div>{self.plan._repr_html_()}"
 
     def __reduce__(self) -> NoReturn:
         raise StreamJoinError(
@@ -307,6 +378,7 @@ class Join:
     def mark_as_copy(self) -> None:
         """For `forks`."""
         self._state = "copy"
+        self._held.clear()  # whose batches the other process hands out
 
     # Guards
 
@@ -328,10 +400,6 @@ class Join:
 
 def _not_a_side(side: str) -> InputError:
     return InputError(f"side is {side!r}; allowed: left, right")
-
-
-def _hopeful(_: float) -> None:
-    """Every wait may succeed."""
 
 
 def _check_seconds(timeout: float, allowed: str) -> None:

@@ -37,6 +37,19 @@ class LatencyHistogram:
         bucket = int(np.searchsorted(np.cumsum(self.counts), q * total))
         return 2.0**bucket * 1e-6
 
+    def __str__(self) -> str:
+        if not sum(self.counts):
+            return "no results"
+        shown = ((0.5, "half"), (0.99, "99 %"), (1.0, "all"))
+        return ", ".join(f"{name} within {_seconds_text(self.quantile(q))}" for q, name in shown)
+
+
+def _seconds_text(seconds: float) -> str:
+    for unit, length in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
 
 class LatencyMeter:
     """When tuples were pushed, and how long the results took that they completed. Not for several threads at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import heappop, heappush, heapreplace
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from streamjoin.engine.async_calls import in_thread
 from streamjoin.kernels.stamping import INT64_MIN, falls
 from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.spec import SIDES
@@ -40,10 +42,15 @@ class Source:
     promised: float = -math.inf  # by `advance`
     closed: bool = False
     number: int = -1  # from 0 on, once the join knows it
+    show: Callable[[int], str] = str  # ticks as a time, for messages
 
     def push(self, data: Any, timeout: float | None = None) -> None:
         """Push Arrow data of this source; as `Join.push`."""
         self.join.push_from(self, data, timeout)
+
+    async def push_async(self, data: Any, timeout: float | None = None) -> None:
+        """As `Join.push_async`."""
+        await in_thread(self.push, data, timeout)
 
     def advance(self, ts: int | datetime) -> None:
         """Promise that no tuple before `ts` will come: an idle source need not hold the others back.
@@ -71,7 +78,7 @@ class Source:
                 row = int(falling[0])
                 reached = max(int(before[row]), self._floor(self.promised))
                 raise InputError(
-                    f"{self.side} time falls from {reached} to {int(ts[row])} "
+                    f"{self.side} time falls from {self.show(reached)} to {self.show(int(ts[row]))} "
                     f"at row {row}{f' of source {self.name!r}' if self.name else ''}: "
                     "within a source time must not fall, unless the spec's lateness allows it"
                 )

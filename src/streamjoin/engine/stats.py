@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from streamjoin.engine.latency import LatencyHistogram
 from streamjoin.index.stats import IndexStats
+from streamjoin.semantics.html import html_table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stats:
     """Counts since the join was opened, and sizes now. Windows and buffers are in tuples or rows.
 
@@ -32,6 +33,21 @@ class Stats:
     latency: LatencyHistogram = field(repr=False)
     left_index: IndexStats = field(default=IndexStats(), repr=False)
     right_index: IndexStats = field(default=IndexStats(), repr=False)
+
+    def __repr__(self) -> str:
+        """One field on a line, with the latency as quantiles."""
+        return "\n".join(["Stats", *(f"  {name:<19} {text}" for name, text in self._parts())])
+
+    def _repr_html_(self) -> str:
+        return html_table("Stats", self._parts())
+
+    def _parts(self) -> list[tuple[str, str]]:
+        numbers = [(part.name, getattr(self, part.name)) for part in fields(self) if part.repr]
+        shown = [
+            (name, ", ".join(f"{each:,}" for each in (value if isinstance(value, tuple) else (value,))))
+            for name, value in numbers
+        ]
+        return [*shown, ("latency", str(self.latency))]
 
     @property
     def tuples(self) -> int:

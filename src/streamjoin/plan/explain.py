@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from html import escape
 
 from streamjoin.plan.choose import TRAITS
 from streamjoin.plan.physical import Plan, RunPlan, WindowPlan, window_text
@@ -17,9 +18,20 @@ HeadedLines = list[tuple[str, str]]  # (heading, text); an empty heading continu
 MAX_LINE = 600  # characters of a line's text; a predicate may have 500,000
 
 
+class Explanation(str):
+    """A plan as text, which notebooks show with a drawing."""
+
+    plan: Plan
+
+    def _repr_html_(self) -> str:
+        return f"{self.plan._repr_html_()}<pre>{escape(self)}</pre>"
+
+
 def explain_plan(plan: Plan) -> str:
     """The text of a plan: the predicate, its analysis, the windows, and how tuples meet."""
-    return laid_out(plan_lines(plan))
+    text = Explanation(laid_out(plan_lines(plan)))
+    text.plan = plan
+    return text
 
 
 def plan_lines(plan: Plan) -> HeadedLines:

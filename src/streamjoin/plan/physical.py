@@ -13,12 +13,15 @@ from functools import cached_property
 from typing import Any, Literal
 
 from streamjoin.codegen.programs import WindowProgram
+from streamjoin.plan.drawing import plan_drawing
 from streamjoin.plan.matching import matching_order, sorts_late
 from streamjoin.plan.options import Options, Order, StructureName, TopologyName
 from streamjoin.plan.ranges import KeyRange, key_ranges
 from streamjoin.plan.routing import Routing
 from streamjoin.plan.tuning import DEFAULT_TUNING, Tuning
 from streamjoin.semantics.analysis import Analysis
+from streamjoin.semantics.durations import duration_text
+from streamjoin.semantics.errors import short_repr
 from streamjoin.semantics.keep import How
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import Delta
@@ -76,7 +79,7 @@ class NodePlan:
     why: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """A spec, the options it was planned with, and how it will run.
 
@@ -128,6 +131,13 @@ class Plan:
         """The order in which the topology gives its matches."""
         return matching_order(self.spec, self.options.order)
 
+    def __repr__(self) -> str:
+        workers = f"{self.workers} worker{'s' * (self.workers != 1)}"
+        return f"<Plan: {self.topology}, {workers}, {self.how} join on {short_repr(self.to_dict()['on'])}>"
+
+    def _repr_html_(self) -> str:
+        return plan_drawing(self.to_dict())
+
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data, for pages and tests."""
         spec = self.spec
@@ -153,7 +163,9 @@ class Plan:
 
 def window_text(spec: JoinSpec, side: str) -> str:
     """How long, or for how many later rows, rows of a side wait for partners."""
-    window, unit = spec.side_window(side), spec.time_unit or "ticks"
+    window, unit = spec.side_window(side), spec.time_unit
+    if window.rows:
+        return f"{window.size:,} rows"
     if window.size < 0:
-        return f"partners are at least {-window.size:,} {unit} older"
-    return f"{window.size:,} {'rows' if window.rows else unit}"
+        return f"partners are at least {duration_text(-window.size, unit)} older"
+    return duration_text(window.size, unit)

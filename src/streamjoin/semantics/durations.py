@@ -110,6 +110,33 @@ def exact_ticks(duration: Duration, unit: str | None, what: str) -> Fraction:
     return nanoseconds(duration, what) * Fraction(10 ** TIME_SCALE[unit], 10**9)
 
 
+def duration_text(count: int, unit: str | None) -> str:
+    """A number of ticks as a duration, for people; `unit` is that of the time columns.
+
+    >>> duration_text(5_400_000, "ms"), duration_text(-1_500, "ms"), duration_text(1_500, "us"), duration_text(7, None)
+    ('1 hour 30 minutes', '-1.5 seconds', '1.5 ms', '7 ticks')
+    """
+    if unit is None:
+        return f"{count:,} tick{'s' * (abs(count) != 1)}"
+    rest, parts = abs(count) * 10 ** (9 - TIME_SCALE[unit]), []
+    for name in ("day", "hour", "minute"):
+        number, rest = divmod(rest, _NANOSECONDS[name])
+        if number:
+            parts.append(f"{number:,} {name}{'s' * (number != 1)}")
+    if rest or not parts:
+        small = not parts and rest < 10**9
+        name = (
+            "second"
+            if not small
+            else next((u for u in ("ms", "us", "ns") if rest >= _NANOSECONDS[u]), "second")
+        )
+        whole, fraction = divmod(rest, _NANOSECONDS[name])
+        digits = f"{fraction:0{len(str(_NANOSECONDS[name])) - 1}}".rstrip("0") if fraction else ""
+        number_text = f"{whole}.{digits}" if digits else str(whole)
+        parts.append(f"{number_text} {name}{'s' * (name == 'second' and number_text != '1')}")
+    return "-" * (count < 0) + " ".join(parts)
+
+
 def overflow(duration: Duration, unit: str | None, what: str) -> WindowError:
     """The error about a duration of too many ticks for 64 bits."""
     return WindowError(

@@ -9,7 +9,7 @@ predicate is true and the one that comes first in this order is still in its sid
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 
 import pyarrow as pa
@@ -17,10 +17,12 @@ import pyarrow as pa
 from streamjoin.semantics.callables import CallablePredicate, PredicateFunction, inspect_callable
 from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.durations import Duration, lateness_ticks
-from streamjoin.semantics.errors import PredicateError, SpecError, WindowError
+from streamjoin.semantics.errors import PredicateError, SpecError, WindowError, short_repr, without_middle
 from streamjoin.semantics.expressions import Expr
+from streamjoin.semantics.html import html_table
 from streamjoin.semantics.keep import How, Keep, Nearest, check_how, check_keep
 from streamjoin.semantics.sql import parse_expression, parse_predicate
+from streamjoin.semantics.temporal import time_text
 from streamjoin.semantics.types import TIME_SCALE
 from streamjoin.semantics.windows import (
     Delta,
@@ -40,7 +42,7 @@ UNMATCHED: dict[How, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class JoinSpec:
     """A sliding-window join of two streams.
 
@@ -87,6 +89,25 @@ class JoinSpec:
             self.predicate,
             self.score,
         )
+
+    def __repr__(self) -> str:
+        return f"JoinSpec({', '.join(f'{name}={text}' for name, text in self._parts())})"
+
+    def _repr_html_(self) -> str:
+        return html_table("JoinSpec", self._parts())
+
+    def _parts(self) -> list[tuple[str, str]]:
+        """Names and texts of the fields that were given: schemas on one line, without what is as by default."""
+        parts = []
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if isinstance(value, pa.Schema):
+                columns = [f"{f.name}: {f.type}{'' if f.nullable else ' not null'}" for f in value]
+                parts.append((part.name, without_middle(f"({', '.join(columns)})")))
+            elif part.default is MISSING or value != part.default:
+                callable_name = getattr(value, "__name__", None) if callable(value) else None
+                parts.append((part.name, callable_name or short_repr(value)))
+        return parts
 
     def _check_window(self) -> None:
         kinds: tuple[type, ...] = (TimeWindow, RowWindow)
@@ -188,6 +209,11 @@ class JoinSpec:
         units: list[str] = [left.unit, right.unit]
         return max(units, key=TIME_SCALE.__getitem__)
 
+    def time_text(self, ticks: int) -> str:
+        """Ticks of the time columns as a time, for messages; in UTC if they have a time zone."""
+        zone = self.time_unit is not None and self.left.field(self.left_time).type.tz is not None
+        return time_text(ticks, self.time_unit, zone)
+
     @cached_property
     def left_window(self) -> SideWindow:
         return side_window(self.window, "left", self.time_unit)
@@ -214,12 +240,12 @@ class JoinSpec:
         if self.how in ("semi", "anti"):
             return pa.schema(list(self.left))
         missing = {OTHER[side] for side in UNMATCHED[self.how]}
-        fields = [("left", field) for field in self.left] + [("right", f) for f in self._right_fields()]
-        return pa.schema([f.with_nullable(f.nullable or side in missing) for side, f in fields])
+        columns = [("left", field) for field in self.left] + [("right", f) for f in self._right_fields()]
+        return pa.schema([f.with_nullable(f.nullable or side in missing) for side, f in columns])
 
     def _right_fields(self) -> list[pa.Field]:
         """Right's columns under their names in the result."""
-        fields = []
+        renamed = []
         taken = set(self.left.names) | set(self.right.names)
         for field in self.right:
             if field.name in self.left.names:
@@ -232,8 +258,8 @@ class JoinSpec:
                     )
                 taken.add(field.name + self.suffix)
                 field = field.with_name(field.name + self.suffix)
-            fields.append(field)
-        return fields
+            renamed.append(field)
+        return renamed
 
     def side_schema(self, side: str) -> pa.Schema:
         return self.left if side == "left" else self.right

@@ -99,6 +99,21 @@ def timestamp_text(value: int, scale: int, tz: bool) -> str | None:
     return f"{day} {time}{f'.{fraction:0{scale}}' if scale else ''}{'+00:00' if tz else ''}"
 
 
+def time_text(ticks: int, unit: str | None, tz: bool = False) -> str:
+    """A time of a time column, for messages: as `timestamp_text` where the column has a unit, without zeros at the end
+    of the fraction.
+
+    >>> time_text(1_500, "ms"), time_text(1_500, None)
+    ('1970-01-01 00:00:01.5', '1500')
+    """
+    text = None if unit is None else timestamp_text(ticks, TIME_SCALE[unit], False)
+    if text is None:
+        return str(ticks) if unit is None else f"{ticks} {unit} after 1970-01-01"
+    whole, point, fraction = text.partition(".")
+    fraction = fraction.rstrip("0")
+    return f"{whole}{point if fraction else ''}{fraction}{'+00:00' if tz else ''}"
+
+
 def _unit(name: str) -> Fraction:
     if _VARYING.fullmatch(name):
         raise PredicateError(

@@ -208,6 +208,6 @@ def test_explain_tells_sources_workers_and_windows(tmp_path):
         f"files {tmp_path}/left (parquet)",
         "2 of 2; ranges of 8, left rows once",
         "replicas     left 1, right 1.25 on average, 2 at most",
-        "10,000,000 us; bisort index, or a scan",
+        "10 seconds; bisort index, or a scan",
     ):
         assert words in told
