@@ -46,6 +46,10 @@ EMBEDDED = """
     reveal_type(spec.schema)  # Schema
     reveal_type(sj.explain(spec))  # str
     reveal_type(sj.join_tables(None, None, spec))  # Table
+    table: pa.Table = pa.table({})
+    reveal_type(sj.join(table, [], on="left.x = right.x", window="1 s", time="ts"))  # Table
+    reveal_type(sj.stream(schema, schema, on="TRUE", window=5, time="ts"))  # Join
+    sj.join(table, table, on="TRUE", windows=5, window=5)  # error: arg-type
     reveal_type(sj.oracle.join(pa.table({}), pa.table({}), spec))  # Table
     sj.open_join("a spec")  # error: arg-type
 """

@@ -2,6 +2,7 @@
 
 from streamjoin.engine.join import Join
 from streamjoin.engine.latency import LatencyHistogram
+from streamjoin.engine.one_call import join, stream
 from streamjoin.engine.open import explain, open_join, punctuation
 from streamjoin.engine.sources import Source
 from streamjoin.engine.stats import Stats
@@ -48,8 +49,10 @@ __all__ = [
     "TimeWindow",
     "WindowError",
     "explain",
+    "join",
     "join_tables",
     "open_join",
     "oracle",
     "punctuation",
+    "stream",
 ]

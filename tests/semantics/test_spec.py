@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -193,10 +194,52 @@ def test_lengths_of_the_wrong_type(given):
 
 
 @pytest.mark.parametrize(
-    "given", [None, 10, "10 s", (sj.TimeWindow(1),), (sj.TimeWindow(1), 5), [sj.TimeWindow(1)] * 2]
+    "given",
+    [None, 1.5, True, (sj.TimeWindow(1),), (1, 2, 3), (sj.TimeWindow(1), 0.5), [sj.TimeWindow(1)] * 2],
 )
 def test_windows_of_the_wrong_type(given):
     refused(lambda: spec_of(window=given), sj.WindowError, "window is", "TimeWindow", "RowWindow")
+
+
+@pytest.mark.parametrize(
+    ("unit", "given", "meant"),
+    [
+        (None, 10, sj.TimeWindow(10)),
+        (None, np.int64(10), sj.TimeWindow(10)),
+        ("ms", "5 seconds", sj.TimeWindow("5 seconds")),
+        ("ms", datetime.timedelta(seconds=5), sj.TimeWindow("5 seconds")),
+        ("ms", 0, sj.TimeWindow(0)),
+        ("ms", ("5 seconds", "1 min"), sj.TimeWindow("5 seconds", "1 min")),
+        ("ms", (0, "1 min"), sj.TimeWindow(0, "1 min")),
+        ("ms", ("5 seconds", sj.RowWindow(3)), (sj.TimeWindow("5 seconds"), sj.RowWindow(3))),
+        (None, (sj.RowWindow(3), 5), (sj.RowWindow(3), sj.TimeWindow(5))),
+    ],
+)
+def test_a_duration_stands_for_a_window_of_time(unit, given, meant):
+    schema = times(unit) if unit else pa.schema({"ts": pa.int64(), "x": pa.int64()})
+    given, meant = (spec_of(left=schema, right=schema, window=each) for each in (given, meant))
+    assert (given.left_window, given.right_window) == (meant.left_window, meant.right_window)
+
+
+@pytest.mark.parametrize(
+    ("unit", "given", "field", "said"),
+    [
+        (None, "5 seconds", "window", "the time columns are plain integers: give an int"),
+        ("ms", 5, "window", "window is the plain number 5, but the time columns are timestamps[ms]"),
+        ("ms", "5 parsecs", "window", "window is '5 parsecs', which is not a duration"),
+        ("ms", "-5 seconds", "window", "cannot be negative"),
+        ("ns", "200000 days", "window", "overflows"),
+        ("ms", ("5 seconds", "soon"), "window.right", "not a duration"),
+        ("ms", ("5 seconds", 7), "window.right", "plain number 7"),
+        ("ms", (-1, "1 s"), "window.left", "cannot be negative"),
+    ],
+)
+def test_durations_that_are_no_window_here(unit, given, field, said):
+    schema = times(unit) if unit else pa.schema({"ts": pa.int64(), "x": pa.int64()})
+    with pytest.raises(sj.WindowError) as caught:
+        spec_of(left=schema, right=schema, window=given)
+    assert caught.value.field == field
+    assert said in str(caught.value)
 
 
 def test_lateness():
@@ -332,7 +375,7 @@ def test_callables_that_do_not_take_two_rows(function):
         (lambda: sj.TimeWindow("1 s", "soon"), "window.right", "soon"),
         (lambda: sj.RowWindow(-1), "window.left", -1),
         (lambda: spec_of(lateness="-1 s"), "lateness", "-1 s"),
-        (lambda: spec_of(window=5), "window", 5),
+        (lambda: spec_of(window=5.5), "window", 5.5),
         (lambda: spec_of(how="outer"), "how", "outer"),
         (lambda: spec_of(left_time="at"), "left_time", "at"),
         (lambda: spec_of(on="left.nothing = 1"), "on", "left.nothing = 1"),

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from streamjoin.codegen.columns import one_array, to_column_data
 from streamjoin.codegen.evaluate import key_dtype
+from streamjoin.engine.frames import index_names, read_pushed
 from streamjoin.engine.rows import one_batch, storage_schema, storage_type
 from streamjoin.index.tuples import FIRST_KEY, NO_MARKS, TS, ProbingTuples
 from streamjoin.kernels import stamping
@@ -153,23 +154,9 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema, side: str) -> pa.Record
 
 
 def _imported(data: Any, schema: pa.Schema, side: str) -> pa.Table:
-    """Data of another library, through the Arrow PyCapsule interface. Whatever that raises is an error of the input."""
-    wanted = "give a pyarrow RecordBatch or Table, or a table with the Arrow PyCapsule interface (pandas, polars, ...)"
-    try:
-        streams = hasattr(data, "__arrow_c_stream__")
-        if not streams and not hasattr(data, "__arrow_c_array__"):
-            raise InputError(f"{side} data is a {type(data).__name__}: {wanted}")
-        table = pa.table(data) if streams else pa.table(pa.record_batch(data))
-    except (InputError, MemoryError):
-        raise
-    except Exception as error:
-        raise InputError(
-            f"{side} data is a {type(data).__name__}, and reading it raised {error!r}: nothing of it was taken; "
-            f"{wanted}"
-        ) from error
-    # pandas exports an unnamed index, such as sorting leaves behind, under this name.
-    index = [n for n in table.column_names if n.startswith("__index_level_") and n not in schema.names]
-    return table.drop_columns(index)
+    """Data of another library. An index of pandas is a column only if the spec has it."""
+    indexed = [name for name in index_names(data) if name in schema.names and name not in data.columns]
+    return read_pushed(data.reset_index(indexed) if indexed else data, side)
 
 
 def conform(column: pa.Array, field: pa.Field, side: str) -> pa.Array:
@@ -197,7 +184,8 @@ def _ticks(column: pa.Array, spec: JoinSpec, side: str) -> np.ndarray:
     if column.null_count:
         row = pc.index(column.is_null(), True).as_py()
         raise InputError(
-            f"{side} time column {spec.side_time(side)!r} is null at row {row}: every tuple needs an event time"
+            f"{side} time column {spec.side_time(side)!r} is null at row {row}: every tuple needs an event time; "
+            "leave such rows out"
         )
     ticks = to_column_data(column, TICKS).parts[0]
     if spec.time_unit is not None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
 import pyarrow as pa
 from sqlglot import exp
 
-from streamjoin.semantics.errors import PredicateError
+from streamjoin.semantics.errors import PredicateError, did_you_mean
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.render import to_sql
 from streamjoin.semantics.syntax import PredicateText
@@ -87,9 +86,7 @@ def _sides(source: PredicateText, node: exp.Column, schemas: Mapping[str, pa.Sch
 
 
 def _unknown(source: PredicateText, node: exp.Column, schemas: dict[str, pa.Schema]) -> PredicateError:
-    lowered = {name.lower(): name for schema in schemas.values() for name in schema.names}
-    close = difflib.get_close_matches(node.name.lower(), lowered, n=1)
-    hint = f"; did you mean {lowered[close[0]]!r}?" if close else ""
+    hint = did_you_mean(node.name, [name for schema in schemas.values() for name in schema.names])
     where = " and ".join(f"{side} has {_listing(schema.names)}" for side, schema in schemas.items())
     owner = f"table {next(iter(schemas))}" if len(schemas) == 1 else "left or right"
     return source.error(f"unknown column {node.name!r} of {owner}: {where}{hint}", node.this)

@@ -102,7 +102,8 @@ def exact_ticks(duration: Duration, unit: str | None, what: str) -> Fraction:
         return Fraction(int(duration))
     if unit is None:
         raise WindowError(
-            f"{what} is {short_repr(duration)}, but the time columns are plain integers: give an int",
+            f"{what} is {short_repr(duration)}, but the time columns are plain integers: give an int, or convert them "
+            "to timestamps",
             field=what,
             given=duration,
             allowed="an int",

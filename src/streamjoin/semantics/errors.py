@@ -1,5 +1,6 @@
 """The errors a user can meet. Every message names what was given and what is allowed."""
 
+import difflib
 import re
 from collections.abc import Sequence
 
@@ -26,6 +27,17 @@ def short_repr(value: object, most: int = MAX_QUOTED) -> str:
 def without_middle(text: str, most: int = MAX_MESSAGE) -> str:
     """The text, without its middle if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-(most // 2) :]}"
+
+
+def did_you_mean(given: object, known: Sequence[str]) -> str:
+    """A question about the known name that is most like the given one; nothing if none is.
+
+    >>> did_you_mean("Price", ["ts", "price"])
+    "; did you mean 'price'?"
+    """
+    lowered = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(str(given).lower(), lowered, n=1)
+    return f"; did you mean {lowered[close[0]]!r}?" if close else ""
 
 
 class StreamJoinError(Exception):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from streamjoin.semantics.callables import CallablePredicate, PredicateFunction, inspect_callable
 from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.durations import Duration, lateness_ticks
-from streamjoin.semantics.errors import PredicateError, SpecError, WindowError, short_repr, without_middle
+from streamjoin.semantics.errors import PredicateError, SpecError, did_you_mean, short_repr, without_middle
 from streamjoin.semantics.expressions import Expr
 from streamjoin.semantics.html import html_table
 from streamjoin.semantics.keep import How, Keep, Nearest, check_how, check_keep
@@ -26,11 +26,10 @@ from streamjoin.semantics.temporal import time_text
 from streamjoin.semantics.types import TIME_SCALE
 from streamjoin.semantics.windows import (
     Delta,
-    Interval,
-    RowWindow,
     SideWindow,
-    TimeWindow,
-    Window,
+    WindowForm,
+    Windows,
+    read_window,
     side_window,
 )
 
@@ -47,8 +46,8 @@ class JoinSpec:
     """A sliding-window join of two streams.
 
     `on` is SQL text over the tables `left` and `right`, or a callable `f(left_row, right_row)`.
-    `window` is a `TimeWindow`, an `Interval`, a `RowWindow`, or a pair (left's, right's) of a `TimeWindow` and a
-    `RowWindow`. `lateness` is how far `ts` may fall within one source; None means it must not fall at all.
+    `window` is a duration, a `TimeWindow`, an `Interval`, a `RowWindow`, or a pair (left's, right's) of durations,
+    `TimeWindow` and `RowWindow`. `lateness` is how far `ts` may fall within one source; None means it must not fall.
     `keep` picks among the matches of a left row: `"all"`, `AsOf(...)` or `Nearest(...)`; only with how inner or left.
     `left_tie`, `right_tie`: columns that rank rows of equal time, before source and position.
     """
@@ -56,7 +55,7 @@ class JoinSpec:
     left: pa.Schema
     right: pa.Schema
     on: str | PredicateFunction
-    window: Window | tuple[Window, Window]
+    window: WindowForm
     left_time: str
     right_time: str
     how: How = "inner"
@@ -78,7 +77,7 @@ class JoinSpec:
             )
         check_how(self.how)
         check_keep(self.keep, self.how)
-        self._check_window()
+        object.__setattr__(self, "window", read_window(self.window, self.time_unit))
         # Computing the derived parts checks them.
         _ = (
             self.time_unit,
@@ -109,16 +108,6 @@ class JoinSpec:
                 parts.append((part.name, callable_name or short_repr(value)))
         return parts
 
-    def _check_window(self) -> None:
-        kinds: tuple[type, ...] = (TimeWindow, RowWindow)
-        windows = self.window
-        if not isinstance(windows, tuple):
-            windows, kinds = (windows, windows), (*kinds, Interval)
-        if len(windows) != 2 or not all(isinstance(w, kinds) for w in windows):
-            allowed = "a TimeWindow, an Interval, a RowWindow, or a tuple (left's, right's) of TimeWindow and RowWindow"
-            message = f"window is {self.window!r}: give {allowed}"
-            raise WindowError(message, field="window", given=self.window, allowed=allowed)
-
     def _check_schema(self, side: str) -> None:
         schema, time = getattr(self, side), getattr(self, f"{side}_time")
         if not isinstance(schema, pa.Schema):
@@ -140,11 +129,17 @@ class JoinSpec:
                 given=schema,
             )
         if time not in schema.names:
-            message = f"{side}_time is {time!r}, which is not a column of {side}: it has {schema.names}"
+            message = (
+                f"{side}_time is {time!r}, which is not a column of {side}: it has {schema.names}"
+                f"{did_you_mean(time, schema.names)}"
+            )
             raise SpecError(message, field=f"{side}_time", given=time, allowed=schema.names)
         kind = schema.field(time).type
         if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind)):
-            message = f"{side}_time {time!r} has type {kind}: a time column is a timestamp or an integer"
+            message = (
+                f"{side}_time {time!r} has type {kind}: a time column is a timestamp or an integer; convert it first, "
+                "such as with pandas.to_datetime or polars' str.to_datetime"
+            )
             raise SpecError(message, field=f"{side}_time", given=time, allowed="a timestamp or an integer")
         self._check_tie(side, schema)
 
@@ -153,7 +148,10 @@ class JoinSpec:
         if tie is None:
             return
         if tie not in schema.names:
-            message = f"{field} is {tie!r}, which is not a column of {side}: it has {schema.names}"
+            message = (
+                f"{field} is {tie!r}, which is not a column of {side}: it has {schema.names}"
+                f"{did_you_mean(tie, schema.names)}"
+            )
             raise SpecError(message, field=field, given=tie, allowed=schema.names)
         kind = schema.field(tie).type
         if column_type(kind) is None:
@@ -165,11 +163,17 @@ class JoinSpec:
     def predicate(self) -> Expr | CallablePredicate:
         """The predicate as a typed tree, or the callable with the columns it reads."""
         if isinstance(self.on, str):
+            if self.on in self.left.names and self.on in self.right.names:
+                raise PredicateError(
+                    f"on is {self.on!r}, the name of a column of both sides: write the condition, such as "
+                    f"'left.{self.on} = right.{self.on}'"
+                )
             return parse_predicate(self.on, self.left, self.right)
         if callable(self.on):
             return inspect_callable(self.on, self.left, self.right)
         raise SpecError(
-            f"on is a {type(self.on).__name__}: give SQL text or a callable f(left_row, right_row)",
+            f"on is a {type(self.on).__name__}: give SQL text, such as 'left.x = right.x', or a callable "
+            "f(left_row, right_row)",
             field="on",
             given=self.on,
             allowed="SQL text or a callable f(left_row, right_row)",
@@ -198,13 +202,21 @@ class JoinSpec:
         if pa.types.is_timestamp(left) != pa.types.is_timestamp(right):
             raise SpecError(
                 f"the time column of left is {left} and that of right is {right}: both must be timestamps, "
-                "or both integers"
+                "or both integers; convert one of them",
+                field="right_time",
+                given=self.right_time,
+                allowed="two timestamps, or two integers",
             )
         if not pa.types.is_timestamp(left):
             return None
         if (left.tz is None) != (right.tz is None):
             raise SpecError(
-                f"the time column of left is {left} and that of right is {right}: both must have a time zone or neither"
+                f"the time column of left is {left} and that of right is {right}: both must have a time zone or "
+                "neither; say which zone the other one is in, such as with pandas' dt.tz_localize('UTC') or polars' "
+                "dt.replace_time_zone('UTC')",
+                field="right_time",
+                given=self.right_time,
+                allowed="two timestamps with a time zone, or two without",
             )
         units: list[str] = [left.unit, right.unit]
         return max(units, key=TIME_SCALE.__getitem__)
@@ -214,13 +226,18 @@ class JoinSpec:
         zone = self.time_unit is not None and self.left.field(self.left_time).type.tz is not None
         return time_text(ticks, self.time_unit, zone)
 
+    @property
+    def _windows(self) -> Windows:
+        """`window`, which is no plain duration once the spec is made."""
+        return self.window  # type: ignore[return-value]
+
     @cached_property
     def left_window(self) -> SideWindow:
-        return side_window(self.window, "left", self.time_unit)
+        return side_window(self._windows, "left", self.time_unit)
 
     @cached_property
     def right_window(self) -> SideWindow:
-        return side_window(self.window, "right", self.time_unit)
+        return side_window(self._windows, "right", self.time_unit)
 
     @cached_property
     def lateness_ticks(self) -> int | None:

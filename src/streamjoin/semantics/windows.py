@@ -6,6 +6,7 @@ their `Delta`: two closed bounds, in ticks, of `r.ts - l.ts`.
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
@@ -156,9 +157,56 @@ class Delta:
 
 
 Window = TimeWindow | RowWindow | Interval
+Windows = Window | tuple[Window, Window]  # one for both sides, or left's and right's
+WindowForm = Window | Duration | tuple[Window | Duration, Window | Duration]  # as a user may write them
+
+_FORMS = (
+    'a duration such as "15 minutes", a timedelta, an int for integer time columns, a TimeWindow, an Interval, a '
+    "RowWindow, or a tuple (left's, right's) of durations, TimeWindow and RowWindow"
+)
 
 
-def side_window(window: Window | tuple[Window, Window], side: str, unit: str | None) -> SideWindow:
+def read_window(given: object, unit: str | None) -> Windows:
+    """The window that a user means, for time columns of `unit`. A duration stands for a `TimeWindow`.
+
+    >>> read_window("15 minutes", "ms")
+    TimeWindow(left='15 minutes', right='15 minutes')
+    >>> read_window(("10 minutes", RowWindow(3)), "ms")
+    (TimeWindow(left='10 minutes', right='10 minutes'), RowWindow(left=3, right=3))
+    """
+    if isinstance(given, (TimeWindow, RowWindow, Interval)):
+        return given
+    if _is_duration(given):
+        check_duration(given, "window")
+        if given != 0:
+            ticks(given, unit, "window")  # type: ignore[arg-type]
+        return TimeWindow(given)  # type: ignore[arg-type]
+    if isinstance(given, tuple) and len(given) == 2 and all(map(_is_of_a_pair, given)):
+        left, right = (
+            _one_of_a_pair(each, side) for side, each in zip(("left", "right"), given, strict=True)
+        )
+        return left, right
+    message = f"window is {short_repr(given)}: give {_FORMS}"
+    raise WindowError(message, field="window", given=given, allowed=_FORMS)
+
+
+def _is_duration(given: object) -> bool:
+    return isinstance(given, (str, datetime.timedelta, int, np.integer)) and not isinstance(given, bool)
+
+
+def _is_of_a_pair(given: object) -> bool:
+    """Whether a side can have this window; an interval is one for both."""
+    return isinstance(given, (TimeWindow, RowWindow)) or _is_duration(given)
+
+
+def _one_of_a_pair(given: object, side: str) -> Window:
+    if isinstance(given, (TimeWindow, RowWindow)):
+        return given
+    check_duration(given, f"window.{side}")
+    return TimeWindow(given)  # type: ignore[arg-type]
+
+
+def side_window(window: Windows, side: str, unit: str | None) -> SideWindow:
     """The part of `window` that says how long tuples of `side` wait; a zero needs no unit."""
     if isinstance(window, tuple):
         window = window[0 if side == "left" else 1]

@@ -51,7 +51,7 @@ from streamjoin.semantics.durations import Duration, lateness_ticks
 from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.keep import How, check_how
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.semantics.windows import Interval, RowWindow, TimeWindow, Window
+from streamjoin.semantics.windows import WindowForm
 from streamjoin.spark.join.metrics import MALFORMED, NAMES, OBSERVATION, WORKER, WORKERS, malformed_name
 from streamjoin.spark.join.pack import COUNTED_DDL, COUNTS_COLUMN, PARCEL_DDL, ROWS_COLUMN, packer, unpack
 from streamjoin.spark.join.processor import JoinProcessor, join_group
@@ -79,7 +79,7 @@ def window_join(
     right: DataFrame,
     on: Any,
     *,
-    window: Window | Duration | tuple[Window, Window],
+    window: WindowForm,
     left_time: str,
     right_time: str,
     how: How = "inner",
@@ -96,7 +96,8 @@ def window_join(
     Arguments:
         left, right: two streams, or two tables.
         on: the predicate, as SQL over `left` and `right`, or a Python function of two rows.
-        window: a duration (`"15 minutes"`), a `TimeWindow`, `Interval` or `RowWindow`, or a pair (left's, right's).
+        window: a duration (`"15 minutes"`, a timedelta, an int for integer times), a `TimeWindow`, `Interval` or
+            `RowWindow`, or a pair (left's, right's).
         left_time, right_time: the columns with the event times: both TIMESTAMP, both TIMESTAMP_NTZ, or both integers.
         how: `inner`, `left`, `right`, `full`, `semi` or `anti`.
         lateness: how far a row may be behind the newest row of its side. Needed for streams without `withWatermark`.
@@ -189,8 +190,6 @@ def spec_of(
 ) -> JoinSpec:
     """The spec of the join, with the columns of the DataFrames in Arrow's types."""
     schemas = [arrow_schema(side, frame.schema) for side, frame in (("left", left), ("right", right))]
-    if not isinstance(window, (TimeWindow, Interval, RowWindow, tuple)):
-        window = TimeWindow(window)
     return JoinSpec(schemas[0], schemas[1], on, window, left_time, right_time, suffix=suffix)
 
 
