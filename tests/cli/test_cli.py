@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import runpy
 import subprocess
 import sys
@@ -16,7 +17,9 @@ import streamjoin as sj
 from streamjoin.cli import app as commands
 from streamjoin.cli import bench
 from streamjoin.cli.demo import LEFT_SCHEMA, PREDICATE, RIGHT_SCHEMA, Sample, generate
+from streamjoin.cli.demo_run import pairs_table
 from streamjoin.cli.schema import parse_schema, parse_window, with_time
+from streamjoin.cli.tree import say_tree
 from streamjoin.cli.version import version_lines
 
 ROOT = Path(__file__).parents[2]
@@ -123,6 +126,33 @@ def test_explain_prints_the_plan(monkeypatch, capsys):
     assert "right.a" in printed
 
 
+def test_explain_is_a_tree_whose_lines_are_those_of_the_api(monkeypatch, capsys):
+    spec = sj.JoinSpec(
+        parse_schema("ts timestamp, x int"),
+        parse_schema("ts timestamp, a int"),
+        "left.x = right.a\nAND left.x > 3",
+        sj.TimeWindow("15 minutes"),
+        "ts",
+        "ts",
+    )
+    say_tree(sj.explain(spec), "a join")
+    title, *drawn = capsys.readouterr().out.splitlines()
+    assert title == "a join"
+    assert drawn[0] == "├── join  left.x = right.a"
+    assert drawn[1] == "│   ├── AND left.x > 3"
+    words = [re.sub(r"^[│├└─ ]+", "", line).replace("  ", " ") for line in drawn]
+    assert words == [" ".join(line.split()) for line in sj.explain(spec).splitlines()]
+
+
+def test_developers_commands_have_a_group_and_keep_their_old_names(monkeypatch, capsys):
+    assert call(monkeypatch, "--help") == 0
+    commands = capsys.readouterr().out.split("Commands")[1]
+    assert " dev " in commands and " hw " not in commands and " bench " not in commands
+    for names in (["dev", "hw"], ["hw"], ["dev", "bench"], ["bench"]):
+        assert call(monkeypatch, *names, "--help") == 0
+        assert names[-1] in capsys.readouterr().out
+
+
 def test_explain_takes_row_windows(monkeypatch, capsys):
     assert call(monkeypatch, *EXPLAIN, "--rows", "1000") == 0
     assert "1,000 rows" in capsys.readouterr().out
@@ -155,6 +185,7 @@ def test_a_small_embedded_demo_joins_and_checks_itself(monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "checked against the oracle" in printed
     assert "comparisons/s" in printed
+    assert "seconds apart" in printed and "A pair is two reports" in printed
 
 
 JOB = """
@@ -224,6 +255,17 @@ def demo_spec() -> sj.JoinSpec:
     return sj.JoinSpec(
         LEFT_SCHEMA, RIGHT_SCHEMA, PREDICATE, sj.TimeWindow("30 seconds"), left_time="ts", right_time="ts"
     )
+
+
+def test_the_demo_shows_pairs_that_match():
+    left, right = generate(20_000, rate=300, seed=3)
+    table = pairs_table(sj.join_tables(left, right, demo_spec()), 1_234)
+    assert table.title == "5 of 1,234 pairs"
+    cells = [list(column.cells) for column in table.columns]
+    x, y, a, b = ([float(cell.replace(",", "")) for cell in cells[number]] for number in (1, 2, 4, 5))
+    assert len(x) == 5 and cells[3] == sorted(cells[3])
+    assert all(abs(p - q) <= 10.1 for p, q in zip(x + y, a + b, strict=True))
+    assert all(abs(int(seconds)) <= 30 for seconds in cells[6])
 
 
 def test_generated_streams_are_ordered_uniform_and_repeatable():

@@ -15,14 +15,19 @@ from streamjoin.cli.jobs import job_module
 from streamjoin.cli.run import RunFailed, progress_line, run_job
 from streamjoin.cli.schema import parse_schema, parse_window, with_time
 from streamjoin.cli.terminal import say, terminal
+from streamjoin.cli.tree import say_tree
 from streamjoin.cli.version import version_lines
 
-DEVELOPERS = "For developers of streamjoin"  # the panel of the help that lists what users do not need
 app = typer.Typer(
     help="Sliding-window joins over two streams, for any predicate.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+# What users do not need. Its commands also have their names of 0.1, without `dev`, which the help does not list.
+dev = typer.Typer(
+    help="For developers of streamjoin: benchmarks, and joins as circuits.", no_args_is_help=True
+)
+app.add_typer(dev, name="dev")
 
 
 def print_version(asked: bool) -> None:
@@ -91,7 +96,7 @@ def run_command(
     if master is not None:
         job_module("masters").check_master(master)
     if explain:
-        say(job_module("explain").explain_job(read, master))
+        say_tree(job_module("explain").explain_job(read, master), f"how {job} would run")
     elif dry_run:
         say(f"{job} has no mistakes; nothing was started")
     else:
@@ -128,16 +133,19 @@ def explain_command(
         left_schema, right_schema, predicate, windows, left_time=left_time, right_time=right_time
     )
     chosen: Any = {"index": index, "order": order}  # checked by the call
-    say(sj.explain(spec, **chosen))
+    say_tree(sj.explain(spec, **chosen), "how the join would run")
 
 
-@app.command("bench", rich_help_panel=DEVELOPERS)
 def bench_command(
     name: Annotated[str | None, typer.Argument(help="The benchmark to run; without it, list them.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller inputs, to see that it works.")] = False,
 ) -> None:
     """List the benchmarks of the checkout, or run one and store its result."""
     raise typer.Exit(run_benchmark(name, quick))
+
+
+dev.command("bench")(bench_command)
+app.command("bench", hidden=True)(bench_command)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`streamjoin bench`: run the benchmarks of the checkout that the package was installed from."""
+"""`streamjoin dev bench`: run the benchmarks of the checkout that the package was installed from."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def find_harness(roots: Sequence[Path]) -> Path:
             return harness
     raise sj.StreamJoinError(
         "the benchmarks are not here: streamjoin was installed without its checkout. Clone the repository and run "
-        "`streamjoin bench` (or `make bench`) in it"
+        "`streamjoin dev bench` (or `make bench`) in it"
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+from rich.table import Table
+
 import streamjoin as sj
 from streamjoin.cli.demo import (
     LEFT_SCHEMA,
@@ -22,16 +25,21 @@ from streamjoin.cli.schema import parse_window
 from streamjoin.cli.terminal import say, terminal
 
 EMBEDDED_SECONDS = 60.0  # of real time, after which the embedded demonstration stops
+SHOWN = 5  # pairs that are printed
+STORY = """\
+Two sensors report positions: the left one (x, y), the right one (a, b), each at a time. A pair is two reports of nearly
+the same place: both coordinates differ by at most 10, and the times by at most the window."""
 
 
 def embedded_demo(rows: int, rate: int, window: str, seed: int) -> bool:
     """Join in this process; return whether the sample's pairs are those of the oracle."""
     spec = demo_spec(window)
     left, right = generate(rows, rate, seed)
-    say(f"two streams of {streams_text(rows, rate)}; windows of {window}\non {PREDICATE}")
+    say(f"{STORY}\n\ntwo streams of {streams_text(rows, rate)}; windows of {window}\non {PREDICATE}")
     sample = Sample(rows)
     rates = run_embedded(left, right, spec, EMBEDDED_SECONDS, sample, terminal)
     terminal.print(rates.table())
+    terminal.print(pairs_table(pa.concat_tables(sample.results), rates.matches))
     # Rows that were not pushed before the time limit are not in the result.
     return say_checked(*sample.check(left.slice(0, rates.rows), right.slice(0, rates.rows), spec))
 
@@ -47,7 +55,7 @@ def spark_demo(folder: Path, rows: int, rate: int, window: str, seed: int, maste
     else:
         check_empty(folder)
         say(
-            f"writing a job and two streams of {streams_text(rows, rate)} to {folder}\n"
+            f"{STORY}\n\nwriting a job and two streams of {streams_text(rows, rate)} to {folder}\n"
             f"{PREDICATE}\nwindows of {window}"
         )
         write_job(folder, *generate(rows, rate, seed), spec)
@@ -62,7 +70,8 @@ def spark_demo(folder: Path, rows: int, rate: int, window: str, seed: int, maste
     sample = Sample(left.num_rows)
     results = read_results(folder, spec.schema)
     sample.keep(results)
-    say(f"{results.num_rows:,} pairs in {folder / 'out'}")
+    terminal.print(pairs_table(results, results.num_rows))
+    say(f"all {results.num_rows:,} pairs are in {folder / 'out'}")
     return say_checked(*sample.check(left, right, read.spec))
 
 
@@ -71,6 +80,20 @@ def demo_spec(window: str) -> sj.JoinSpec:
     return sj.JoinSpec(
         LEFT_SCHEMA, RIGHT_SCHEMA, on=PREDICATE, window=windows, left_time="ts", right_time="ts"
     )
+
+
+def pairs_table(pairs: pa.Table, count: int) -> Table:
+    """The first of the pairs, as a table to print: what each sensor saw, and how far apart. There are `count` in all."""
+    first = pairs.sort_by([("ts_right", "ascending"), ("ts", "ascending")]).slice(0, SHOWN)
+    table = Table(title=f"{first.num_rows} of {count:,} pairs", title_justify="left")
+    for heading in ("left at", "x", "y", "right at", "a", "b", "seconds apart"):
+        table.add_column(heading, justify="left" if heading.endswith(" at") else "right")
+    for row in first.to_pylist():
+        apart = (row["ts_right"] - row["ts"]).total_seconds()
+        left, right = (f"{row[name]:%H:%M:%S}" for name in ("ts", "ts_right"))
+        place = [f"{row[name]:,.0f}" if name in "xa" else f"{row[name]:,.1f}" for name in "xyab"]
+        table.add_row(left, *place[:2], right, *place[2:], f"{apart:+,.0f}")
+    return table
 
 
 def streams_text(rows: int, rate: int) -> str:

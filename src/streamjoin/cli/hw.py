@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import streamjoin as sj
-from streamjoin.cli.app import DEVELOPERS, app
+from streamjoin.cli.app import app, dev
 from streamjoin.cli.schema import parse_schema, parse_window, with_time
 from streamjoin.cli.terminal import terminal
 from streamjoin.hardware.parameters import Parameters
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 hw = typer.Typer(
     help="Joins as circuits: simulate, write Verilog, synthesise, place and route.", no_args_is_help=True
 )
-app.add_typer(hw, name="hw", rich_help_panel=DEVELOPERS)
+dev.add_typer(hw, name="hw")
+app.add_typer(hw, name="hw", hidden=True)
 progress = Console(stderr=True)
 
 DesignOption = Annotated[str, typer.Option(help="handshake (the paper's) or low-latency.")]

@@ -41,8 +41,10 @@ def plan_lines(plan: Plan) -> HeadedLines:
 
 
 def laid_out(lines: Iterable[tuple[str, str]]) -> str:
-    """The lines as text, with the headings in one column."""
-    return "\n".join(f"{heading:<13}{text}" for heading, text in lines)
+    """The lines as text, with the headings in one column. Further lines of a text, as in a predicate, are below it."""
+    return "\n".join(
+        f"{heading:<13}" + f"\n{'':13}".join(text.strip("\n").splitlines()) for heading, text in lines
+    )
 
 
 def join_lines(plan: Plan) -> HeadedLines:
