@@ -83,7 +83,7 @@ def demo_spec(window: str) -> sj.JoinSpec:
 
 
 def pairs_table(pairs: pa.Table, count: int) -> Table:
-    """The first of the pairs, as a table to print: what each sensor saw, and how far apart. There are `count` in all."""
+    """The first of the pairs, as a table to print: what each sensor saw, and how far apart. `count` are all."""
     first = pairs.sort_by([("ts_right", "ascending"), ("ts", "ascending")]).slice(0, SHOWN)
     table = Table(title=f"{first.num_rows} of {count:,} pairs", title_justify="left")
     for heading in ("left at", "x", "y", "right at", "a", "b", "seconds apart"):
