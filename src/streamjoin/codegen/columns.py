@@ -105,6 +105,11 @@ _PLAIN = {
 }
 
 
+def plain_dtype(kind: pa.DataType) -> np.dtype | None:
+    """The dtype of a column whose Arrow buffer has the layout that kernels read; None for other types."""
+    return _PLAIN.get(kind.id)
+
+
 def _parts(array: pa.Array, kind: Type) -> Arrays:
     count, offset = len(array), array.offset
     plain = _PLAIN.get(array.type.id)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.engine.intake import Intake
+from streamjoin.engine.intake import CheckedRows, Intake
 from streamjoin.engine.latency import LatencyMeter
 from streamjoin.engine.rows import PayloadStore, PushedRows, restored, row_bytes
 from streamjoin.engine.sources import Source, Sources
@@ -30,10 +30,9 @@ MAX_LATE = 1_000_000  # late rows kept for `late`
 
 
 class Push(NamedTuple):
-    """Rows of one push, their event times, and when it came."""
+    """Rows of one push, and when it came."""
 
-    batch: pa.RecordBatch
-    ts: np.ndarray
+    rows: CheckedRows
     arrived: float
 
 
@@ -79,29 +78,29 @@ class Admission:
         """Whether what waits is to be handed over."""
         return self._until <= time.perf_counter()
 
-    def take(
-        self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, late: np.ndarray | None, arrived: float
-    ) -> None:
-        """Accept checked data. Without late ones, `ts` rises."""
+    def take(self, source: Source, rows: CheckedRows, late: np.ndarray | None, arrived: float) -> None:
+        """Accept checked rows. Without late ones, their times rise."""
         if source.number < 0:
             self.sources.add(source)
+        ts = rows.ts
         if len(ts):
             source.newest = max(source.newest, int(ts[-1] if late is None else ts.max()))
         if late is not None and late.any():
-            self._set_aside(source.side, batch.filter(pa.array(late)))
-            batch, ts = batch.filter(pa.array(~late)), ts[~late]
-        self.taken[source.side] += len(ts)
+            self._set_aside(source.side, rows.pick(late).batch)
+            rows = rows.pick(~late)
+        count = len(rows.ts)
+        self.taken[source.side] += count
         if self._wait:
-            self._gather(source, Push(batch, ts, arrived))
+            self._gather(source, Push(rows, arrived))
         else:
-            if len(ts):
+            if count:
                 self._latency.pushed(source.side, self._pushed.stores[source.side].next_id, arrived)
-            self._give(source, batch, ts, self.sources.frontier_after(source))
+            self._give(source, rows, self.sources.frontier_after(source))
 
     def _gather(self, source: Source, push: Push) -> None:
         """Let a push wait with the others of its source. A large one waits by itself: it is not worth a copy."""
-        side, count = source.side, len(push.ts)
-        size = count * self._row_bytes[side] if self._row_bytes[side] < math.inf else push.batch.nbytes
+        side, count = source.side, len(push.rows.ts)
+        size = count * self._row_bytes[side] if self._row_bytes[side] < math.inf else push.rows.batch.nbytes
         portion = self._open.get((side, source.number))
         if portion is None or count >= ENOUGH_ROWS or size >= ENOUGH_BYTES:
             portion = self._open[side, source.number] = Portion(source, [])
@@ -138,28 +137,29 @@ class Admission:
         """Hand over pushes of one source as one, if Arrow can join them."""
         frontier, first = self.sources.announced(), self._pushed.stores[source.side].next_id
         for push in pushes:
-            if len(push.ts):
+            if count := len(push.rows.ts):
                 self._latency.pushed(source.side, first, push.arrived)
-                first += len(push.ts)
+                first += count
         if len(pushes) > 1:
             try:
-                batch = pa.concat_batches([push.batch for push in pushes])
+                batch = pa.concat_batches([push.rows.batch for push in pushes])
             except pa.ArrowInvalid:  # dictionaries that are too large together for their indices
                 pass
             else:
-                self._give(source, batch, np.concatenate([push.ts for push in pushes]), frontier)
+                ts = np.concatenate([push.rows.ts for push in pushes])
+                self._give(source, CheckedRows(batch, ts), frontier)
                 return
         for push in pushes:
-            self._give(source, push.batch, push.ts, frontier)
+            self._give(source, push.rows, frontier)
 
-    def _give(self, source: Source, batch: pa.RecordBatch, ts: np.ndarray, frontier: Frontier) -> None:
+    def _give(self, source: Source, rows: CheckedRows, frontier: Frontier) -> None:
         """Number rows of one source, keep them, and hand their tuples over; O(rows)."""
-        side = source.side
+        side, ts = source.side, rows.ts
         store, intake = self._pushed.stores[side], self._intake[side]
-        tuples = intake.tuples(batch, ts, store.next_id, source.number)
+        tuples = intake.tuples(rows, store.next_id, source.number)
         if len(ts):
             with self._pushed.lock:
-                store.append(batch, intake.shared_values(tuples))
+                store.append(rows.batch, intake.shared_values(tuples), intake.payload_values(rows))
             if source.lateness and falls(ts):
                 tuples = tuples.pick(np.argsort(ts, kind="stable"))
         self._topology.push(side, tuples, self.sources.ranks, frontier)

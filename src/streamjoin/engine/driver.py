@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin.engine.admission import Admission
-from streamjoin.engine.intake import Intake
+from streamjoin.engine.intake import CheckedRows, Intake
 from streamjoin.engine.latency import LatencyMeter
 from streamjoin.engine.results import ResultBuffer, ResultRows
 from streamjoin.engine.rows import HeldRows, PushedRows, SharedColumns
@@ -64,17 +64,16 @@ class Driver:
     def take(
         self,
         source: Source,
-        batch: pa.RecordBatch,
-        ts: np.ndarray,
+        rows: CheckedRows,
         late: np.ndarray | None,
         arrived: float,
         promises: bool,
     ) -> bool:
-        """Take checked data and join it, if all that came before is joined and results fit; whether it was taken."""
+        """Take checked rows and join them, if all that came before is joined and results fit; whether it was taken."""
         try:
             if not (self.topology.idle or self._join_admitted()) or self.results.rows >= self.results.bound:
                 return False
-            self.admission.take(source, batch, ts, late, arrived)
+            self.admission.take(source, rows, late, arrived)
             self._run(promises)
         except BaseException as error:
             self.fail(error)

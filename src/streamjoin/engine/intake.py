@@ -1,29 +1,34 @@
 """What comes in: Arrow data is checked against the spec, and becomes the tuples that kernels read.
 
-Everything that a push needs to know of its side is looked up once, when the join is opened.
+Everything that a push needs to know of its side is looked up once, when the join is opened. A small push of plain
+columns is copied by one call of a kernel (`kernels/arrow.py`); all others are read column by column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamjoin.codegen.columns import one_array, to_column_data
+from streamjoin.codegen.columns import ColumnData, one_array, plain_dtype, to_column_data
 from streamjoin.codegen.evaluate import key_dtype
+from streamjoin.codegen.prepared import Probing, Stored
+from streamjoin.engine import column_copies
+from streamjoin.engine.column_copies import MOST_COPIED, ColumnCopier
 from streamjoin.engine.frames import index_names, read_pushed
-from streamjoin.engine.rows import one_batch, storage_schema, storage_type
+from streamjoin.engine.rows import one_batch, payload_fields, storage_schema, storage_type
 from streamjoin.index.tuples import FIRST_KEY, NO_MARKS, TS, ProbingTuples
 from streamjoin.kernels import stamping
 from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
 from streamjoin.plan.choose import TRAITS
 from streamjoin.plan.physical import Plan
 from streamjoin.semantics.errors import InputError
-from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.expressions import Column, Expr
 from streamjoin.semantics.spec import OTHER, JoinSpec
 from streamjoin.semantics.temporal import time_text
 from streamjoin.semantics.types import TIME_SCALE, timestamp
@@ -33,6 +38,23 @@ TICKS = timestamp("ns")  # for columns in any unit: their integers are taken as 
 _REFUSED = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowIndexError)
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+
+
+KNOWN = np.ones(MOST_COPIED, np.bool_)  # for small pushes without NULLs
+
+
+@dataclass(slots=True, eq=False)
+class CheckedRows:
+    """Rows of one push that the join may take. `values`: those of all columns that the intake copies, if none is NULL;
+    None if columns are to be read from the batch."""
+
+    batch: pa.RecordBatch
+    ts: np.ndarray
+    values: list[np.ndarray] | None = None
+
+    def pick(self, chosen: np.ndarray) -> CheckedRows:
+        """The rows for which `chosen` is true."""
+        return CheckedRows(self.batch.filter(pa.array(chosen)), self.ts[chosen])
 
 
 class Intake:
@@ -59,7 +81,60 @@ class Intake:
         self._columns_only = self._own.keys.are_columns and self._opposite.bounds.are_columns
         self._columns_only &= self._own.block is None and self._opposite.block is None
         self.shared = shared_columns(plan, side, self.schema)
+        self._copier = self._make_copier()
+        # Where keys and bounds are columns as they came: their places among the values that are copied.
+        self._keys, self._bounds = self._key_places(read), self._bound_places(read)
         stamping.rehearse()
+        column_copies.rehearse()
+
+    def _make_copier(self) -> ColumnCopier | None:
+        """Copies what small pushes need: event times, columns that are read, and payload; None if not all are plain."""
+        read = [(number, plain_dtype(self.schema.field(number).type)) for number, _ in self._columns]
+        if not self._time_is_plain or any(dtype is None for _, dtype in read):
+            return None
+        payload = [
+            (self.schema.get_field_index(f.name), f.dtype) for f in payload_fields(self.schema, self.shared)
+        ]
+        copied = [(self._time, np.dtype(np.int64)), *read, *payload]
+        return ColumnCopier(
+            [(number, cast(np.dtype, dtype)) for number, dtype in copied],
+            [number for number, _ in self._required],
+        )
+
+    def _key_places(self, read: list[Column]) -> list[int] | None:
+        own = self._own
+        if own.block is not None or not own.keys.are_columns:
+            return None
+        return self._places(read, own.keys.keys, own.keys.dtypes)
+
+    def _bound_places(self, read: list[Column]) -> list[int] | None:
+        opposite = self._opposite
+        bands = [clause.bands[0] for clause in opposite.clauses if len(clause.bands) == 1]
+        if (
+            opposite.block is not None
+            or len(bands) < len(opposite.clauses)
+            or not opposite.bounds.are_columns
+        ):
+            return None
+        return self._places(read, [band.lo for band in bands], [key_dtype(band.key.type) for band in bands])
+
+    def _places(
+        self, read: list[Column], wanted: Sequence[Expr | None], dtypes: Sequence[np.dtype]
+    ) -> list[int] | None:
+        """Where the values of columns are among those that are copied; None if some are held as another type."""
+        found = [read.index(cast(Column, column)) for column in wanted]
+        held = [plain_dtype(self.schema.field(self._columns[at][0]).type) for at in found]
+        return [1 + at for at in found] if held == list(dtypes) else None
+
+    def checked(self, data: Any) -> CheckedRows:
+        """The rows that a push brings; `InputError` if they do not fit the spec."""
+        copier = self._copier
+        if copier is not None and isinstance(data, pa.RecordBatch) and data.schema.equals(self.schema):
+            values = copier.values(data)
+            if values is not None:
+                return CheckedRows(data, values[0], values)
+        batch = self.batch(data)
+        return CheckedRows(batch, self.times(batch))
 
     def batch(self, data: Any) -> pa.RecordBatch:
         """Arrow data of any kind as one batch of exactly `schema`, whose types may be the spec's or their storage
@@ -92,19 +167,39 @@ class Intake:
             return to_column_data(column, TICKS).parts[0]
         return _ticks(column, self._spec, self._side)
 
-    def tuples(self, batch: pa.RecordBatch, ts: np.ndarray, first: int, source: int) -> ProbingTuples:
-        """A batch's tuples in both roles, with ids from `first` on."""
+    def tuples(self, rows: CheckedRows, first: int, source: int) -> ProbingTuples:
+        """The tuples of rows in both roles, with ids from `first` on."""
+        ts, values = rows.ts, rows.values
         count = len(ts)
-        data = [to_column_data(batch.column(number), kind) for number, kind in self._columns]
-        stored = self._own.stored_of(list(map(data.__getitem__, self._stored)), count)
-        probing = self._opposite.probing_of(list(map(data.__getitem__, self._probing)), count)
         sources = np.empty(count, np.int32)
         sources.fill(source)
+        ids = np.arange(first, first + count)
+        if values is not None and self._keys is not None and self._bounds is not None:
+            known, bounds = KNOWN[:count], tuple([values[at] for at in self._bounds])
+            stored = Stored(tuple([values[at] for at in self._keys]), known)
+            return ProbingTuples(
+                ts, ids, sources, stored, False, Probing(known, bounds, bounds), marks=NO_MARKS
+            )
+        data = self._data(rows)
+        if values is not None and self._keys is not None:
+            stored = Stored(tuple([values[at] for at in self._keys]), KNOWN[:count])
+        else:
+            stored = self._own.stored_of(list(map(data.__getitem__, self._stored)), count)
+        probing = self._opposite.probing_of(list(map(data.__getitem__, self._probing)), count)
         nulls = not (self._columns_only or (stored.all_known() and probing.all_known()))
         for column in data:
             nulls |= column.valid is not None
-        ids = np.arange(first, first + count)
         return ProbingTuples(ts, ids, sources, stored, nulls, probing, marks=NO_MARKS)
+
+    def _data(self, rows: CheckedRows) -> list[ColumnData]:
+        """The columns that are read."""
+        if rows.values is not None:
+            return [ColumnData((each,)) for each in rows.values[1 : 1 + len(self._columns)]]
+        return [to_column_data(rows.batch.column(number), kind) for number, kind in self._columns]
+
+    def payload_values(self, rows: CheckedRows) -> list[np.ndarray] | None:
+        """The values of the payload columns, if they were read."""
+        return None if rows.values is None else rows.values[1 + len(self._columns) :]
 
     def shared_values(self, tuples: ProbingTuples) -> list[np.ndarray] | None:
         """The values of the shared columns; None if there are none, or a key is NULL."""

@@ -15,13 +15,12 @@ from datetime import datetime
 from html import escape
 from typing import Any, NoReturn
 
-import numpy as np
 import pyarrow as pa
 
 from streamjoin.engine.async_calls import given_up, in_thread
 from streamjoin.engine.driver import Driver
 from streamjoin.engine.forks import copy_error, own
-from streamjoin.engine.intake import Intake, as_ticks
+from streamjoin.engine.intake import CheckedRows, Intake, as_ticks
 from streamjoin.engine.reading import ResultLoops
 from streamjoin.engine.sources import Source
 from streamjoin.engine.stats import Stats
@@ -96,18 +95,14 @@ class Join(ResultLoops):
         """Push to a source, or to the default one, which is opened by the first data it takes."""
         if timeout is not None:
             _check_seconds(timeout, "seconds from 0 on, or None to wait while another thread polls")
-        intake = self._intake[side]
-        batch = intake.batch(data)
-        ts = intake.times(batch)
+        rows = self._intake[side].checked(data)
         arrived = time.perf_counter()
         deadline = math.inf if timeout is None else arrived + timeout
-        while not self._working(self._take, side, source, batch, ts, arrived, deadline=deadline):
+        while not self._working(self._take, side, source, rows, arrived, deadline=deadline):
             self._wait_for_room(timeout, deadline)
 
-    def _take(
-        self, side: str, source: Source | None, batch: pa.RecordBatch, ts: np.ndarray, arrived: float
-    ) -> bool:
-        """Take checked data and join it, if results fit; whether it was taken."""
+    def _take(self, side: str, source: Source | None, rows: CheckedRows, arrived: float) -> bool:
+        """Take checked rows and join them, if results fit; whether they were taken."""
         self._check_open()
         sources = self._sources
         into = source or sources.find(side, "") or self._new_source(side, "")
@@ -115,8 +110,8 @@ class Join(ResultLoops):
             if side in sources.ended:
                 raise ClosedError(f"the {side} side has ended: nothing can be pushed to it")
             raise ClosedError(f"source {into.name!r} of {side} is closed")
-        late = sources.late(into, ts, self._topology.settles)
-        return self._driver.take(into, batch, ts, late, arrived, self._work.missed)
+        late = sources.late(into, rows.ts, self._topology.settles)
+        return self._driver.take(into, rows, late, arrived, self._work.missed)
 
     def _wait_for_room(self, timeout: float | None, deadline: float) -> None:
         """Wait until results were polled; `Backpressure` if that is not in time, or nobody else polls. A timeout is the

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -287,7 +287,7 @@ class PayloadStore:
 
     def __init__(self, shared: SharedColumns | None = None) -> None:
         self._shared = shared
-        self._payload = _payload_of(shared)
+        self._payload = payload_fields(shared.schema, shared.names) if shared is not None else ()
         self._names = _names_of(shared, self._payload)
         # Names of the columns that batches hold; None: all.
         self._others = (
@@ -310,13 +310,22 @@ class PayloadStore:
     def row_count(self) -> int:
         return self.next_id - self.first_id
 
-    def append(self, batch: pa.RecordBatch, shared: Sequence[np.ndarray] | None = None) -> None:
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        shared: Sequence[np.ndarray] | None = None,
+        payload: Sequence[np.ndarray] | None = None,
+    ) -> None:
         """Hold the rows of `batch`, the first being number `next_id`, and the values of their shared columns, None if
-        some are NULL. Of what is left, large batches are not copied, the rows of small ones at most MERGED_TIMES times.
+        some are NULL, and of their payload columns, None if nobody has read them yet. Of what is left, large batches
+        are not copied, the rows of small ones at most MERGED_TIMES times.
         """
         columns = self._shared.columns if self._shared is not None else None
         if columns is not None:
-            payload = _values_of(batch, self._payload) if self._payload else []
+            if not self._payload:
+                payload = []
+            elif payload is None:
+                payload = _values_of(batch, self._payload)
             if payload is None:
                 self._end_payload()
             if shared is None:
@@ -430,9 +439,9 @@ class PayloadStore:
             self._shared.columns.readers -= 1
 
 
-def _payload_of(shared: SharedColumns | None) -> tuple[Field, ...]:
-    """The payload columns of rows that have some."""
-    others = tuple(shared.others) if shared is not None else ()
+def payload_fields(schema: pa.Schema, shared: Collection[str]) -> tuple[Field, ...]:
+    """The payload columns of rows, where windows read the columns named `shared`."""
+    others = tuple(each for each in fields_of(schema) if each.name not in shared) if shared else ()
     widths = [math.inf if f.dtype is None else f.dtype.itemsize for f in others]
     return others if sum(widths) <= PAYLOAD_BYTES else ()
 

@@ -11,7 +11,7 @@ BITS = (8, 16, 32, 64)  # sizes of the values that can be gathered
 
 
 @intrinsic
-def _value_at(_typing, address, like):
+def value_at(_typing, address, like):
     """The value of `like`'s dtype at an address."""
 
     def load(context, builder, _signature, args):
@@ -28,7 +28,7 @@ def gather(addresses, buffers, places, out):
     The caller keeps the buffers alive, and the places within them.
     """
     for i in range(len(out)):
-        out[i] = _value_at(addresses[buffers[i]] + places[i] * out.itemsize, out)
+        out[i] = value_at(addresses[buffers[i]] + places[i] * out.itemsize, out)
 
 
 @jit(nogil=False)
@@ -43,10 +43,10 @@ def gather_columns(addresses, buffers, places, widths, offsets, out):
         for i in range(len(places)):
             address = addresses[column, buffers[i]] + places[i] * width
             if width == 8:
-                eights[first + i] = _value_at(address, eights)
+                eights[first + i] = value_at(address, eights)
             elif width == 4:
-                fours[first + i] = _value_at(address, fours)
+                fours[first + i] = value_at(address, fours)
             elif width == 2:
-                twos[first + i] = _value_at(address, twos)
+                twos[first + i] = value_at(address, twos)
             else:
-                ones[first + i] = _value_at(address, ones)
+                ones[first + i] = value_at(address, ones)
