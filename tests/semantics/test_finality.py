@@ -6,7 +6,6 @@ leave by it are the same whatever is unknown, and complete if no row that the ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,22 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streamjoin as sj
+from finality import KEYED, ON, leaves, rows_of_a_side
 from strategies import intervals, keeps, outcomes, time_windows, windows
 from streamjoin.semantics import oracle
 from streamjoin.semantics.keep import PICKING
 from streamjoin.semantics.oracle import END_OF_STREAMS, ResultRow
 from streamjoin.semantics.spec import UNMATCHED
 
-KEYED = pa.schema({"ts": pa.int64(), "k": pa.int64()})
-ON = ["left.k = right.k", "left.k <= right.k"]
 # How far the two sides can be while times are from 0 to 4; the end of time is the end of a side.
 LOWS = [{"left": l, "right": r} for l in (0, 2, 4, END_OF_STREAMS) for r in (*range(9), END_OF_STREAMS)]
-
-
-def rows_of_a_side() -> st.SearchStrategy[pa.Table]:
-    """Few rows at few times, so that many are equal or equally near."""
-    rows = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1)), min_size=1, max_size=5).map(sorted)
-    return rows.map(lambda rows: pa.table([[t for t, _ in rows], [k for _, k in rows]], schema=KEYED))
 
 
 def before(table: pa.Table, low: int) -> pa.Table:
@@ -61,26 +53,6 @@ def test_a_row_is_decided_by_the_tuples_up_to_its_result_time(left, right, windo
     for time in range(-1, 8):
         known = oracle.rows(before(left, time + 1), before(right, time + 1), spec)
         assert [row for row in known if row.time <= time] == [row for row in every if row.time <= time]
-
-
-def leaves(
-    row: ResultRow, spec: sj.JoinSpec, left: pa.Table, right: pa.Table, low: Mapping[str, float]
-) -> bool:
-    """The table of "What is final when", for time windows: whether a row may leave by these lows. A low is above every
-    row of its side if the side has ended."""
-    assert spec.delta is not None
-    lo, hi = spec.delta.lo, spec.delta.hi
-    if row.left is None:
-        return bool(low["left"] > right["ts"][row.right].as_py() - lo)
-    l = left["ts"][row.left].as_py()
-    if isinstance(spec.keep, sj.AsOf) and spec.keep.direction == "backward":
-        return bool(low["right"] > min(l - spec.keep.strict, l + hi))
-    if row.right is None:
-        return spec.how == "semi" or low["right"] > l + hi
-    r = right["ts"][row.right].as_py()
-    if isinstance(spec.keep, sj.AsOf):
-        return bool(low["right"] > (r if spec.keep.direction == "forward" else min(l + abs(r - l), l + hi)))
-    return spec.keep == "all" or low["right"] > l + hi
 
 
 @given(

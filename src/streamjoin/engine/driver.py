@@ -25,7 +25,7 @@ from streamjoin.index.sliding import RowColumns
 from streamjoin.plan.physical import Plan
 from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.outcomes.outcomes import make_topology
+from streamjoin.topologies.outcomes.make import make_topology
 from streamjoin.topologies.protocol import Task, Topology
 
 STEP_ROWS = 1_000_000  # results of one step, about, so that a step is over in a moment

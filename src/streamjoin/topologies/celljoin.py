@@ -241,8 +241,8 @@ class CellJoin:
     def least_result_time(self) -> float:
         return self._stamps.low
 
-    def least_result_time_of(self, side: str) -> float:
-        return self._stamps.least_result_time_of(side)
+    def least_unjoined_time(self, side: str) -> float:
+        return self._stamps.least_waiting_time(side)
 
     def step(self, most: float) -> Matches:
         if not self._collector.ready:

@@ -172,8 +172,10 @@ class Topology(Protocol):
     def least_result_time(self) -> float:
         """Once idle: no result to come is earlier."""
 
-    def least_result_time_of(self, side: str) -> float:
-        """Once idle: no result to come that has a tuple of `side` which was pushed already is earlier."""
+    def least_unjoined_time(self, side: str) -> float:
+        """Once idle: how far the tuples of a side that were pushed are joined. A match still to be found of two such
+        tuples has at least one that is not before this time of its side. Infinity if all are found. For topologies
+        whose matches leave unsorted."""
 
 
 class MakeTopology(Protocol):

@@ -107,9 +107,9 @@ class ArrivalStamps:
         """No tuple that is still to be taken has an earlier event time."""
         return min([*self._frontier.low.values(), *(int(tuples.ts[0]) for _, tuples in self._arrived)])
 
-    def least_result_time_of(self, side: str) -> float:
-        """No match that tuples still to be taken make with a tuple of `side` which was pushed already is earlier."""
-        return min([self._frontier.low[OTHER[side]], *(int(tuples.ts[0]) for _, tuples in self._arrived)])
+    def least_waiting_time(self, side: str) -> float:
+        """The least event time of the tuples of a side that are still to be taken; infinity if there is none."""
+        return min((int(tuples.ts[0]) for tuples in self.held(side)), default=math.inf)
 
     def clear(self) -> None:
         self._arrived.clear()
@@ -241,10 +241,10 @@ class OrderStamps:
         """No tuple that is still to be taken has an earlier event time."""
         return min([*map(self._settling.low, SIDES), *(ts for _, _, ts in self._stamped)])
 
-    def least_result_time_of(self, side: str) -> float:
-        """No match that tuples still to be taken make with a tuple of `side` which was pushed already is earlier."""
-        times = [int(ts) for ts in self._settling.waiting[side].ts[:1]] + [ts for _, _, ts in self._stamped]
-        return min([self._settling.low(OTHER[side]), *times])
+    def least_waiting_time(self, side: str) -> float:
+        """The least event time of the tuples of a side that are still to be taken; infinity if there is none."""
+        times = [int(ts) for ts in self._settling.waiting[side].ts[:1]]
+        return min([*times, *(ts for at, _, ts in self._stamped if at == side)], default=math.inf)
 
     def clear(self) -> None:
         self._stamped.clear()

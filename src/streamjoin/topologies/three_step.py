@@ -109,11 +109,9 @@ class ThreeStep:
         """Each result to come has a tuple that is still to come or to settle."""
         return min(self._low.values()) if self._settling is None else min(map(self._settling.low, SIDES))
 
-    def least_result_time_of(self, side: str) -> float:
-        if self._settling is None:
-            return self._low[OTHER[side]]
-        waiting = self._settling.waiting[side].ts
-        return min([self._settling.low(OTHER[side]), *(int(ts) for ts in waiting[:1])])
+    def least_unjoined_time(self, side: str) -> float:
+        waiting = () if self._settling is None else self._settling.waiting[side].ts[:1]
+        return min(map(int, waiting), default=math.inf)
 
     @property
     def idle(self) -> bool:

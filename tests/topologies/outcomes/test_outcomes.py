@@ -16,9 +16,10 @@ import pytest
 import streamjoin as sj
 from handshake_runs import open_with
 from streamjoin.plan.options import ORDERS, TOPOLOGY_NAMES
-from streamjoin.topologies.outcomes import outcomes
+from streamjoin.topologies.outcomes import outcomes, picked
 from streamjoin.topologies.outcomes.best import BestMatches
-from streamjoin.topologies.outcomes.rows import Undecided
+from streamjoin.topologies.outcomes.picked import Deadlines
+from streamjoin.topologies.outcomes.rows import Bounds, Undecided
 from streamjoin.topologies.protocol import Matches
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
@@ -370,8 +371,8 @@ def test_many_random_joins_under_the_simulator_give_the_oracles_rows(topology, p
 class TooEarly(Undecided):
     """Decides rows without waiting for matches that are still on their way."""
 
-    def take(self, of_side: float, of_any: float) -> Any:
-        return super().take(of_any + 3, of_any)
+    def take(self, bounds: Bounds) -> Any:
+        return super().take(bounds._replace(own=bounds.own + 3, partner=bounds.partner + 3))
 
 
 class EarlierFirst(BestMatches):
@@ -381,9 +382,19 @@ class EarlierFirst(BestMatches):
         super().__init__(k, dtypes, lambda right: [~key for key in lateness(right)])
 
 
-@pytest.mark.parametrize(("name", "broken"), [("Undecided", TooEarly), ("BestMatches", EarlierFirst)])
-def test_a_mutation_of_what_decides_is_found(name, broken):
-    with patch.object(outcomes, name, broken):
+class Hasty(Deadlines):
+    """Lets as-of rows leave although a right row at the same distance may come."""
+
+    def take(self, before: float) -> Any:
+        return super().take(before + 1)
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "broken"),
+    [(outcomes, "Undecided", TooEarly), (picked, "BestMatches", EarlierFirst), (picked, "Deadlines", Hasty)],
+)
+def test_a_mutation_of_what_decides_is_found(where, name, broken):
+    with patch.object(where, name, broken):
         assert any(is_found_wrong(seed) for seed in range(300))
 
 

@@ -186,8 +186,8 @@ class Pipeline(Generic[AnyNode]):
     def least_result_time(self) -> float:
         return min(self._stamps.low, self.earliest("first_time"))
 
-    def least_result_time_of(self, side: str) -> float:
-        return min(self._stamps.least_result_time_of(side), self.earliest("first_time"))
+    def least_unjoined_time(self, side: str) -> float:
+        return min(self._stamps.least_waiting_time(side), self.earliest("first_time"))
 
     def step(self, most: float) -> Matches:
         seen, rung = self._bell.read(), self._rung

@@ -237,8 +237,9 @@ class AsOfJoin:
         """A result has the time of its left row."""
         return self._least_left
 
-    def least_result_time_of(self, side: str) -> float:
-        return self._least_left
+    def least_unjoined_time(self, side: str) -> float:
+        """Nothing asks: all rows of this join are results."""
+        raise NotImplementedError
 
 
 def _key_of(side: str, tuples: ProbingTuples) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from streamjoin.index.sliding import SlidingColumns
+from streamjoin.topologies.outcomes.rows import NO_ROW
 
 COUNT, ROW, FIRST_SCORE = 0, 1, 2  # columns: how many there are; right rows, and their scores, the best first
 
@@ -44,13 +45,14 @@ class BestMatches:
         """Take the next left rows, which have no matches yet."""
         self._columns.append(self._empty(count))
 
-    def add(self, left: np.ndarray, right: np.ndarray, scores: Sequence[np.ndarray]) -> None:
-        """Take matches, each of which comes once."""
+    def add(self, left: np.ndarray, right: np.ndarray, scores: Sequence[np.ndarray]) -> np.ndarray:
+        """Take matches, each of which comes once. The left rows whose best match is another one than before."""
         if not len(left):
-            return
+            return left
         rows, group = np.unique(left, return_inverse=True)
         at = rows - self._first
         held = self._held(at)
+        before = np.where(self._columns[COUNT][at] > 0, self._columns[ROW][at, 0], NO_ROW)
         groups, rights, *parts = (
             np.concatenate(both) for both in zip(held, (group, right, *scores), strict=True)
         )
@@ -65,6 +67,8 @@ class BestMatches:
         self._columns[COUNT][at] = counts
         for number, values in enumerate((rights, *parts), ROW):
             self._columns[number][where] = values[order][best]
+        improved: np.ndarray = rows[self._columns[ROW][at, 0] != before]
+        return improved
 
     def _held(self, at: np.ndarray) -> list[np.ndarray]:
         """What is held at these positions: the number of the position in `at`, then right rows and scores."""
@@ -91,6 +95,11 @@ class BestMatches:
         """The matches (left, right) of these left rows."""
         number, right, *_ = self._held(left - self._first)
         return left[number], right
+
+    def first(self, left: np.ndarray) -> np.ndarray:
+        """The best match of each of these left rows, which have one."""
+        found: np.ndarray = self._columns[ROW][left - self._first, 0]
+        return found
 
     def oldest_right(self, left: np.ndarray) -> int | None:
         """The least right row among the matches of these left rows; O(rows)."""

@@ -13,6 +13,7 @@ Memory: a few numbers for each row that is undecided, and the rows that wait to 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -20,34 +21,27 @@ from itertools import pairwise
 import numpy as np
 
 from streamjoin.codegen.columns import ColumnData
-from streamjoin.codegen.scores import Scores
 from streamjoin.index.tuples import ProbingTuples
 from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.expressions import Column
-from streamjoin.semantics.keep import AsOf, Nearest
-from streamjoin.semantics.spec import SIDES, UNMATCHED, JoinSpec
+from streamjoin.semantics.keep import AsOf
+from streamjoin.semantics.spec import OTHER, SIDES, UNMATCHED, JoinSpec
 from streamjoin.semantics.windows import Delta, SideWindow
 from streamjoin.topologies.matching import take_first
-from streamjoin.topologies.outcomes.as_of import AsOfJoin
-from streamjoin.topologies.outcomes.best import BestMatches
 from streamjoin.topologies.outcomes.queue import ResultQueue
-from streamjoin.topologies.outcomes.rows import ENDED, HAS_MATCH, NO_MATCH, NO_ROWS, RowFacts, Undecided
+from streamjoin.topologies.outcomes.rows import (
+    ENDED,
+    HAS_MATCH,
+    NO_MATCH,
+    NO_ROW,
+    NO_ROWS,
+    Bounds,
+    RowFacts,
+    Undecided,
+)
 from streamjoin.topologies.protocol import Frontier, Matches, Task, Topology, WindowSize
-from streamjoin.topologies.registry import TOPOLOGY_CLASSES
 
-NO_ROW = -1  # the number of the row of a side that a result row does not have
 FEW_MATCHES = 65_536  # taken from the topology at a time where they are not results themselves
-
-
-def make_topology(task: Task) -> Topology:
-    """What gives a plan's result rows: the topology itself where its matches are the result, in the order asked for."""
-    plan = task.plan
-    if plan.nodes.kind == "last_rows":
-        return AsOfJoin(task)
-    topology = TOPOLOGY_CLASSES[plan.topology](task)
-    if plan.spec.keep != "all":
-        return PickedMatches(task, topology)
-    return AllMatches(task, topology) if plan.has_outcomes else topology
 
 
 class Outcomes:
@@ -69,7 +63,9 @@ class Outcomes:
         if task.plan.options.order == "timestamp":
             self._queue = ResultQueue(self.spec, self._facts, self._place)
         self._ready: deque[Matches] = deque()
-        self._seen: tuple[float, ...] = ()  # the bounds that rows were last decided by
+        self._seen: tuple[object, ...] = ()  # the bounds that rows were last decided by
+        self._matches_are_sorted = task.order == "timestamp"
+        self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
 
     # What becomes of matches
 
@@ -80,6 +76,9 @@ class Outcomes:
     def decide(self, side: str, ids: np.ndarray, times: np.ndarray) -> None:
         """No match to come has these rows, which are in the total order."""
         raise NotImplementedError
+
+    def decide_early(self, side: str, bounds: Bounds) -> None:
+        """Look for rows that are decided before the end of their window."""
 
     def give(self, left: np.ndarray, right: np.ndarray, times: np.ndarray | None = None) -> None:
         """Let result rows leave, in their time if results are sorted: by default the later of their event times."""
@@ -158,7 +157,7 @@ class Outcomes:
     def push(
         self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
     ) -> None:
-        self._ranks = ranks
+        self._ranks, self._frontier = ranks, frontier
         if len(tuples):
             self._note(side, tuples)
         self._topology.push(side, tuples, ranks, frontier)
@@ -168,8 +167,10 @@ class Outcomes:
             self._facts[side].append(tuples)
         if side in self._undecided:
             self._undecided[side].append(tuples, self._ranks[side])
+            self._seen = ()  # where the other side has passed them, they are decided already
 
     def advance(self, frontier: Frontier) -> None:
+        self._frontier = frontier
         self._topology.advance(frontier)
 
     @property
@@ -181,16 +182,26 @@ class Outcomes:
         return not self._ready
 
     def _decide_rows(self) -> None:
-        of_any = self._topology.least_result_time
-        bounds = (of_any, *(self._topology.least_result_time_of(side) for side in self._undecided))
-        if bounds == self._seen:
+        bounds = {side: self._bounds(side) for side in self._undecided}
+        seen = (self._topology.least_result_time, *bounds.values())
+        if seen == self._seen:
             return
-        for (side, undecided), of_side in zip(self._undecided.items(), bounds[1:], strict=True):
-            ids, times = undecided.take(of_side, of_any)
+        for side, undecided in self._undecided.items():
+            self.decide_early(side, bounds[side])
+            ids, times = undecided.take(bounds[side])
             if len(ids):
                 self.decide(side, ids, times)
         self._release()
-        self._seen = bounds
+        self._seen = seen
+
+    def _bounds(self, side: str) -> Bounds:
+        """What matches of the rows of a side can still come."""
+        placed = self._topology.least_result_time
+        if self._matches_are_sorted:  # those that are found wait for it, too
+            return Bounds(placed, placed, placed)
+        other = OTHER[side]
+        partner = min(self._frontier.low[other], self._topology.least_unjoined_time(other))
+        return Bounds(self._topology.least_unjoined_time(side), partner, placed)
 
     def _release(self) -> None:
         """Let sorted rows go that nothing to come precedes."""
@@ -222,18 +233,20 @@ class Outcomes:
     def least_result_time(self) -> float:
         return self._topology.least_result_time
 
-    def least_result_time_of(self, side: str) -> float:
-        return self._topology.least_result_time_of(side)
+    def least_unjoined_time(self, side: str) -> float:
+        return self._topology.least_unjoined_time(side)
 
 
 def _window(task: Task, side: str) -> SideWindow:
     """How long rows of a side wait for matches that count."""
     delta, keep = task.plan.delta, task.plan.spec.keep
-    if isinstance(keep, AsOf) and keep.direction == "backward":
-        return SideWindow(False, 0)  # no later row is picked
-    if delta is None:
-        return task.spec.side_window(side)
-    return SideWindow(False, delta.hi if side == "left" else -delta.lo)
+    window = task.spec.side_window(side)
+    if delta is not None:
+        window = SideWindow(False, delta.hi if side == "left" else -delta.lo)
+    if isinstance(keep, AsOf) and keep.direction == "backward":  # no later row is picked
+        last = -int(keep.strict)
+        return SideWindow(False, last if window.rows else min(window.size, last))
+    return window
 
 
 def _tie_column(spec: JoinSpec, side: str) -> Column | None:
@@ -301,80 +314,3 @@ class AllMatches(Outcomes):
         chosen = new[first[at] == order]
         self._facts["left"].set_state(matches.left[chosen], HAS_MATCH)
         return Matches(matches.left[chosen], matches.right[chosen])
-
-
-class PickedMatches(Outcomes):
-    """As-of and nearest joins: the best matches of each left row leave once it is decided."""
-
-    def __init__(self, task: Task, topology: Topology):
-        super().__init__(task, topology, ("left",))
-        self._gives_alone = self.spec.how == "left"
-        keep = self.spec.keep
-        if isinstance(keep, Nearest):
-            assert self.spec.score is not None
-            self._scores = Scores(self.spec.score, keep.largest)
-            self._best = BestMatches(keep.k, self._scores.dtypes, self._lateness)
-        else:
-            self._best = BestMatches(1, [np.dtype(np.int64)], self._lateness)
-
-    def _lateness(self, right: np.ndarray) -> list[np.ndarray]:
-        return [*self._place("right", right), self._facts["right"].ts(right)]
-
-    def _note(self, side: str, tuples: ProbingTuples) -> None:
-        super()._note(side, tuples)
-        if side == "left":
-            self._best.append(len(tuples))
-
-    def take_matches(self, matches: Matches) -> None:
-        scores, counts = self._scored(matches)
-        if not counts.all():
-            matches = Matches(matches.left[counts], matches.right[counts])
-            scores = [part[counts] for part in scores]
-        self.check_undecided(self._facts["left"].state(matches.left))
-        self._best.add(matches.left, matches.right, scores)
-
-    def _scored(self, matches: Matches) -> tuple[list[np.ndarray], np.ndarray]:
-        """The scores of matches, and which of them count."""
-        keep = self.spec.keep
-        if isinstance(keep, AsOf):
-            delta = self._facts["right"].ts(matches.right) - self._facts["left"].ts(matches.left)
-            return [np.abs(delta)], _allowed(keep, delta)
-        data: dict[Column, ColumnData] = {}
-        for side, ids in matches.by_side().items():
-            read = tuple(column for column in self._scores.columns if column.side == side)
-            data |= self._fetch(side, read, ids)
-        return self._scores(data, len(matches))
-
-    def decide(self, side: str, ids: np.ndarray, times: np.ndarray) -> None:
-        left, right = self._best.of(ids)
-        self._facts[side].set_state(left, HAS_MATCH)
-        if self._gives_alone:
-            alone = self._facts[side].state(ids) == NO_MATCH
-            self.give_alone(side, ids[alone], times[alone])
-        self._facts[side].set_state(ids, ENDED)
-        self.give(left, right)
-
-    def _needed(self, side: str) -> list[int | None]:
-        needed = super()._needed(side)
-        if side == "right":
-            needed.append(self._best.oldest_right(self._undecided["left"].ids))
-        return needed
-
-    def _forget(self, side: str, before: int) -> None:
-        super()._forget(side, before)
-        if side == "left":
-            self._best.release(before)
-
-    @property
-    def least_result_time(self) -> float:
-        """A row that is picked leaves later than its time, and is no earlier than its left row."""
-        return min(self._topology.least_result_time, self._undecided["left"].least_time)
-
-
-def _allowed(keep: AsOf, delta: np.ndarray) -> np.ndarray:
-    """`AsOf.allows`, of many."""
-    if keep.direction == "backward":
-        return delta < 0 if keep.strict else delta <= 0
-    if keep.direction == "forward":
-        return delta > 0 if keep.strict else delta >= 0
-    return delta != 0 if keep.strict else np.ones(len(delta), np.bool_)

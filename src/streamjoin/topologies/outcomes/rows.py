@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
 from streamjoin.semantics.windows import SideWindow
 
 TIMES_AT, SOURCES_AT, STATES_AT = 0, 1, 2  # columns of `RowFacts`
+NO_ROW = (
+    -1
+)  # the number of the row that there is none of: a result row without a partner, a row without a match
 NO_ROWS = np.empty(0, np.int64)
 NO_MATCH, HAS_MATCH, ENDED = 0, 1, 2  # values of STATES_AT; ENDED: no further match may come
 
@@ -79,10 +83,20 @@ class RowFacts:
         return self._columns.nbytes
 
 
+class Bounds(NamedTuple):
+    """What matches to come can have. `own`: a match to come of a row of the side before this time has a partner that
+    is not before `partner`. `placed`: all rows of both sides before this time are joined."""
+
+    own: float
+    partner: float
+    placed: float
+
+
 class Undecided:
     """The rows of one side that a match to come may still have, in the total order.
 
-    A row is decided once no match to come can have it. Its *last time* is the latest result time that a match of it
+    A row is decided once no match to come can have it. In a window of time that is once it is joined itself, and no
+    partner to come is as early as the end of its window. Its *last time* is the latest result time that a match of it
     can have: the end of its window, but no earlier than its own time. In a window of n rows that is the time of the
     n-th row of its side after it, and unknown until that row is there.
     """
@@ -114,26 +128,27 @@ class Undecided:
         """The least row number; O(rows)."""
         return int(self._rows.id.min()) if len(self._rows) else None
 
-    def take(self, of_side: float, of_any: float) -> tuple[np.ndarray, np.ndarray]:
-        """The rows that are decided now, and their last times. No match to come that has a row of this side has a
-        result time below `of_side`, and no row of any side to come has an event time below `of_any`."""
-        count = self._decided(of_side, of_any)
+    def take(self, bounds: Bounds) -> tuple[np.ndarray, np.ndarray]:
+        """The rows that are decided now, and their last times."""
+        count = self._decided(bounds)
         if not count:
             return NO_ROWS, NO_ROWS
         ids, times = self._rows.id[:count].copy(), self._last_times(count)
         self._rows.drop(count)
         return ids, times
 
-    def _decided(self, of_side: float, of_any: float) -> int:
+    def drop(self, count: int) -> None:
+        """Forget the first rows."""
+        self._rows.drop(count)
+
+    def _decided(self, bounds: Bounds) -> int:
         ts, size = self._rows.ts, self._window.size
-        bound = min(of_side, of_any) if self._window.rows else of_side
-        if bound == math.inf:
-            return len(ts)
-        if bound == -math.inf:
-            return 0
-        if self._window.rows:
-            return max(0, int(ts.searchsorted(int(bound))) - size)
-        return int(ts.searchsorted(max(int(bound) - max(size, 0), INT64_MIN)))
+        joined = _before(ts, bounds.own)
+        if not self._window.rows:
+            return min(joined, _before(ts, bounds.partner - size))
+        return (
+            joined if bounds.partner == math.inf else min(joined, max(0, _before(ts, bounds.placed) - size))
+        )
 
     def _last_times(self, count: int) -> np.ndarray:
         ts, size = self._rows.ts, self._window.size
@@ -146,3 +161,10 @@ class Undecided:
 
     def clear(self) -> None:
         self._rows.drop(len(self._rows))
+
+
+def _before(ts: np.ndarray, bound: float) -> int:
+    """How many of these times, which rise, are before a bound: an integer of any size, or infinite."""
+    if bound > INT64_MAX:
+        return len(ts)
+    return 0 if bound <= INT64_MIN else int(ts.searchsorted(int(bound)))

@@ -282,8 +282,8 @@ class PanJoin:
         """A later result is found by a tuple that is still to come, or in a command that is not finished."""
         return min([self._stamps.low, *(sent.first_time for sent in self._sent)])
 
-    def least_result_time_of(self, side: str) -> float:
-        return min([self._stamps.least_result_time_of(side), *(sent.first_time for sent in self._sent)])
+    def least_unjoined_time(self, side: str) -> float:
+        return min([self._stamps.least_waiting_time(side), *(sent.first_time for sent in self._sent)])
 
     def step(self, most: float) -> Matches:
         seen = self._bell.read()

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +36,7 @@ from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.concurrent import gate
 from streamjoin.kernels.concurrent.gate import Gate
 from streamjoin.kernels.stamping import INT64_MIN
-from streamjoin.semantics.spec import OTHER, SIDES
+from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.matching import Collector, Found
 from streamjoin.topologies.protocol import Frontier, Matches, Spread, Task
 from streamjoin.topologies.runtime.node import Bell, Executor, rehearse_channels
@@ -246,18 +246,22 @@ class ScaleJoin:
     def least_result_time(self) -> float:
         low = min(self._frontier.low.values())
         if self.settles:
-            behind = min(p.done for p in self._known) < self._ready
-            return min(low, min(p.reached for p in self._known) if behind else self._frontier.bound[0])
-        return min([low, *self._unread_times()])
+            return min(low, self._joined_up_to)
+        return min([low, *map(self._least_unread_time, SIDES)])
 
-    def least_result_time_of(self, side: str) -> float:
-        if self.settles:
-            return self.least_result_time
-        return min([self._frontier.low[OTHER[side]], *self._unread_times()])
+    def least_unjoined_time(self, side: str) -> float:
+        least = self._least_unread_time(side)
+        return max(least, self._joined_up_to) if self.settles else least
 
-    def _unread_times(self) -> Iterator[int]:
-        """The first event times of arrivals that some worker has not finished."""
-        return (arrival.first_ts for unread in self._unread.values() for arrival in unread)
+    @property
+    def _joined_up_to(self) -> float:
+        """Of tuples that settle: all workers have finished those with an earlier event time."""
+        behind = min(p.done for p in self._known) < self._ready
+        return min(p.reached for p in self._known) if behind else self._frontier.bound[0]
+
+    def _least_unread_time(self, side: str) -> float:
+        """The least event time of the arrivals of a side that some worker has not finished."""
+        return min((arrival.first_ts for arrival in self._unread[side]), default=math.inf)
 
     def clear(self) -> None:
         self._executor.stop()

@@ -1,0 +1,184 @@
+"""As-of and nearest joins: the best matches of each left row leave once no match to come can be better.
+
+For `Nearest` that is once its window has ended. In an as-of join a row can be decided earlier, when it has a match: of
+those that come later none is nearer in time. Its *deadline* is the last time at which a row to come would be picked in
+its place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamjoin.codegen.columns import ColumnData
+from streamjoin.codegen.scores import Scores
+from streamjoin.index.tuples import ProbingTuples
+from streamjoin.kernels.stamping import INT64_MAX
+from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.keep import AsOf, Nearest
+from streamjoin.topologies.outcomes.best import BestMatches
+from streamjoin.topologies.outcomes.outcomes import Outcomes
+from streamjoin.topologies.outcomes.rows import ENDED, HAS_MATCH, NO_MATCH, NO_ROWS, Bounds
+from streamjoin.topologies.protocol import Matches, Task, Topology
+
+FIRST_LOOK = 64  # rows looked at together for those that have left; doubled while all have
+
+
+class PickedMatches(Outcomes):
+    """What `keep` makes of the matches of a topology."""
+
+    def __init__(self, task: Task, topology: Topology):
+        super().__init__(task, topology, ("left",))
+        self._gives_alone = self.spec.how == "left"
+        keep = self.spec.keep
+        if isinstance(keep, Nearest):
+            assert self.spec.score is not None
+            self._scores = Scores(self.spec.score, keep.largest)
+            self._best = BestMatches(keep.k, self._scores.dtypes, self._lateness)
+        else:
+            self._best = BestMatches(1, [np.dtype(np.int64)], self._lateness)
+        self._looks_ahead = isinstance(keep, AsOf) and keep.direction != "backward"
+        self._deadlines = Deadlines()
+
+    def _lateness(self, right: np.ndarray) -> list[np.ndarray]:
+        return [*self._place("right", right), self._facts["right"].ts(right)]
+
+    def _note(self, side: str, tuples: ProbingTuples) -> None:
+        super()._note(side, tuples)
+        if side == "left":
+            self._best.append(len(tuples))
+
+    def take_matches(self, matches: Matches) -> None:
+        if isinstance(self.spec.keep, AsOf):  # a window of rows has matches that cannot be picked
+            matches = _those(matches, _allowed(self.spec.keep, self._apart(matches)))
+        state = self._facts["left"].state(matches.left)
+        self.check_undecided(state)
+        matches = _those(matches, state == NO_MATCH)  # others have left with a match that is better
+        if not len(matches):
+            return
+        scores, counts = self._scored(matches)
+        if not counts.all():
+            matches, scores = _those(matches, counts), [part[counts] for part in scores]
+        improved = self._best.add(matches.left, matches.right, scores)
+        if self._looks_ahead and len(improved):
+            self._deadlines.add(improved, self._deadlines_of(improved))
+            self._seen = ()  # some may be decided already
+
+    def _apart(self, matches: Matches) -> np.ndarray:
+        """How much later the right row of each match is than its left row."""
+        apart: np.ndarray = self._facts["right"].ts(matches.right) - self._facts["left"].ts(matches.left)
+        return apart
+
+    def _scored(self, matches: Matches) -> tuple[list[np.ndarray], np.ndarray]:
+        """The scores of matches, and which of them count."""
+        if isinstance(self.spec.keep, AsOf):
+            return [np.abs(self._apart(matches))], np.ones(len(matches), np.bool_)
+        data: dict[Column, ColumnData] = {}
+        for side, ids in matches.by_side().items():
+            read = tuple(column for column in self._scores.columns if column.side == side)
+            data |= self._fetch(side, read, ids)
+        return self._scores(data, len(matches))
+
+    def _deadlines_of(self, ids: np.ndarray) -> np.ndarray:
+        """The last time at which a right row to come would be picked for left rows that have a match. At the same
+        distance a later row is better."""
+        facts = self._facts["left"]
+        distance = np.abs(self._facts["right"].ts(self._best.first(ids)) - facts.ts(ids))
+        return np.where(facts.ts(ids) > INT64_MAX - distance, INT64_MAX, facts.ts(ids) + distance)
+
+    def decide_early(self, side: str, bounds: Bounds) -> None:
+        """Let rows leave with their match whose deadline has passed."""
+        ids = self._deadlines.take(bounds.partner)
+        ids = np.unique(ids[ids >= self._facts[side].first])
+        ids = ids[self._facts[side].state(ids) == NO_MATCH]
+        if bounds.own < INT64_MAX and len(ids):  # some may not be joined themselves
+            waits = self._facts[side].ts(ids) >= bounds.own
+            self._deadlines.add(ids[waits], self._deadlines_of(ids[waits]))
+            ids = ids[~waits]
+        if len(ids):
+            self._give_best(side, ids)
+            self._drop_given(side)
+
+    def _give_best(self, side: str, ids: np.ndarray) -> None:
+        left, right = self._best.of(ids)
+        self._facts[side].set_state(left, HAS_MATCH)
+        self.give(left, right)
+
+    def _drop_given(self, side: str) -> None:
+        """Forget the first of the undecided rows, as far as they have left."""
+        undecided, look = self._undecided[side], FIRST_LOOK
+        while len(undecided):
+            waits = self._facts[side].state(undecided.ids[:look]) == NO_MATCH
+            undecided.drop(int(np.argmax(waits)) if waits.any() else len(waits))
+            if waits.any():
+                return
+            look *= 2
+
+    def decide(self, side: str, ids: np.ndarray, times: np.ndarray) -> None:
+        waits = self._facts[side].state(ids) == NO_MATCH
+        ids, times = ids[waits], times[waits]
+        self._give_best(side, ids)
+        if self._gives_alone:
+            alone = self._facts[side].state(ids) == NO_MATCH
+            self.give_alone(side, ids[alone], times[alone])
+        self._facts[side].set_state(ids, ENDED)
+
+    def _needed(self, side: str) -> list[int | None]:
+        needed = super()._needed(side)
+        if side == "right":
+            needed.append(self._best.oldest_right(self._undecided["left"].ids))
+        return needed
+
+    def _forget(self, side: str, before: int) -> None:
+        super()._forget(side, before)
+        if side == "left":
+            self._best.release(before)
+
+    def clear(self) -> None:
+        super().clear()
+        self._deadlines = Deadlines()
+
+    @property
+    def least_result_time(self) -> float:
+        """A result is no earlier than its left row, and a forward one no earlier than the right row to come that may
+        still replace it."""
+        least = self._undecided["left"].least_time
+        if isinstance(self.spec.keep, AsOf) and self.spec.keep.direction == "forward":
+            bounds = self._bounds("left")
+            least = max(least, min(bounds.own, bounds.partner))
+        return min(self._frontier.low["left"], least)
+
+
+class Deadlines:
+    """Left rows by the time until which they wait. A row may be here several times, of which the least counts."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[np.ndarray, np.ndarray]] = []  # row numbers, times
+        self._least: float = np.inf
+
+    def add(self, ids: np.ndarray, times: np.ndarray) -> None:
+        if len(ids):
+            self._parts.append((ids, times))
+            self._least = min(self._least, int(times.min()))
+
+    def take(self, before: float) -> np.ndarray:
+        """Remove the rows whose time is before this; their numbers. O(waiting) if there are any."""
+        if before <= self._least:
+            return NO_ROWS
+        ids, times = (np.concatenate(columns) for columns in zip(*self._parts, strict=True))
+        goes = times < before if before <= INT64_MAX else np.ones(len(times), np.bool_)
+        self._parts, self._least = [], np.inf
+        self.add(ids[~goes], times[~goes])
+        return ids[goes]
+
+
+def _those(matches: Matches, which: np.ndarray) -> Matches:
+    return matches if which.all() else Matches(matches.left[which], matches.right[which])
+
+
+def _allowed(keep: AsOf, delta: np.ndarray) -> np.ndarray:
+    """`AsOf.allows`, of many."""
+    if keep.direction == "backward":
+        return delta < 0 if keep.strict else delta <= 0
+    if keep.direction == "forward":
+        return delta > 0 if keep.strict else delta >= 0
+    return delta != 0 if keep.strict else np.ones(len(delta), np.bool_)
