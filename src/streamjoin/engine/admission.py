@@ -9,8 +9,7 @@ as of the last push it was given.
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from streamjoin.engine.intake import CheckedRows, Intake
 from streamjoin.engine.latency import LatencyMeter
 from streamjoin.engine.rows import PayloadStore, PushedRows, restored, row_bytes
 from streamjoin.engine.sources import Source, Sources
+from streamjoin.engine.timer import Clock
 from streamjoin.kernels.stamping import falls
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.protocol import Frontier, Topology
@@ -48,8 +48,9 @@ class Admission:
     """What was pushed and checked, until the topology has it. `wait`: seconds that a push may wait for others; with 0
     none does. One thread at a time, except for `take_late`.
 
-    Waiting also ends when enough rows wait, when a second poll comes after a push (a thread that pushes and polls in
-    turns has nothing else to push then), and when a promise is made that nothing more will come.
+    `until` is when what waits is to be handed over, by the clock. Waiting also ends when enough rows wait, when a
+    second poll comes after a push (a thread that pushes and polls in turns has nothing else to push then), and when a
+    promise is made that nothing more will come.
     """
 
     def __init__(
@@ -59,24 +60,27 @@ class Admission:
         pushed: PushedRows,
         latency: LatencyMeter,
         topology: Topology,
+        clock: Clock,
+        wake: Callable[[], None],
     ):
+        """`clock`: by which pushes wait. `wake`: called when pushes begin to wait."""
         self.sources = Sources()
         self.taken = dict.fromkeys(SIDES, 0)  # rows, without late ones
         self.rows = dict.fromkeys(SIDES, 0)  # that wait
         self.late = {side: PayloadStore() for side in SIDES}
-        self._wait = wait
+        self._wait, self._clock, self._wake = wait, clock, wake
         self._intake, self._pushed, self._latency, self._topology = intake, pushed, latency, topology
         self._portions: list[Portion] = []
         self._open: dict[tuple[str, int], Portion] = {}  # to more of its source: by side and number
         self._bytes = 0.0
         self._row_bytes = {side: row_bytes(intake[side].schema) for side in SIDES}
-        self._until = math.inf  # when to hand over what waits
+        self.until = math.inf  # when to hand over what waits
         self._looked = False  # a poll since the last push
 
     @property
     def due(self) -> bool:
         """Whether what waits is to be handed over."""
-        return self._until <= time.perf_counter()
+        return self.until <= self._clock()
 
     def take(self, source: Source, rows: CheckedRows, late: np.ndarray | None, arrived: float) -> None:
         """Accept checked rows. Without late ones, their times rise."""
@@ -101,6 +105,7 @@ class Admission:
         """Let a push wait with the others of its source. A large one waits by itself: it is not worth a copy."""
         side, count = source.side, len(push.rows.ts)
         size = count * self._row_bytes[side] if self._row_bytes[side] < math.inf else push.rows.batch.nbytes
+        begins = not self._portions
         portion = self._open.get((side, source.number))
         if portion is None or count >= ENOUGH_ROWS or size >= ENOUGH_BYTES:
             portion = self._open[side, source.number] = Portion(source, [])
@@ -109,19 +114,21 @@ class Admission:
         self.rows[side] += count
         self._bytes += size
         enough = sum(self.rows.values()) >= ENOUGH_ROWS or self._bytes >= ENOUGH_BYTES
-        self._until = -math.inf if enough else min(self._until, push.arrived + self._wait)
+        self.until = -math.inf if enough else min(self.until, push.arrived + self._wait)
         self._looked = False
+        if begins:
+            self._wake()
 
     def look(self) -> None:
         """A poll has come."""
         if self._portions:
-            self._until = -math.inf if self._looked else self._until
+            self.until = -math.inf if self._looked else self.until
             self._looked = True
 
     def progress(self) -> None:
         """Announce what can still come, after what waits."""
         if self._portions:
-            self._until = -math.inf
+            self.until = -math.inf
         else:
             self._topology.advance(self.sources.frontier())
 
@@ -187,4 +194,4 @@ class Admission:
         """Forget what waits."""
         self._portions, self._open, self._bytes = [], {}, 0.0
         self.rows = dict.fromkeys(SIDES, 0)
-        self._until, self._looked = math.inf, False
+        self.until, self._looked = math.inf, False

@@ -6,7 +6,7 @@ time runs them. Work whose results do not fit the result buffer is done by later
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -19,6 +19,7 @@ from streamjoin.engine.results import ResultBuffer, ResultRows
 from streamjoin.engine.rows import HeldRows, PushedRows, SharedColumns
 from streamjoin.engine.sources import Source
 from streamjoin.engine.stats import Stats
+from streamjoin.engine.timer import Clock
 from streamjoin.engine.work import Work
 from streamjoin.index.build import make_window
 from streamjoin.index.sliding import RowColumns
@@ -36,9 +37,9 @@ PUNCTUATION = b"streamjoin.punctuation"
 
 class Driver:
     """What a join holds, and its steps. `intake`: by side, how data is checked. `work`: the lock that is held around
-    its calls."""
+    its calls. `clock`, `wake`: as for `Admission`."""
 
-    def __init__(self, plan: Plan, intake: Mapping[str, Intake]):
+    def __init__(self, plan: Plan, intake: Mapping[str, Intake], clock: Clock, wake: Callable[[], None]):
         schemas = {side: each.schema for side, each in intake.items()}
         shared = {
             side: SharedColumns(each.schema, each.shared, RowColumns(tuple(each.shared.values())))
@@ -52,7 +53,7 @@ class Driver:
         self.topology: Topology = make_topology(task)
         self.work = Work(self.topology.found)
         self.latency = LatencyMeter()
-        self.admission = Admission(plan.wait, intake, self.rows, self.latency, self.topology)
+        self.admission = Admission(plan.wait, intake, self.rows, self.latency, self.topology, clock, wake)
         self.sources = self.admission.sources
         self.failure: BaseException | None = None
         self.closed = False  # nothing more is joined

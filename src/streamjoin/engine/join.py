@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from html import escape
 from typing import Any, NoReturn
 
@@ -22,23 +23,26 @@ from streamjoin.engine.driver import Driver
 from streamjoin.engine.forks import copy_error, own
 from streamjoin.engine.intake import CheckedRows, Intake, as_ticks
 from streamjoin.engine.reading import ResultLoops
-from streamjoin.engine.sources import Source
+from streamjoin.engine.sources import Source, seconds_of_silence
 from streamjoin.engine.stats import Stats
+from streamjoin.engine.timer import Clock, Timer
 from streamjoin.engine.work import Outcome, reentrant_error
 from streamjoin.plan.physical import Plan
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, StreamJoinError
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.runtime.threads import DRIVER_PATIENCE
+from streamjoin.topologies.runtime.waiting import LOG
 
 
 class Join(ResultLoops):
     """A running join; made by `open_join`. All methods may be called from any thread."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: Plan, clock: Clock = time.perf_counter):
         super().__init__()
         self.plan, self.spec = plan, plan.spec
         self._intake = {side: Intake(plan, side) for side in SIDES}
-        self._driver = Driver(plan, self._intake)
+        self._clock, self._timer = clock, Timer(self, clock)
+        self._driver = Driver(plan, self._intake, clock, self._timer.wake)
         self._topology, self._results = self._driver.topology, self._driver.results
         self._sources = self._driver.sources
         self._work = self._driver.work
@@ -73,18 +77,26 @@ class Join(ResultLoops):
         """For `Source.push`."""
         self._push(source.side, source, data, timeout)
 
-    def source(self, side: str, name: str) -> Source:
+    def source(self, side: str, name: str, idle_after: str | timedelta | None = None) -> Source:
         """Open one more physical stream of a side. Open all of them before pushing: what a newcomer brings from
-        before the point the join has reached is late."""
+        before the point the join has reached is late.
+
+        `idle_after`: after that long without data or `advance`, such as "10 seconds" by the clock on the wall, the
+        source no longer holds the others back. What it brings later is late if it is behind what they have reached.
+        """
         self._check_side(side)
         if not isinstance(name, str):
             raise InputError(f"a source's name is a string, not {name!r}")
-        return self._working(self._open_source, side, name)
+        return self._working(self._open_source, side, name, seconds_of_silence(idle_after))
 
-    def _open_source(self, side: str, name: str) -> Source:
+    def _open_source(self, side: str, name: str, idle_after: float) -> Source:
         self._check_open()
         known = self._sources.find(side, "") if name == "" else None
-        return known or self._sources.add(self._new_source(side, name))
+        source = known or self._sources.add(self._new_source(side, name))
+        if idle_after < math.inf:
+            self._sources.watch(source, idle_after, self._clock())
+            self._timer.wake()
+        return source
 
     def _new_source(self, side: str, name: str) -> Source:
         if side in self._sources.ended:
@@ -96,8 +108,8 @@ class Join(ResultLoops):
         if timeout is not None:
             _check_seconds(timeout, "seconds from 0 on, or None to wait while another thread polls")
         rows = self._intake[side].checked(data)
-        arrived = time.perf_counter()
-        deadline = math.inf if timeout is None else arrived + timeout
+        arrived = self._clock()
+        deadline = math.inf if timeout is None else time.perf_counter() + timeout
         while not self._working(self._take, side, source, rows, arrived, deadline=deadline):
             self._wait_for_room(timeout, deadline)
 
@@ -110,6 +122,8 @@ class Join(ResultLoops):
             if side in sources.ended:
                 raise ClosedError(f"the {side} side has ended: nothing can be pushed to it")
             raise ClosedError(f"source {into.name!r} of {side} is closed")
+        if into.idle_after < math.inf:
+            self._note_active(into)
         late = sources.late(into, rows.ts, self._topology.settles)
         return self._driver.take(into, rows, late, arrived, self._work.missed)
 
@@ -153,6 +167,8 @@ class Join(ResultLoops):
         if source.closed:
             raise ClosedError(f"source {source.name!r} of {source.side} is closed")
         source.promised = max(source.promised, ticks)
+        if source.idle_after < math.inf:
+            self._note_active(source)
         self._progress()
 
     def close_source(self, source: Source) -> None:
@@ -163,6 +179,40 @@ class Join(ResultLoops):
         if self._state == "open" and not source.closed:
             source.closed = True
             self._progress()
+
+    # Progress of time alone
+
+    def next_due(self) -> float:
+        """For the timer."""
+        if self._state != "open" or self._driver.failure is not None:
+            return math.inf
+        waiting = (
+            self._driver.admission.until if self._results.room > 0 else math.inf
+        )  # else a poll continues
+        return min(waiting, self._sources.next_silence)
+
+    def on_time(self) -> None:
+        """For the timer. If another thread drives the join, this tries again soon. An error stops the join, and the
+        next call of a user raises it."""
+        with suppress(Exception):
+            self._work.run(self._on_time, timeout=0)
+        self._discard_if_closed()
+        self._work.tell()
+
+    def _on_time(self) -> None:
+        if self._state != "open":
+            return
+        for source in self._sources.note_silence(self._clock()):
+            LOG.info(
+                "source %r of %s brought nothing for %g s: it no longer holds the others back",
+                *(source.name, source.side, source.idle_after),
+            )
+            self._driver.admission.progress()
+        self._driver.run()
+
+    def _note_active(self, source: Source) -> None:
+        if self._sources.note_active(source, self._clock()):
+            self._timer.wake()
 
     def _progress(self) -> None:
         self._driver.progress()
@@ -284,6 +334,7 @@ class Join(ResultLoops):
             raise ClosedError("the join was closed while it finished")
         batches = [*self._take_all_held(), *self._driver.drain()]
         self._state = "closed"
+        self._timer.stop()
         return batches
 
     def close(self) -> None:
@@ -325,6 +376,7 @@ class Join(ResultLoops):
             self._work.run(self._discard, timeout=0)
 
     def _discard(self) -> None:
+        self._timer.stop()
         self._driver.discard()
         self._held.clear()
         self._discarded = True

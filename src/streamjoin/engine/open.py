@@ -32,8 +32,7 @@ def open_join(
     another thread to poll, or raises `Backpressure` if none does (see `Join.push`).
     `latency`: the seconds that a result may come after its push (None: the sooner, the better). From 0.1 on, pushes
     wait some milliseconds for each other and are joined together, which is faster, unless `rate`, the tuples a second
-    and side that are expected, says that hardly any come meanwhile. A later push or poll hands them over: poll within
-    that latency, or with a timeout.
+    and side that are expected, says that hardly any come meanwhile.
 
     >>> import pyarrow as pa, streamjoin as sj
     >>> schema = pa.schema({"ts": pa.int64(), "x": pa.int32()})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from heapq import heappop, heappush, heapreplace
 from typing import Any, Protocol
 
@@ -13,7 +13,8 @@ import numpy as np
 
 from streamjoin.engine.async_calls import in_thread
 from streamjoin.kernels.stamping import INT64_MIN, falls
-from streamjoin.semantics.errors import InputError
+from streamjoin.semantics.durations import nanoseconds
+from streamjoin.semantics.errors import InputError, short_repr
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.protocol import Frontier
 
@@ -43,6 +44,9 @@ class Source:
     closed: bool = False
     number: int = -1  # from 0 on, once the join knows it
     show: Callable[[int], str] = str  # ticks as a time, for messages
+    idle_after: float = math.inf  # seconds without data or `advance` after which it is idle
+    active_at: float = -math.inf  # by the clock; only with `idle_after`
+    idle: bool = False  # does not hold the others back
 
     def push(self, data: Any, timeout: float | None = None) -> None:
         """Push Arrow data of this source; as `Join.push`."""
@@ -113,6 +117,52 @@ class Sources:
         self._first: dict[str, str | None] = dict.fromkeys(SIDES, "")
         # No tuple with a smaller (ts, number of the side, name of the source) can come.
         self._bound: tuple[float, int, str] = (-math.inf, 0, "")
+        # A heap of (when it may be idle, side, name), with an entry for each source that may become idle. An entry is
+        # too early if the source was active since: then it is corrected when it is the first.
+        self._silences: list[tuple[float, str, str]] = []
+        self._idle = 0  # sources
+
+    # Silence
+
+    @property
+    def next_silence(self) -> float:
+        """When a source may be idle, by the clock, at the earliest."""
+        return self._silences[0][0] if self._silences else math.inf
+
+    def watch(self, source: Source, idle_after: float, now: float) -> None:
+        """Let a source be idle after so long without a sign of life."""
+        source.active_at, known = now, source.idle_after < math.inf
+        source.idle_after = idle_after
+        if not known:
+            heappush(self._silences, (now + idle_after, source.side, source.name))
+
+    def note_active(self, source: Source, now: float) -> bool:
+        """A source that may be idle gives a sign of life; whether it was idle."""
+        source.active_at, was_idle = now, source.idle
+        if was_idle:
+            source.idle = False
+            self._idle -= 1
+            self._opened = True
+            heappush(self._marks[source.side], (max(source.watermark, self._low[source.side]), source.name))
+            heappush(self._silences, (now + source.idle_after, source.side, source.name))
+        return was_idle
+
+    def note_silence(self, now: float) -> list[Source]:
+        """The sources that are idle from now on; O(log sources) for each that may be."""
+        found = []
+        while self._silences and self._silences[0][0] <= now:
+            _, side, name = heappop(self._silences)
+            source = self._of[side][name]
+            if source.closed:
+                continue
+            due = source.active_at + source.idle_after
+            if due > now:
+                heappush(self._silences, (due, side, name))
+            else:
+                source.idle = True
+                self._idle += 1
+                found.append(source)
+        return found
 
     def find(self, side: str, name: str) -> Source | None:
         return self._of[side].get(name)
@@ -172,12 +222,14 @@ class Sources:
         on and was the last."""
         for side in SIDES:
             self._look(side)
+        if self._idle:
+            self._follow()
         self._opened = False
         return self._announce()
 
     def frontier_after(self, source: Source) -> Frontier:
         """As `frontier`, if no source but this one has moved on since the last one."""
-        if self._opened:
+        if self._opened or self._idle:
             return self.frontier()
         self._look(source.side)
         return self._announce()
@@ -188,6 +240,22 @@ class Sources:
             self._low[side], self._first[side] = math.inf, None
         else:
             self._low[side], self._first[side] = self._least(side)
+
+    def _follow(self) -> None:
+        """A side whose sources are all idle has reached what the other side has; if nobody is active, each side has
+        reached what any source has."""
+        silent = [side for side in SIDES if self._is_silent(side)]
+        lows = [self._low[side] for side in SIDES if side not in silent and side not in self.ended]
+        if silent and not lows:
+            lows = [max(s.watermark for side in SIDES for s in self._of[side].values())]
+        for side in silent:
+            if lows[0] > self._low[side]:
+                self._low[side], self._first[side] = lows[0], ""
+
+    def _is_silent(self, side: str) -> bool:
+        """Whether there are open sources, and all of them are idle."""
+        idle = self._idle and not self._marks[side] and side not in self.ended
+        return bool(idle and any(source.idle and not source.closed for source in self._of[side].values()))
 
     def _announce(self) -> Frontier:
         first = self._first
@@ -214,7 +282,7 @@ class Sources:
             mark, name = marks[0]
             source = known[name]
             now = max(source.watermark, low)
-            if source.closed:
+            if source.closed or source.idle:
                 heappop(marks)
             elif now <= mark:
                 return mark, name
@@ -224,3 +292,23 @@ class Sources:
             else:
                 heapreplace(marks, (now, name))
         return low, ""  # without an open source, one of any name may come
+
+
+def seconds_of_silence(idle_after: str | timedelta | None) -> float:
+    """`idle_after` in seconds; infinity if it is None."""
+    if idle_after is None:
+        return math.inf
+    allowed = 'a duration such as "10 seconds", a timedelta, or None'
+    seconds = (
+        float(nanoseconds(idle_after, "idle_after")) / 1e9
+        if isinstance(idle_after, (str, timedelta))
+        else 0.0
+    )
+    if seconds <= 0:
+        raise InputError(
+            f"idle_after is {short_repr(idle_after)}: give {allowed}, longer than zero",
+            field="idle_after",
+            given=idle_after,
+            allowed=allowed,
+        )
+    return seconds

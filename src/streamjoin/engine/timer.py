@@ -1,0 +1,72 @@
+"""The timer of a join: a thread that acts when time alone is a reason to, because no call may come in time.
+
+It hands over pushes that have waited for each other long enough (engine/admission.py), and notes which sources have
+been silent for too long (engine/sources.py). The thread starts when it is first needed, sleeps without the GIL until
+its bell rings or the next time has come, and knows its join only by a weak reference. So a join that nobody uses any
+more is collected, which ends the thread. In a fork there is no such thread, and the join is a copy that needs none.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+from typing import Protocol
+
+from streamjoin.topologies.runtime.node import Bell
+from streamjoin.topologies.runtime.threads import WorkerThread
+
+LONGEST_NAP = 60.0  # seconds
+RETRY = 0.01  # seconds until the next try, if what was due could not be done
+
+Clock = Callable[[], float]  # seconds since some point in time, as of `time.perf_counter`
+
+
+class Timed(Protocol):
+    """What a timer serves."""
+
+    def next_due(self) -> float:
+        """When there is something to do, by the clock; infinity if nothing is known."""
+
+    def on_time(self) -> None:
+        """Do what is due. Keeps its errors to itself."""
+
+
+class Timer:
+    """Calls `on_time` of `timed` when that is due. `wake` it when the next time may have become earlier."""
+
+    def __init__(self, timed: Timed, clock: Clock):
+        self._timed, self._clock = weakref.ref(timed), clock
+        self._bell = Bell()
+        self._thread: WorkerThread | None = None
+        weakref.finalize(timed, self._bell.stop)
+
+    def wake(self) -> None:
+        """Look at the next time again. Not for several threads at once."""
+        if self._thread is None and not self._bell.stopped:
+            self._thread = WorkerThread("streamjoin-timer", _serve, self._timed, self._bell, self._clock)
+            self._thread.start()
+        self._bell.ring()
+
+    def stop(self) -> None:
+        """End the thread, as soon as it has done what it does."""
+        self._bell.stop()
+
+
+def _serve(timed: weakref.ref[Timed], bell: Bell, clock: Clock) -> None:
+    while not bell.stopped:
+        seen = bell.read()
+        if (rest := _serve_once(timed, clock)) is None:
+            return
+        bell.wait(seen, math.ceil(1e6 * min(rest, LONGEST_NAP)))
+
+
+def _serve_once(timed: weakref.ref[Timed], clock: Clock) -> float | None:
+    """Do what is due; the seconds until there is more to do, None if nothing is served any more. Holds no reference
+    when it has returned."""
+    one = timed()
+    if one is None:
+        return None
+    if one.next_due() <= clock():
+        one.on_time()
+    return max(one.next_due() - clock(), RETRY)
