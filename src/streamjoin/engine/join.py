@@ -37,12 +37,13 @@ from streamjoin.topologies.runtime.waiting import LOG
 class Join(ResultLoops):
     """A running join; made by `open_join`. All methods may be called from any thread."""
 
-    def __init__(self, plan: Plan, clock: Clock = time.perf_counter):
+    def __init__(self, plan: Plan, clock: Clock | None = None):
         super().__init__()
         self.plan, self.spec = plan, plan.spec
         self._intake = {side: Intake(plan, side) for side in SIDES}
-        self._clock, self._timer = clock, Timer(self, clock)
-        self._driver = Driver(plan, self._intake, clock, self._timer.wake)
+        self._clock = clock or time.perf_counter
+        self._timer = Timer(self, self._clock)
+        self._driver = Driver(plan, self._intake, self._clock, self._timer.wake)
         self._topology, self._results = self._driver.topology, self._driver.results
         self._sources = self._driver.sources
         self._work = self._driver.work
