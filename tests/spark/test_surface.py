@@ -31,7 +31,15 @@ def imported_by_pages() -> set[str]:
 
 def test_the_package_exports_what_the_pages_name():
     exported = set(streamjoin.spark.__all__)
-    assert exported == {"StateError", "in_time_order", "join_metrics", "window_join"}
+    assert exported == {
+        "SessionError",
+        "StateError",
+        "configure",
+        "in_time_order",
+        "join_metrics",
+        "session",
+        "window_join",
+    }
     assert imported_by_pages() <= exported
     text = (ROOT / "docs" / "spark.md").read_text()
     assert all(name in text for name in exported), "docs/spark.md names every public name"

@@ -24,7 +24,8 @@ from pyspark.sql.types import VariantVal
 
 from streamjoin.semantics.keep import HOW
 from streamjoin.spark import in_time_order, join_metrics, window_join
-from streamjoin.spark.window_join import MARKED, PROCESS_POOL, make_task, spec_of
+from streamjoin.spark.sessions import PROCESS_POOL
+from streamjoin.spark.window_join import MARKED, make_task, spec_of
 
 SCHEMA = "ts TIMESTAMP, x INT, name STRING"
 MINUTE = sj.TimeWindow("60 seconds")
@@ -578,3 +579,23 @@ def test_a_stream_and_a_table_are_refused(spark, tmp_path):
         join(left, table, "left.x = right.x", window=MINUTE, left_time="ts", right_time="ts")
     with pytest.raises(sj.SpecError, match="right is a list: give a Spark DataFrame"):
         join(table, RIGHT, "left.x = right.x", window=MINUTE, left_time="ts", right_time="ts")
+
+
+def test_duplicates_of_a_join_are_dropped_and_forgotten_once_the_watermark_has_passed_them(streams: Streams):
+    """Both left rows match; of their two results with one time and number, one is left."""
+    joined = window_join(
+        streams.frame("left"),
+        streams.frame("right"),
+        "left.x = right.x",
+        window="60 seconds",
+        left_time="ts",
+        right_time="ts",
+        lateness="60 seconds",
+        workers=2,
+    )
+    twice = rows((10, 1, "a"), (10, 1, "b"), (20, 2, "c"))
+    batches = [(twice, rows((12, 1, "p"), (25, 2, "q"))), (LAST, LAST), (LAST, LAST)]
+    found, query = run(streams, joined.select("ts", "x").dropDuplicates(["ts", "x"]), batches, "distinct")
+    assert [(ts, x) for ts, x in found if x < 77] == [(at(10), 1), (at(20), 2)]
+    operators = {each.operatorName: each for each in query.lastProgress.stateOperators}
+    assert operators["dedupe"].numRowsTotal == 1, "only the last rows; the others are behind the watermark"

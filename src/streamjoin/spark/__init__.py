@@ -1,7 +1,20 @@
 """Window joins over streaming and batch DataFrames of Spark."""
 
-from streamjoin.spark.join.metrics import join_metrics
-from streamjoin.spark.state.manifest import StateError
-from streamjoin.spark.window_join import in_time_order, window_join
+from streamjoin.spark.packages import TO_BUILD, require_packages
 
-__all__ = ["StateError", "in_time_order", "join_metrics", "window_join"]
+require_packages(TO_BUILD, "streamjoin.spark joins Spark's DataFrames")
+
+from streamjoin.spark.join.metrics import join_metrics  # noqa: E402  # after the check, which says what to install
+from streamjoin.spark.sessions import SessionError, configure, session  # noqa: E402
+from streamjoin.spark.state.manifest import StateError  # noqa: E402
+from streamjoin.spark.window_join import in_time_order, window_join  # noqa: E402
+
+__all__ = [
+    "SessionError",
+    "StateError",
+    "configure",
+    "in_time_order",
+    "join_metrics",
+    "session",
+    "window_join",
+]

@@ -13,7 +13,6 @@ that watermark.
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -52,6 +51,7 @@ from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.keep import How, check_how
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import WindowForm
+from streamjoin.spark.join.carried import carried
 from streamjoin.spark.join.metrics import MALFORMED, NAMES, OBSERVATION, WORKER, WORKERS, malformed_name
 from streamjoin.spark.join.pack import COUNTED_DDL, COUNTS_COLUMN, PARCEL_DDL, ROWS_COLUMN, packer, unpack
 from streamjoin.spark.join.processor import JoinProcessor, join_group
@@ -61,12 +61,17 @@ from streamjoin.spark.join.task import (
     JoinTask,
     OnMalformed,
 )
+from streamjoin.spark.sessions import (
+    parallelism,
+    prepare_session,
+    processes_of_its_own,
+    python_of_workers,
+)
 
 DELAY = (
     "spark.watermarkDelayMs"  # the key in a column's metadata under which Spark keeps its watermark's delay
 )
 CASE = "spark.sql.caseSensitive"  # the setting that makes Spark distinguish names that differ only in case
-PROCESS_POOL = "STREAMJOIN_SPARK_POOL"  # an environment variable that only the join's Python processes have
 RESULT = "streamjoin.result"  # marks a column whose watermark comes from a join: its rows cannot be late
 MARKED = {DELAY: 0, RESULT: True}  # the metadata of such a column
 EVENT_TIME = (
@@ -127,7 +132,9 @@ def window_join(
     task = make_task(spec, how, order, index, partitioning, _check_workers(left, workers))
     task = replace(task, malformed=malformed)
     check_column_names(task, tells_case(left.sparkSession.conf.get(CASE)))
-    return assemble(*watermarked(task, left, right, lateness))
+    task, frames = watermarked(task, left, right, lateness)
+    prepare_session(left.sparkSession, left.isStreaming, task.routing.workers)
+    return assemble(task, frames)
 
 
 def assemble(
@@ -137,17 +144,18 @@ def assemble(
 ) -> DataFrame:
     """Build the whole DataFrame plan; `processor` joins streams."""
     streaming = frames["left"].isStreaming
-    packed = [_packed(frames[side], task, side) for side in SIDES]
-    parcels = packed[0].unionByName(packed[1])
-    if task.malformed == "drop":
-        counted = parcels.observe(malformed_name(_observation(task)), F.sum(MALFORMED).alias(MALFORMED))
-        parcels = counted.drop(MALFORMED)
-    result = _result_schema(frames, task)
-    return (
-        _joined_streams(parcels, task, processor(task), result)
-        if streaming
-        else _joined_tables(parcels, task, result)
-    )
+    with python_of_workers(frames["left"].sparkSession):
+        packed = [_packed(frames[side], task, side) for side in SIDES]
+        parcels = packed[0].unionByName(packed[1])
+        if task.malformed == "drop":
+            counted = parcels.observe(malformed_name(_observation(task)), F.sum(MALFORMED).alias(MALFORMED))
+            parcels = counted.drop(MALFORMED)
+        result = _result_schema(frames, task)
+        return (
+            _joined_streams(parcels, task, processor(task), result)
+            if streaming
+            else _joined_tables(parcels, task, result)
+        )
 
 
 # Checks
@@ -173,7 +181,7 @@ def _check_frames(left: DataFrame, right: DataFrame) -> None:
 
 def _check_workers(frame: DataFrame, workers: int | None) -> int:
     if workers is None:
-        return int(frame.sparkSession.sparkContext.defaultParallelism)
+        return parallelism(frame.sparkSession)
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise not_allowed("workers", workers, "a whole number from 1 on, or None")
     return workers
@@ -346,7 +354,7 @@ def _packed(frame: DataFrame, task: JoinTask, side: str) -> DataFrame:
     if task.tied:
         columns.append(_tie(frame.select(*columns)).alias(TIE))
     schema = COUNTED_DDL if task.malformed == "drop" else PARCEL_DDL
-    return frame.select(*columns).mapInArrow(packer(task, side), schema)
+    return frame.select(*columns).mapInArrow(carried(packer(task, side)), schema)
 
 
 def _tie(frame: DataFrame) -> Column:
@@ -370,7 +378,7 @@ def _joined_streams(
     """The workers as a stateful operator. Their counts become observed metrics."""
     given = StructField(ROWS_COLUMN, ArrayType(result, containsNull=False))
     output = StructType([given, StructField(COUNTS_COLUMN, ArrayType(LongType()))])
-    with processes_of_its_own(parcels):
+    with processes_of_its_own(parcels.sparkSession):
         joined = parcels.groupBy("worker").transformWithStateInPandas(
             processor, output, outputMode="Append", timeMode="EventTime"
         )
@@ -404,26 +412,15 @@ def _rows(given: DataFrame, result: StructType) -> DataFrame:
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(java, rows), session)
 
 
-@contextlib.contextmanager
-def processes_of_its_own(frame: DataFrame) -> Iterator[None]:
-    """Run the Python functions of a query that is built in this block in processes of their own. Spark has one pool of
-    processes for each environment. With fewer processes for the join's partitions, fewer must decode and index a new
-    run."""
-    environment = frame.sparkSession.sparkContext.environment
-    environment[PROCESS_POOL] = "join"
-    try:
-        yield
-    finally:
-        del environment[PROCESS_POOL]
-
-
 def _joined_tables(parcels: DataFrame, task: JoinTask, result: StructType) -> DataFrame:
     """The workers as a grouped map; the binary values that it returns are unpacked into rows."""
 
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return join_group(task, batches)
 
-    return parcels.groupBy("worker").applyInArrow(join, "rows BINARY").mapInArrow(unpack, result)
+    # A partition for each worker, whatever number the session has chosen for its other queries.
+    spread = parcels.repartition(task.routing.workers, "worker")
+    return spread.groupBy("worker").applyInArrow(join, "rows BINARY").mapInArrow(unpack, result)
 
 
 def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:

@@ -39,11 +39,11 @@ from pyspark.sql import SparkSession
 from streamjoin.plan.options import Options
 from streamjoin.plan.routing import Routing
 from streamjoin.spark.job.failure import query_failure
-from streamjoin.spark.job.session import ROCKSDB
 from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.processor import JoinProcessor
 from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.join.worker import SparkWorker
+from streamjoin.spark.sessions import ROCKSDB
 from streamjoin.spark.state import manifest as state
 from streamjoin.spark.state.manifest import MemoryStore, State
 from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked, window_join

@@ -25,6 +25,7 @@ from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.spark.job.failure import first_cause
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.masters import DEFAULT_MASTER, check_master
+from streamjoin.spark.sessions import LOCAL_SETTINGS, SHUFFLE_PARTITIONS, STREAM_SETTINGS, is_local
 
 JAVA_VERSION = 17  # the oldest that Spark 4 runs on
 # The same folders as in scripts/java.sh, which installs a Java if it finds none.
@@ -38,8 +39,6 @@ JAVA_FOLDERS = (
     "~/.sdkman/candidates/java/current",
 )
 KAFKA_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 class SparkStartError(StreamJoinError, RuntimeError):
@@ -48,16 +47,10 @@ class SparkStartError(StreamJoinError, RuntimeError):
 
 def settings_of(job: Job, master: str) -> dict[str, str]:
     """The settings of a job's session. Those in the job file win."""
-    local = master.startswith("local")
     settings = {
         "spark.app.name": job.run.name,
         "spark.master": master,
-        # transformWithState needs column families, which only the RocksDB provider has.
-        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
-        # A micro-batch then writes its changes instead of a snapshot of the whole state.
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # Counting would look up every value before it is written or removed; the join counts its rows itself.
-        "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+        **STREAM_SETTINGS,
         # Streams cannot use it; if it is on, Spark only warns that it is ignored.
         "spark.sql.adaptive.enabled": "false",
         # Input times without a zone must mean the same on every machine.
@@ -67,13 +60,8 @@ def settings_of(job: Job, master: str) -> dict[str, str]:
         # Spark's progress bar would mix with ours.
         "spark.ui.showConsoleProgress": "false",
     }
-    if local:
-        # The driver is the whole cluster: no other machine must reach it, so no port is open to the network.
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        settings["spark.ui.enabled"] = "false"
-        # Over TCP, delayed acknowledgements cost 40 ms in every task between Java and a Python process. Not set on
-        # clusters, where folders may have names too long for a socket's path.
-        settings["spark.python.unix.domain.socket.enabled"] = "true"
+    if is_local(master):
+        settings |= LOCAL_SETTINGS | {"spark.ui.enabled": "false"}
     packages = packages_of(job)
     if packages:
         settings["spark.jars.packages"] = ",".join(packages)
@@ -97,7 +85,7 @@ def open_session(job: Job, master: str | None, inherited: Sequence[int] = ()) ->
     chosen = master or job.spark.master or DEFAULT_MASTER
     check_master(chosen)
     os.environ["JAVA_HOME"] = str(find_java())
-    if chosen.startswith("local"):
+    if is_local(chosen):
         # Without it, Spark warns about a host name that resolves to loopback, which is intended here.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         # The workers need the packages installed here; the first python3 on the PATH may lack them.
