@@ -222,7 +222,7 @@ def worker_text(progress: QueryProgress) -> str:
 
 
 def watermark_text(progress: QueryProgress) -> str:
-    if progress.watermark is None or progress.watermark.timestamp() <= 0:
+    if progress.watermark is None or progress.watermark.timestamp() == 0:  # Spark's initial one
         return "not yet"
     return progress.watermark.strftime("%Y-%m-%d %H:%M:%S")
 

@@ -31,7 +31,6 @@ from pyspark.sql.types import (
     MapType,
     StructField,
     StructType,
-    TimestampNTZType,
     TimestampType,
     VariantType,
 )
@@ -52,6 +51,7 @@ from streamjoin.semantics.keep import How, check_how
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import WindowForm
 from streamjoin.spark.join.carried import carried
+from streamjoin.spark.join.epoch import SHIFT_MS, shifted_instant
 from streamjoin.spark.join.metrics import MALFORMED, NAMES, OBSERVATION, WORKER, WORKERS, malformed_name
 from streamjoin.spark.join.pack import COUNTED_DDL, COUNTS_COLUMN, PARCEL_DDL, ROWS_COLUMN, packer, unpack
 from streamjoin.spark.join.processor import JoinProcessor, join_group
@@ -281,7 +281,12 @@ def watermarked(
     slack, marks = _slack(frames, task.spec, lateness)
     raw = tuple(side for side in SIDES if not marks[side].from_join)
     frames = {side: _watermarked(frames[side], task.spec, side, marks[side]) for side in SIDES}
-    return replace(task, slack_ms=slack, watermarked=raw), frames
+    return replace(task, slack_ms=slack, shift_ms=_shift(left, task.spec), watermarked=raw), frames
+
+
+def _shift(left: DataFrame, spec: JoinSpec) -> int:
+    """By how much the watermark is shifted: times that are not instants have a watermark column of our own."""
+    return 0 if isinstance(left.schema[spec.left_time].dataType, TimestampType) else SHIFT_MS
 
 
 def _slack(
@@ -330,18 +335,8 @@ def _watermarked(frame: DataFrame, spec: JoinSpec, side: str, mark: InputWaterma
     name = spec.side_time(side)
     kind = frame.schema[name].dataType
     if not isinstance(kind, TimestampType):
-        frame, name = frame.withColumn(EVENT_TIME, _instant(F.col(quoted(name)), kind)), EVENT_TIME
+        frame, name = frame.withColumn(EVENT_TIME, shifted_instant(F.col(quoted(name)), kind)), EVENT_TIME
     return frame.withWatermark(quoted(name), f"{mark.delay_ms} milliseconds")
-
-
-def _instant(time: Column, kind: DataType) -> Column:
-    """Read an integer as milliseconds, and a time without a zone as UTC. A cast would use the session's zone, in which
-    some hours occur twice."""
-    if not isinstance(kind, TimestampNTZType):
-        return F.timestamp_millis(time)
-    minutes = F.unix_date(time.cast("date")).cast("bigint") * 1440 + F.hour(time) * 60 + F.minute(time)
-    seconds = F.date_part(F.lit("SECOND"), time) * 1_000_000  # with their fraction, as a decimal
-    return F.timestamp_micros(minutes * 60_000_000 + seconds.cast("bigint"))
 
 
 # The plan

@@ -307,7 +307,9 @@ def test_state_of_another_version_is_refused(own_cache, version):
     step(task, store, 0, 10, -1)
     assert store.manifest is not None
     store.manifest = json.dumps({**json.loads(store.manifest), "version": version}).encode()
-    with pytest.raises(StateError, match=f"state of version {version}.*reads version {state.STATE_VERSION}"):
+    with pytest.raises(
+        StateError, match=f"state of version {version}.*reads versions 1 to {state.STATE_VERSION}"
+    ):
         State(task, store, Counts())
 
 

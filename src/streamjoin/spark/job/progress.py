@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql.streaming.listener import (
@@ -18,7 +19,11 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+from streamjoin.spark.join.epoch import unshifted
 from streamjoin.spark.join.metrics import NAMES, held_by_workers, join_metrics, malformed_rows
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAYS_OF_400_YEARS = 146_097
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,15 @@ def offsets(text: Any) -> dict[tuple[str, str], int] | None:
         return None
 
 
-def moment(text: str) -> datetime:
-    """A time of a progress event, `2026-01-31T12:00:00.000Z`."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+def moment(text: str) -> datetime | None:
+    """A time of a progress event, `2026-01-31T12:00:00.000Z`, without the join's shift; None if it lies outside the
+    years 1 to 9999, as integer times may."""
+    year, rest = re.match(r"([+-]?\d+)(-.*)", text).groups()  # type: ignore[union-attr]  # Spark's format
+    cycles, year_of_cycle = divmod(int(year), 400)  # the calendar repeats itself after 400 years
+    since = datetime.fromisoformat(f"{2000 + year_of_cycle}{rest.replace('Z', '+00:00')}") - EPOCH
+    days = (cycles - 5) * DAYS_OF_400_YEARS + since.days
+    milliseconds = days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+    try:
+        return EPOCH + timedelta(milliseconds=unshifted(milliseconds))
+    except OverflowError:
+        return None

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.join.epoch import check_epoch, set_shift
 from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.pack import binary_value, decode, encode, output_frame, result_values
 from streamjoin.spark.join.process import BACKGROUND, GARBAGE
@@ -142,10 +143,12 @@ class JoinProcessor(StatefulProcessor):
         BACKGROUND.finish()
         counts.turn("state")
         state = State(self.task, self._store, counts)
+        set_shift(self.task, state, spark_ms)
+        check_epoch(self.task, state, batches, spark_ms)
         number = worker_ids(self.task.routing.workers).index(int(worker_id))
         worker = SparkWorker(self.task, number, state, counts)
         last: pa.RecordBatch | None = None
-        for result in worker.step(batches, self.task.watermark(spark_ms)):
+        for result in worker.step(batches, self.task.watermark(spark_ms, state.shift_ms)):
             if last is not None:
                 counts.turn("conversion")
                 frame = output_frame(result_values(self.task.schema, last, self.task.tuning.value_bytes))
@@ -166,7 +169,7 @@ class JoinProcessor(StatefulProcessor):
     def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:
         """Have Spark call us when the watermark reaches `ticks`, and delete the timer set before. A timer that is due
         already fires in this micro-batch: Spark removes it, and the call finds nothing to do."""
-        wanted = None if ticks is None else max(self.task.timer_ms(ticks), spark_ms + 1)
+        wanted = None if ticks is None else max(self.task.timer_ms(ticks, state.shift_ms), spark_ms + 1)
         if wanted == state.timer:
             return
         if state.timer is not None and state.timer != fired and state.timer > spark_ms:

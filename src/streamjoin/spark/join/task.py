@@ -77,7 +77,8 @@ def _compiled_once(spec: JoinSpec, options: Options) -> Compiled:
 class JoinTask:
     """A join, the options it was planned with, and how its rows are spread.
 
-    `slack_ms`: how far Spark's watermark lags behind the times that can still come. `watermarked`: the sides whose rows
+    `slack_ms`: how far Spark's watermark lags behind the times that can still come. `shift_ms`: how far it lies above
+    them, so that it is positive (`join/epoch.py`). `watermarked`: the sides whose rows
     can be late (the output of a join never is). `malformed`: whether a row without a time stops the query (fail), or is
     left out and counted (drop).
     """
@@ -87,6 +88,7 @@ class JoinTask:
     options: Options
     routing: Routing = ONE_WORKER
     slack_ms: int = 0
+    shift_ms: int = 0
     watermarked: tuple[str, ...] = SIDES
     malformed: str = "fail"
     tuning: SparkTuning = DEFAULT_SPARK_TUNING
@@ -165,14 +167,14 @@ class JoinTask:
         program = self.compiled.equalities
         return program, program.indexable(equality=True)[0]
 
-    def watermark(self, spark_ms: int) -> int:
+    def watermark(self, spark_ms: int, shift_ms: int = 0) -> int:
         """The time, in ticks, at or before which no row is accepted any more. Spark's initial watermark 0 has no
-        meaning."""
-        return (spark_ms + self.slack_ms) * self.ticks_per_ms if spark_ms > 0 else BEGIN_OF_TIME
+        meaning. `shift_ms`: that of the watermark (`join/epoch.py`)."""
+        return (spark_ms - shift_ms + self.slack_ms) * self.ticks_per_ms if spark_ms > 0 else BEGIN_OF_TIME
 
-    def timer_ms(self, ticks: int) -> int:
+    def timer_ms(self, ticks: int, shift_ms: int = 0) -> int:
         """The Spark watermark at which `watermark` reaches `ticks`."""
-        return -(-ticks // self.ticks_per_ms) - self.slack_ms
+        return -(-ticks // self.ticks_per_ms) - self.slack_ms + shift_ms
 
     def times(self, batch: pa.RecordBatch, side: str) -> np.ndarray:
         return event_times(batch, self.spec, side)

@@ -32,7 +32,9 @@ from streamjoin.spark.state.content import Content, Contents, StoredRows, expect
 from streamjoin.spark.state.layers import Layers
 from streamjoin.spark.state.runs import StoredRun
 
-STATE_VERSION = 1  # the version of the manifest's and the runs' format
+# Versions of the manifest's and the runs' format. Version 2 adds `shift`; a state without one is written as version 1,
+# which earlier releases read.
+STATE_VERSION, UNSHIFTED_VERSION = 2, 1
 RUNS_TO_MERGE = 2  # merge this many runs of one level; sealed runs are merged only in memory (`layers`)
 SEALED_ROWS = 1 << 18  # do not merge runs beyond this size
 # Do not merge runs beyond 1/32 of the window: writing rows again costs more than merging them in memory.
@@ -59,16 +61,16 @@ class State:
 
     `acted`: the watermark up to which rows have settled, been decided and expired. `decided`: by side, the last decided
     row of a row window, as (ts, tie, number of rows with this ts and tie). `timer`: the Spark watermark at which Spark
-    will call the worker. `token`: a random name of this worker's state, drawn when the manifest is first written;
-    another query of the same join, with its own checkpoint, has another. `key`: the secret that seals copies of runs
-    outside the store.
+    will call the worker. `shift_ms`: by how much its watermarks are shifted (`join/epoch.py`). `token`: a random name
+    of this worker's state, drawn when the manifest is first written; another query of the same join, with its own
+    checkpoint, has another. `key`: the secret that seals copies of runs outside the store.
     """
 
     def __init__(self, task: JoinTask, store: StateStore, counts: Counts):
         self.task, self.store, self.counts = task, store, counts
         self.token, self.key = uuid.uuid4().hex, secrets.token_bytes(KEY_BYTES)
         self.runs: dict[str, list[StoredRun]] = {side: [] for side in SIDES}
-        self.acted, self.timer, self._next = BEGIN_OF_TIME, None, 0
+        self.acted, self.timer, self._next, self.shift_ms = BEGIN_OF_TIME, None, 0, 0
         self.decided: dict[str, tuple[int, int, int] | None] = dict.fromkeys(SIDES)
         self._unwritten: dict[int, tuple[Content, np.ndarray | None]] = {}  # new runs by number
         self._dropped: list[tuple[str, int]] = []  # kind and number of values that `save` will remove
@@ -82,10 +84,10 @@ class State:
     timer: int | None
 
     def _load(self, manifest: dict, digest: str) -> None:  # type: ignore[type-arg]  # JSON
-        if manifest["version"] != STATE_VERSION:
+        if manifest["version"] not in (STATE_VERSION, UNSHIFTED_VERSION):
             raise StateError(
-                f"this checkpoint has state of version {manifest['version']}, and this streamjoin reads version "
-                f"{STATE_VERSION}: run the version that wrote it, or start with a new checkpoint"
+                f"this checkpoint has state of version {manifest['version']}, and this streamjoin reads versions "
+                f"{UNSHIFTED_VERSION} to {STATE_VERSION}: run the version that wrote it, or start with a new checkpoint"
             )
         changed = differences(manifest["join"], self.task.signature)
         if changed:
@@ -99,6 +101,7 @@ class State:
             self.key = bytes.fromhex(manifest["key"])
         self.runs = {side: [StoredRun(**run) for run in manifest["runs"][side]] for side in SIDES}
         self.acted, self.timer, self._next = manifest["acted"], manifest["timer"], manifest["next"]
+        self.shift_ms = manifest.get("shift", 0)
         self.decided = {
             side: None if cut is None else (cut[0], cut[1], cut[2])
             for side, cut in manifest["decided"].items()
@@ -115,7 +118,7 @@ class State:
                 self._write(run, *self._unwritten.pop(run.number))
         self.counts.state_rows, self.counts.state_bytes = self.rows, self.nbytes
         manifest = {
-            "version": STATE_VERSION,
+            "version": STATE_VERSION if self.shift_ms else UNSHIFTED_VERSION,
             "join": self.task.signature,
             "token": self.token,
             "key": self.key.hex(),
@@ -124,6 +127,7 @@ class State:
             "decided": self.decided,
             "timer": self.timer,
             "next": self._next,
+            **({"shift": self.shift_ms} if self.shift_ms else {}),
         }
         self.store.write_manifest(json.dumps(manifest).encode())
         names = [*SIDES, *(run.token for runs in self.runs.values() for run in runs)]
