@@ -498,6 +498,29 @@ def test_names_that_differ_in_case_alone_are_told_apart_where_spark_does(spark):
     assert collected(joined) == [(BEGIN_OF_TIME, 1, BEGIN_OF_TIME, 1, 2)]
 
 
+ODD = "`ts.at` TIMESTAMP, `x``y` INT, `a.b` STRING, `c` INT"
+
+
+@pytest.mark.parametrize(
+    "on", ['left."x`y" = right."x`y"', 'left."a.b" <> right."a.b"'], ids=["hash", "matrix"]
+)
+def test_names_with_dots_and_backticks_are_joined(spark, tmp_path, on):
+    options: dict[str, Any] = {"window": MINUTE, "left_time": "ts.at", "right_time": "ts.at", "how": "left"}
+    names = ["ts.at", "x`y", "a.b", "c", "ts.at_right", "x`y_right", "a.b_right", "c_right"]
+    left, right = [(at(0), 1, "l", 5)], [(at(1), 1, "r", 6)]
+    tables = [spark.createDataFrame(rows, ODD) for rows in (left, right)]
+    joined = window_join(*tables, on, **options)
+    assert joined.columns == names
+    assert collected(joined) == [(*left[0], *right[0])]
+    streams = Streams(spark, tmp_path, ODD)
+    result = window_join(
+        streams.frame("left"), streams.frame("right"), on, lateness="1 s", workers=2, **options
+    )
+    assert result.columns == names
+    found, _ = run(streams, result, [(left, right)], f"odd_names_{len(on)}")
+    assert found == [(*left[0], *right[0])]
+
+
 @pytest.mark.slow
 def test_times_without_a_zone_are_joined_as_streams_too(spark, tmp_path):
     """The session's zone has no 02:30 that day: taken for 03:30 there, it would make the row of 03:00 late."""

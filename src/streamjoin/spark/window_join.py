@@ -55,13 +55,9 @@ from streamjoin.spark.join.epoch import SHIFT_MS, shifted_instant
 from streamjoin.spark.join.metrics import MALFORMED, NAMES, OBSERVATION, WORKER, WORKERS, malformed_name
 from streamjoin.spark.join.pack import COUNTED_DDL, COUNTS_COLUMN, PARCEL_DDL, ROWS_COLUMN, packer, unpack
 from streamjoin.spark.join.processor import JoinProcessor, join_group
-from streamjoin.spark.join.task import (
-    ON_MALFORMED,
-    TIE,
-    JoinTask,
-    OnMalformed,
-)
+from streamjoin.spark.join.task import ON_MALFORMED, JoinTask, OnMalformed
 from streamjoin.spark.sessions import (
+    is_classic,
     parallelism,
     prepare_session,
     processes_of_its_own,
@@ -343,13 +339,13 @@ def _watermarked(frame: DataFrame, spec: JoinSpec, side: str, mark: InputWaterma
 
 
 def _packed(frame: DataFrame, task: JoinTask, side: str) -> DataFrame:
-    """One side's rows as parcels for the workers."""
-    names = task.spec.side_schema(side).names
-    columns = [F.col(quoted(name)) for name in names]
-    if task.tied:
-        columns.append(_tie(frame.select(*columns)).alias(TIE))
+    """One side's rows as parcels for the workers. Columns are renamed, because where Spark calls a Python function it
+    reads a dot in a name as a field of a struct."""
+    columns = [F.col(quoted(name)) for name in task.spec.side_schema(side).names]
+    tie = [_tie(frame.select(*columns))] if task.tied else []
     schema = COUNTED_DDL if task.malformed == "drop" else PARCEL_DDL
-    return frame.select(*columns).mapInArrow(carried(packer(task, side)), schema)
+    renamed = [column.alias(f"column {place}") for place, column in enumerate([*columns, *tie])]
+    return frame.select(*renamed).mapInArrow(carried(packer(task, side)), schema)
 
 
 def _tie(frame: DataFrame) -> Column:
@@ -395,8 +391,10 @@ def _named_counts(counts: Column) -> Column:
 def _rows(given: DataFrame, result: StructType) -> DataFrame:
     """Unpack the column ROWS, whose values are lists of rows, as `given.select(F.inline(ROWS))` does, but with the
     types of `result`. Spark treats all output of a stateful Python operator as nullable, at any depth, and has no
-    function that changes this."""
+    function that changes this: on Spark Connect, which has no other way, all columns are nullable."""
     session = given.sparkSession
+    if not is_classic(session):
+        return given.select(F.inline(ROWS_COLUMN))
     jvm: Any = session._jvm
     java = session._jsparkSession
     catalyst = jvm.org.apache.spark.sql.catalyst

@@ -63,7 +63,8 @@ MICRO_BATCH = st.tuples(st.lists(ROW, max_size=4), st.lists(ROW, max_size=4), st
 )
 def test_times_around_1970_give_the_rows_of_the_oracle(start, oracle, batches, how, window, order):
     task = make_task(how=how, window=window, order=order)
-    query, watermark, on_time = start(task), -40, ([], [])
+    query, watermark = start(task), -40
+    on_time: tuple[list[Any], list[Any]] = ([], [])
     for *sides, advance in batches:
         query.batch(*sides, watermark=SHIFT_MS + watermark)
         for kept, rows in zip(on_time, sides, strict=True):

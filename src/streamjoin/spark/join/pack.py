@@ -60,11 +60,14 @@ def decode(data: bytes | pa.Buffer) -> pa.RecordBatch:
 
 def packer(task: JoinTask, side: str) -> PackBatches:
     """The function that divides one side's rows among the workers. Worker 0 gets a parcel from every partition, so
-    that it runs whenever there is input and can check that its state belongs to this join."""
+    that it runs whenever there is input and can check that its state belongs to this join. The columns are those of the
+    side in their order, under any names, and then the tie if rows need one."""
+    names = [*task.spec.side_schema(side).names, *([TIE] if task.tied else [])]
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number, ids = SIDES.index(side), worker_ids(task.routing.workers)
         for batch in gathered(batches, task.tuning.parcel_rows, task.tuning.parcel_bytes):
+            batch = batch.rename_columns(names)
             joinable, malformed = without_malformed(task, side, batch)
             parcels = divided(task, side, in_utc(narrowed(joinable)))
             chosen = [k for k, parcel in enumerate(parcels) if parcel.num_rows or k == 0]
