@@ -509,7 +509,7 @@ def test_names_with_dots_and_backticks_are_joined(spark, tmp_path, on):
     names = ["ts.at", "x`y", "a.b", "c", "ts.at_right", "x`y_right", "a.b_right", "c_right"]
     left, right = [(at(0), 1, "l", 5)], [(at(1), 1, "r", 6)]
     tables = [spark.createDataFrame(rows, ODD) for rows in (left, right)]
-    joined = window_join(*tables, on, **options)
+    joined = window_join(tables[0], tables[1], on, **options)
     assert joined.columns == names
     assert collected(joined) == [(*left[0], *right[0])]
     streams = Streams(spark, tmp_path, ODD)
