@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from streamjoin.engine.result_pages import make_pages
 from streamjoin.engine.rows import Field, HeldRows, PayloadStore, PushedRows, fields_of, restored
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.protocol import Matches
@@ -169,6 +170,7 @@ class ResultRows:
         )  # every pair of an inner join has both
         self._fields = {side: fields_of(schemas[side]) for side in given}
         held = [field.type for fields in self._fields.values() for field in fields]
+        self._pages = make_pages(self._schema, self._fields) if spec.how == "inner" else None
         # Columns that are held in another type: their numbers and types.
         self._restored = [(n, field.type) for n, field in enumerate(spec.schema) if field.type != held[n]]
 
@@ -197,6 +199,8 @@ class ResultRows:
         return batches
 
     def _batch(self, ids: IdsBySide, views: Mapping[str, HeldRows]) -> pa.RecordBatch:
+        if self._pages is not None and (batch := self._pages.batch(ids, views)) is not None:
+            return batch
         columns = [
             column
             for side, fields in self._fields.items()

@@ -16,7 +16,7 @@ import math
 import threading
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -157,15 +157,35 @@ class SharedColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
+class RowMemory(NamedTuple):
+    """Columns that are held by row number, at one moment: their arrays, of which `live` are rows, and the address that
+    row number 0 would have in each."""
+
+    names: tuple[str, ...]
+    arrays: Sequence[np.ndarray | None]
+    live: slice
+    origins: np.ndarray
+
+
 @dataclass(slots=True, eq=False)
 class HeldRows:
-    """A view of the rows held at one moment: batches and the number of each one's first row; and shared columns, by
-    name, of rows from `first` on."""
+    """A view of the rows held at one moment: batches and the number of each one's first row; and columns that are held
+    by row number, of rows from `first` on."""
 
     starts: Sequence[int]
     held: Sequence[Held]
     first: int = 0
-    shared: Mapping[str, np.ndarray] = field(default_factory=dict)
+    memory: RowMemory | None = None
+
+    @property
+    def by_number(self) -> Mapping[str, np.ndarray]:
+        """The columns that are held by row number."""
+        if self.memory is None:
+            return {}
+        named = zip(
+            self.memory.names, self.memory.arrays, strict=False
+        )  # there are none before the first row
+        return {name: array[self.memory.live] for name, array in named if array is not None}
 
     @property
     def batches(self) -> list[pa.RecordBatch]:
@@ -179,7 +199,7 @@ class HeldRows:
         """As `take`. Plain columns without nulls cost a few nanoseconds a value; the others are left to Arrow."""
         if not len(ids):
             return [pa.nulls(0, field.type) for field in fields]
-        shared = self.shared
+        shared = self.by_number
         columns: dict[str, pa.Array] = {}
         if shared:
             places, count, make, memory = ids - self.first, len(ids), pa.Array.from_buffers, pa.py_buffer
@@ -423,8 +443,7 @@ class PayloadStore:
                 self._view = HeldRows(*rows)
             else:
                 columns = self._shared.columns
-                values = dict(zip(self._names, columns.live(), strict=True)) if len(columns) else {}
-                self._view = HeldRows(*rows, columns.first, values)
+                self._view = HeldRows(*rows, columns.first, RowMemory(self._names, *columns.memory()))
         return self._view
 
     def begin_reading(self) -> HeldRows:

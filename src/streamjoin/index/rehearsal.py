@@ -17,7 +17,7 @@ from streamjoin.index.access import Access, ask, check_bands
 from streamjoin.index.structures import STRUCTURE_CLASSES, Structure
 from streamjoin.index.structures.bisort import BISortSubwindow, Merging
 from streamjoin.index.window import Subwindow
-from streamjoin.kernels.gather import BITS, gather, gather_columns
+from streamjoin.kernels.gather import BITS, gather, gather_columns, gather_rows
 from streamjoin.kernels.hash.last_rows import FREE, find_last, move_rows
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM
@@ -60,6 +60,8 @@ def rehearse_rows(schemas: Schemas) -> None:
     gather_columns(
         np.empty((0, 0), np.int64), NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, np.empty(0, np.uint8)
     )
+    none = NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, NO_NUMBERS
+    gather_rows(*none, NO_NUMBERS, 0, NO_NUMBERS, NO_NUMBERS, 0, np.empty(0, np.uint8))
     # Called when many probes look up their reach in a window
     rising_places(NO_NUMBERS, NO_NUMBERS, False, 0, NO_NUMBERS)
 

@@ -50,6 +50,7 @@ class SlidingColumns:
         self._arrays: list[np.ndarray | None] = []
         self._memory: list[mmap.mmap | None] = []
         self._begin = self._end = self._capacity = self._kept = 0
+        self._moves = 0  # how often rows or columns have got other places in memory
 
     def __len__(self) -> int:
         return self._end - self._begin
@@ -124,11 +125,12 @@ class SlidingColumns:
             for position, array in enumerate(self._arrays):
                 if array is not None:
                     self._move_rows(position, array)
-            self._begin, self._end, self._kept = 0, len(self), 0
+            self._begin, self._end, self._kept, self._moves = 0, len(self), 0, self._moves + 1
         else:
             self._move(max(SMALLEST, 2 * needed))
 
     def _make_columns(self, rows: Sequence[np.ndarray | None]) -> None:
+        self._moves += 1
         for values in rows[len(self._arrays) :]:
             made = (None, None) if values is None else room_for(self._capacity, values, self._large)
             self._arrays.append(made[0])
@@ -146,6 +148,7 @@ class SlidingColumns:
                 self._move_rows(position, moved)
                 self._arrays[position], self._memory[position] = moved, memory
         self._begin, self._end, self._capacity, self._kept = 0, len(self), capacity, 0
+        self._moves += 1
 
     def _move_rows(self, position: int, to: np.ndarray) -> None:
         """Copy the live rows of a column to the front of an array. Gives their old memory back piece by piece, so
@@ -179,6 +182,7 @@ class RowColumns(SlidingColumns):
         self.first = 0
         self.readers = 0  # threads that are reading rows
         self.ended = False  # no more rows will come; a reader that has copied its data drops its reference
+        self._origins, self._moves_then = np.empty(0, np.int64), -1
 
     @property
     def end(self) -> int:
@@ -203,10 +207,22 @@ class RowColumns(SlidingColumns):
         assert array is not None
         return array[start + first : start + end]
 
+    def memory(self) -> tuple[list[np.ndarray | None], slice, np.ndarray]:
+        """The arrays of all columns, which places in them are live, and for each column the address that row number 0
+        would have. Valid until the next change."""
+        if self._moves_then != self._moves:
+            start = self._begin - self.first
+            self._origins = np.array(
+                [0 if a is None else a.ctypes.data + start * a.itemsize for a in self._arrays], np.int64
+            )
+            self._moves_then = self._moves
+        return self._arrays.copy(), slice(self._begin, self._end), self._origins
+
     def cut_off(self, number: int) -> list[np.ndarray]:
         """Remove the columns from this number on; copies of their live rows. Readers keep what they see."""
         values = [each.copy() for each in self.live()[number:]]
         del self._arrays[number:], self._memory[number:]
+        self._moves += 1
         return values
 
     def drop(self, count: int) -> None:

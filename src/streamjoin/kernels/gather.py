@@ -50,3 +50,30 @@ def gather_columns(addresses, buffers, places, widths, offsets, out):
                 twos[first + i] = value_at(address, twos)
             else:
                 ones[first + i] = value_at(address, ones)
+
+
+@jit(nogil=False)
+def gather_rows(left, left_rows, right, right_rows, places, left_columns, widths, begins, at, out):
+    """Write pairs of rows to a page, a column after the other: column c begins at out[begins[c]] and gets the values of
+    pair i at place at + i, of widths[c] bytes.
+
+    The first `left_columns` columns are those of left rows: column c has the value of row r at the address
+    left[places[c]] + r * widths[c]. The others are those of right rows. The caller keeps that memory alive. Begins are
+    multiples of 8. Called from Python, it keeps the GIL. O(values).
+    """
+    ones, twos, fours, eights = out.view(np.int8), out.view(np.int16), out.view(np.int32), out.view(np.int64)
+    for column in range(len(widths)):
+        width = widths[column]
+        first = begins[column] // width + at
+        rows = left_rows if column < left_columns else right_rows
+        origin = left[places[column]] if column < left_columns else right[places[column]]
+        for i in range(len(rows)):
+            address = origin + rows[i] * width
+            if width == 8:
+                eights[first + i] = value_at(address, eights)
+            elif width == 4:
+                fours[first + i] = value_at(address, fours)
+            elif width == 2:
+                twos[first + i] = value_at(address, twos)
+            else:
+                ones[first + i] = value_at(address, ones)
