@@ -181,11 +181,11 @@ class Intake:
                 ts, ids, sources, stored, False, Probing(known, bounds, bounds), marks=NO_MARKS
             )
         data = self._data(rows)
+        probing = self._opposite.probing_of([data[at] for at in self._probing], count)
         if values is not None and self._keys is not None:
             stored = Stored(tuple([values[at] for at in self._keys]), KNOWN[:count])
-        else:
-            stored = self._own.stored_of(list(map(data.__getitem__, self._stored)), count)
-        probing = self._opposite.probing_of(list(map(data.__getitem__, self._probing)), count)
+            return ProbingTuples(ts, ids, sources, stored, not probing.all_known(), probing, marks=NO_MARKS)
+        stored = self._own.stored_of([data[at] for at in self._stored], count)
         nulls = not (self._columns_only or (stored.all_known() and probing.all_known()))
         for column in data:
             nulls |= column.valid is not None

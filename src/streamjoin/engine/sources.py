@@ -258,9 +258,12 @@ class Sources:
         return bool(idle and any(source.idle and not source.closed for source in self._of[side].values()))
 
     def _announce(self) -> Frontier:
-        first = self._first
-        bounds = [(self._low[s], n, name) for n, s in enumerate(SIDES) if (name := first[s]) is not None]
-        bound = min(bounds) if bounds else (math.inf, 0, "")
+        low, left, right = self._low, self._first["left"], self._first["right"]
+        bound = (math.inf, 0, "")
+        if left is not None and (right is None or low["left"] <= low["right"]):
+            bound = (low["left"], 0, left)
+        elif right is not None:
+            bound = (low["right"], 1, right)
         if bound > self._bound:
             self._bound = bound
         return self.announced()

@@ -23,9 +23,9 @@ from streamjoin.topologies.runtime.node import Bell
 MakeWindow = Callable[[str], WindowIndex]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Frontier:
-    """What can still come. `bound`: no tuple with a smaller (ts, side, source rank) will; `low`: the least ts
+    """What can still come. Never changed; not frozen, since every push makes one. `bound`: no tuple with a smaller (ts, side, source rank) will; `low`: the least ts
     that each side can still bring (infinity: the side has ended)."""
 
     bound: tuple[float, int, int]
