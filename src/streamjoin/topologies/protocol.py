@@ -25,8 +25,8 @@ MakeWindow = Callable[[str], WindowIndex]
 
 @dataclass(slots=True)
 class Frontier:
-    """What can still come. Never changed; not frozen, since every push makes one. `bound`: no tuple with a smaller (ts, side, source rank) will; `low`: the least ts
-    that each side can still bring (infinity: the side has ended)."""
+    """What can still come. Never changed; not frozen, since every push makes one. `bound`: no tuple with a smaller
+    (ts, side, source rank) will; `low`: the least ts that each side can still bring (infinity: the side has ended)."""
 
     bound: tuple[float, int, int]
     low: Mapping[str, float]
