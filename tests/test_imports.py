@@ -26,7 +26,7 @@ ARROWS: dict[str, set[str]] = {
     "topologies": {"lazy", "plan", "index", "codegen", "kernels", "semantics"},
     "engine": {"plan", "topologies", "index", "codegen", "kernels", "semantics"},
     "__init__": {"engine", "plan", "index", "jit", "kernels", "semantics"},
-    "spark": {"__init__", "engine", "plan", "index", "codegen", "jit", "kernels", "semantics"},
+    "spark": {"__init__", "engine", "topologies", "plan", "index", "codegen", "jit", "kernels", "semantics"},
     "hardware": {"semantics", "jit"},
     "cli": {"__init__", "semantics", "spark", "hardware"},
     "__main__": {"cli"},

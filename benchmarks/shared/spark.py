@@ -114,7 +114,7 @@ def band_join(
     """The papers' join over the files, as the task and frames that `assemble` takes."""
     left, right = streams(session, folder)
     spec = spec_of(left, right, PREDICATE, window, "ts", "ts")
-    task = make_task(spec, "inner", "any", "auto", partitioning, workers)
+    task = make_task(spec, "any", "auto", partitioning, workers)
     return watermarked(task, left, right, "1 second")
 
 

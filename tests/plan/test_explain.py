@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -28,8 +29,8 @@ def spec_of(on: str, window: Any = TIME) -> sj.JoinSpec:
     return sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts")
 
 
-def on_spark(on: str, how: Any = "inner", window: Any = TIME, **given: Any) -> Plan:
-    return make_spark_plan(spec_of(on, window), how, Options(engine="spark", **given))
+def on_spark(on: str, how: Any = "inner", window: Any = TIME, keep: Any = "all", **given: Any) -> Plan:
+    return make_spark_plan(replace(spec_of(on, window), how=how, keep=keep), Options(engine="spark", **given))
 
 
 def embedded(on: str, window: Any = TIME, **given: Any) -> Plan:
@@ -45,6 +46,7 @@ def test_the_whole_text_of_a_plan_for_spark():
         "             right window:",
         "               interval: left.x - right.x <= 10.0 AND left.x - right.x >= -10.0",
         "               residual: none",
+        "how          left: left rows without a match leave once none can come, with NULL for right's columns",
         "left window  15 minutes; bisort index, or a scan: serves the interval condition once a run is too large to"
         " be scanned",
         "             runs: bisort on left.x; chosen anew for each",
@@ -53,7 +55,6 @@ def test_the_whole_text_of_a_plan_for_spark():
         " be scanned",
         "             runs: bisort on right.x; chosen anew for each",
         f"             {SCANNED_RUNS}",
-        "how          left",
         "workers      4 of 4; ranges of 80, left rows once: the range that left.x lies in sends a row to a worker, and"
         " to a second one if its interval ends beyond it",
         "replicas     left 1, right 1.25 on average, 2 at most",
@@ -79,7 +80,7 @@ def test_the_whole_text_of_a_plan_for_spark():
         (
             lambda: on_spark(f"{EQUAL} AND left.x = right.x", "full", workers=4),
             [
-                "how          full",
+                "how          full: rows without a match leave once none can come",
                 "workers      4 of 4; hash: a hash of the equality keys (left.k, left.x) sends",
             ],
         ),
@@ -99,6 +100,19 @@ def test_the_whole_text_of_a_plan_for_spark():
             ],
         ),
         (lambda: on_spark(NEAR, "full", workers=6), ["workers      1 of 6; one worker gets all rows"]),
+        (
+            lambda: on_spark(LESS, workers=6, keep=sj.AsOf()),
+            [
+                "keep         of a left row's matches the one nearest in time not after it, once it is final",
+                "workers      6 of 6; matrix of 6 x 1: left rows go to a row of workers",
+                "             all matches of a left row are found at one worker, where it picks among them",
+                "replicas     left 1, right 6",
+            ],
+        ),
+        (
+            lambda: on_spark(NEAR, window=ROWS, workers=3, keep=sj.Nearest("left.x - right.x", k=2)),
+            ["workers      3 of 3; every: row windows count all rows", "replicas     left 3, right 3"],
+        ),
         (
             lambda: on_spark(MIXED, window=ROWS, workers=3, index="bisort"),
             [

@@ -39,7 +39,6 @@ from streamjoin.spark.state.manifest import MemoryStore, State
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 TASK = JoinTask(
     sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(4_000), "ts", "ts"),
-    "inner",
     Options(engine="spark"),
     Routing("hash", 1),
 )

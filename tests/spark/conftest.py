@@ -10,7 +10,6 @@ import os
 import pickle
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,9 +187,8 @@ def start() -> type[Query]:
 
 def expected(task: JoinTask, left: Sequence[Row], right: Sequence[Row]) -> list[Row]:
     """The oracle's rows of a stream, sorted. Rows of equal time are ordered by their ties. The last rows of a row
-    window can meet what comes next for ever, so none of them is without partners yet."""
-    spec = replace(task.spec, how=task.how)
-    assert spec.schema == task.schema
+    window can meet what comes next for ever, so none of them is without partners yet, or picks."""
+    spec = task.spec
     rows, tables = {}, []
     for side, given in (("left", left), ("right", right)):
         rows[side], schema = sorted(given, key=lambda row: (row[0], tie(row))), spec.side_schema(side)
@@ -200,12 +198,16 @@ def expected(task: JoinTask, left: Sequence[Row], right: Sequence[Row]) -> list[
         tables.append(pa.table(columns, schema=schema))
     nothing = {side: (None,) * len(spec.side_schema(side)) for side in SIDES}
     found: list[Row] = []
+    later = spec.keep != "all" and spec.left_window.rows and getattr(spec.keep, "direction", "") != "backward"
+    decided = len(rows["left"]) - (spec.left_window.size if later else 0)
     for time, l, r in sj.oracle.rows(tables[0], tables[1], spec):
         waits = spec.side_window("right" if l is None else "left").rows and time == sj.oracle.END_OF_STREAMS
-        if None in (l, r) and task.how != "semi" and waits:
+        if None in (l, r) and spec.how != "semi" and waits:
+            continue
+        if l is not None and l >= decided:
             continue
         sides = [nothing["left"] if l is None else rows["left"][l]]
-        if task.how not in ("semi", "anti"):
+        if spec.how not in ("semi", "anti"):
             sides.append(nothing["right"] if r is None else rows["right"][r])
         found.append(sum(sides, ()))
     return sorted(found, key=repr)

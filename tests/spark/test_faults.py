@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,26 +71,46 @@ def write_input(folder: Path, seed: int) -> dict[str, pa.Table]:
     return tables
 
 
-def expected(tables: dict[str, pa.Table]) -> list[tuple[int, int | None]]:
-    """The ids of the rows of a left join."""
-    spec = sj.JoinSpec(SCHEMA, SCHEMA, ON, WINDOW, "ts", "ts")
-    pairs = sj.oracle.pairs(tables["left"], tables["right"], spec)
-    ids = {side: table["id"].to_pylist() for side, table in tables.items()}
-    matched = {l for l, _ in pairs}
-    rows: list[tuple[int, int | None]] = [(ids["left"][l], ids["right"][r]) for l, r in pairs]
-    rows += [(row, None) for n, row in enumerate(ids["left"]) if n not in matched]
-    last = (RUN_FILES - 1) * ROWS  # which is never final
-    return sorted((row for row in rows if row[0] != last), key=repr)
+# What the queries join: how, keep.
+JOINS: dict[str, tuple[Any, Any]] = {
+    "left": ("left", "all"),
+    "full": ("full", "all"),
+    "as_of": ("left", sj.AsOf()),
+    "nearest": ("inner", sj.Nearest("abs(left.x - right.x)", k=2)),
+}
 
 
-def joined(spark: SparkSession, folder: Path, processor: Any = JoinProcessor) -> DataFrame:
+def expected(tables: dict[str, pa.Table], join: str = "left") -> list[tuple[int | None, int | None]]:
+    """The ids of the rows of a join. No two rows of a side have one time."""
+    how, keep = JOINS[join]
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, ON, WINDOW, "ts", "ts", how, keep=keep)
+    ids = {side: [*table["id"].to_pylist(), None] for side, table in tables.items()}
+    rows = [
+        (ids["left"][-1 if l is None else l], ids["right"][-1 if r is None else r])
+        for _, l, r in sj.oracle.rows(tables["left"], tables["right"], spec)
+    ]
+    return final(rows)
+
+
+def final(rows: Iterable[tuple[int | None, int | None]]) -> list[tuple[int | None, int | None]]:
+    """Without the last rows, which are never final."""
+    last = (RUN_FILES - 1) * ROWS
+    return sorted((row for row in rows if last not in row), key=repr)
+
+
+def joined(
+    spark: SparkSession, folder: Path, processor: Any = JoinProcessor, join: str = "left"
+) -> DataFrame:
     left, right = (
         spark.readStream.schema("ts TIMESTAMP, x INT, id BIGINT")
         .option("maxFilesPerTrigger", 1)
         .parquet(str(folder / side))
         for side in ("left", "right")
     )
-    task = make_task(spec_of(left, right, ON, WINDOW, "ts", "ts"), "left", "any", "auto", "auto", workers=2)
+    how, keep = JOINS[join]
+    spec = spec_of(left, right, ON, WINDOW, "ts", "ts", how=how, keep=keep)
+    partitioning: Any = "matrix" if how == "full" else "auto"
+    task = make_task(spec, "any", "auto", partitioning, workers=2)
     return assemble(*watermarked(task, left, right, "4 seconds"), processor)
 
 
@@ -100,11 +120,10 @@ def start(result: DataFrame, folder: Path) -> Any:
     return writer.trigger(availableNow=True).start()
 
 
-def written(spark: SparkSession, folder: Path) -> list[tuple[int, int | None]]:
+def written(spark: SparkSession, folder: Path) -> list[tuple[int | None, int | None]]:
     """What a reader of the sink sees; it goes by the sink's own log."""
     rows = spark.read.parquet(str(folder / "out")).select("id", "id_right").collect()
-    last = (RUN_FILES - 1) * ROWS
-    return sorted(((row[0], row[1]) for row in rows if row[0] != last), key=repr)
+    return final((row[0], row[1]) for row in rows)
 
 
 class Dying(JoinProcessor):
@@ -235,7 +254,7 @@ for name, value in {settings!r}.items():
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
 folder = Path({folder!r})
-test_faults.start(test_faults.joined(spark, folder, {processor}), folder).awaitTermination()
+test_faults.start(test_faults.joined(spark, folder, {processor}, {join!r}), folder).awaitTermination()
 print("finished", flush=True)
 """
 
@@ -245,6 +264,7 @@ def drive(
     settings: dict[str, str],
     master: str = "local[2]",
     processor: str = "test_faults.JoinProcessor",
+    join: str = "left",
 ) -> subprocess.Popen[bytes]:
     source = DRIVER.format(
         tests=str(Path(__file__).parent),
@@ -252,6 +272,7 @@ def drive(
         settings=settings,
         folder=str(folder),
         processor=processor,
+        join=join,
     )
     environment = os.environ | {
         "PYSPARK_PYTHON": sys.executable,
@@ -282,10 +303,10 @@ def entries(folder: Path) -> int:
     return sum(len(list((folder / log).glob("[0-9]*"))) for log in LOGS)
 
 
-def kill_somewhere(folder: Path, settings: dict[str, str], rng: random.Random) -> None:
+def kill_somewhere(folder: Path, settings: dict[str, str], rng: random.Random, join: str) -> None:
     """Start the driver and kill it at some moment: while it starts, if there is something to lose, or after any entry
     of its first three micro-batches, before the next one or a little later."""
-    process = drive(folder, settings)
+    process = drive(folder, settings, join=join)
     count = entries(folder)
     target, seen = count + rng.randrange(0 if count else 1, 3 * len(LOGS) + 1), list[float]()
     pace = 15.0 if target == count else 2.0  # until the first entry; from one to the next
@@ -302,12 +323,14 @@ def kill_somewhere(folder: Path, settings: dict[str, str], rng: random.Random) -
         end(process)
 
 
-def survive(spark: SparkSession, folder: Path, settings: dict[str, str], seed: int, kills: int) -> None:
+def survive(
+    spark: SparkSession, folder: Path, settings: dict[str, str], seed: int, kills: int, join: str = "left"
+) -> None:
     """Kill drivers, then let another one finish, on another host's cache as it were."""
     rng = random.Random(seed)
     for _ in range(kills):
-        kill_somewhere(folder, settings, rng)
-    start(joined(spark, folder), folder).awaitTermination()
+        kill_somewhere(folder, settings, rng, join)
+    start(joined(spark, folder, join=join), folder).awaitTermination()
 
 
 def test_the_driver_is_killed(spark, spark_settings, tmp_path):
@@ -322,6 +345,15 @@ def test_the_driver_is_killed_at_random_moments(spark, spark_settings, tmp_path,
     tables = write_input(tmp_path, seed)
     survive(spark, tmp_path, spark_settings, seed, kills=1 + seed % 2)
     assert written(spark, tmp_path) == expected(tables)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20, 25))
+@pytest.mark.parametrize("join", ["full", "as_of", "nearest"])
+def test_the_driver_of_other_joins_is_killed_at_random_moments(spark, spark_settings, tmp_path, join, seed):
+    tables = write_input(tmp_path, seed)
+    survive(spark, tmp_path, spark_settings, seed, kills=1 + seed % 2, join=join)
+    assert written(spark, tmp_path) == expected(tables, join)
 
 
 @pytest.mark.slow

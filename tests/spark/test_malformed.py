@@ -132,7 +132,7 @@ def test_a_choice_that_is_none_is_told(spark):
 
 def task_of(left: pa.Schema = LEFT, malformed: str = "drop") -> JoinTask:
     spec = sj.JoinSpec(left, RIGHT, EQUAL, sj.TimeWindow("100 s"), "ts", "ts")
-    return JoinTask(spec, "inner", Options(engine="spark"), Routing("hash", 1), malformed=malformed)
+    return JoinTask(spec, Options(engine="spark"), Routing("hash", 1), malformed=malformed)
 
 
 def packed(task: JoinTask, *rows: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:

@@ -94,7 +94,9 @@ def run(
     return collected(streams.spark.table(name)), query
 
 
-def oracle_rows(left: Rows, right: Rows, on: Any, window: Any, how: Any = "inner") -> list[tuple[Any, ...]]:
+def oracle_rows(
+    left: Rows, right: Rows, on: Any, window: Any, how: Any = "inner", **given: Any
+) -> list[tuple[Any, ...]]:
     schema = pa.schema({"ts": pa.timestamp("us"), "x": pa.int32(), "name": pa.string()})
     tables = [
         pa.table(
@@ -102,7 +104,7 @@ def oracle_rows(left: Rows, right: Rows, on: Any, window: Any, how: Any = "inner
         )
         for side in (left, right)
     ]
-    spec = sj.JoinSpec(schema, schema, on, window, "ts", "ts", how=how)
+    spec = sj.JoinSpec(schema, schema, on, window, "ts", "ts", how=how, **given)
     return sorted(
         (tuple(row.values()) for row in sj.oracle.join(tables[0], tables[1], spec).to_pylist()), key=repr
     )
@@ -195,7 +197,7 @@ def test_every_how_spread_and_window_gives_the_rows_of_the_oracle(streams, oracl
         *frames, on, how=how, partitioning=partitioning, lateness="60 seconds", workers=3, **options
     )
     found, query = run(streams, result, batches, f"every_{name}_{how}")
-    task = make_task(spec_of(*frames, on, window, "ts", "ts"), how, "any", "auto", partitioning, 3)
+    task = make_task(spec_of(*frames, on, window, "ts", "ts", how=how), "any", "auto", partitioning, 3)
     assert [row for row in found if at(10_000) not in row] == oracle(task, left, right)
     assert sum(m["late"] for p in query.recentProgress for m in join_metrics(p.observedMetrics).values()) == 0
     tables = streams.spark.createDataFrame(left, SCHEMA), streams.spark.createDataFrame(right, SCHEMA)
@@ -216,7 +218,9 @@ def test_inputs_may_have_watermarks_of_their_own(streams, oracle, lateness):
     options: dict[str, Any] = {"window": WIDE, "left_time": "ts", "right_time": "ts", "how": "full"}
     result = window_join(*frames, "left.x = right.x", lateness=lateness, workers=2, **options)
     found, query = run(streams, result, batches, f"own_watermarks_{lateness is None}")
-    task = make_task(spec_of(*frames, "left.x = right.x", WIDE, "ts", "ts"), "full", "any", "auto", "auto", 2)
+    task = make_task(
+        spec_of(*frames, "left.x = right.x", WIDE, "ts", "ts", how="full"), "any", "auto", "auto", 2
+    )
     assert [row for row in found if at(10_000) not in row] == oracle(task, left, right)
     assert sum(m["late"] for p in query.recentProgress for m in join_metrics(p.observedMetrics).values()) == 0
 
@@ -241,6 +245,58 @@ def test_functions_outside_the_join_keep_their_environment(streams):
     left, right = streams.frame("left"), streams.frame("right")
     window_join(left, right, NEAR, window=MINUTE, left_time="ts", right_time="ts", lateness="1 second")
     assert PROCESS_POOL not in streams.spark.sparkContext.environment
+
+
+# What left rows pick. No two rows of a side have one time, so Spark's ties are those of the oracle.
+
+PICKS: dict[str, tuple[str, Any, str, dict[str, Any]]] = {
+    "as of": ("left.x = right.x", sj.TimeWindow("60 seconds"), "left", {"keep": sj.AsOf()}),
+    "next": (
+        NEAR,
+        sj.Interval("1 second", "40 seconds"),
+        "left",
+        {"keep": sj.AsOf("forward"), "right_tie": "name"},
+    ),
+    "nearest": (
+        NEAR,
+        WIDE,
+        "inner",
+        {"keep": sj.Nearest("abs(left.x - right.x)", k=2), "partitioning": "matrix"},
+    ),
+    "rows": (NEAR, sj.RowWindow(3, 2), "left", {"keep": sj.AsOf("nearest", strict=True)}),
+    "before": ("left.x = right.x", sj.Interval("-40 seconds", "-1 second"), "full", {}),
+}
+
+
+def pick_options(name: str) -> dict[str, Any]:
+    _, window, how, given = PICKS[name]
+    return {"window": window, "left_time": "ts", "right_time": "ts", "how": how, "workers": 3, **given}
+
+
+@pytest.mark.parametrize("name", PICKS)
+def test_tables_pick_the_rows_of_the_oracle(spark, name):
+    left, right, _ = history(zlib.crc32(name.encode()))
+    on, window, how, given = PICKS[name]
+    tables = spark.createDataFrame(left, SCHEMA), spark.createDataFrame(right, SCHEMA)
+    result = window_join(*tables, on, **pick_options(name))
+    spec = {key: value for key, value in given.items() if key != "partitioning"}
+    assert collected(result) == oracle_rows(left, right, on, window, how, **spec)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["as of", *(pytest.param(name, marks=pytest.mark.slow) for name in PICKS if name != "as of")],
+)
+def test_streams_pick_the_rows_of_the_oracle(streams, oracle, name):
+    on, window, how, given = PICKS[name]
+    left, right, batches = history(zlib.crc32(name.encode()))
+    frames = streams.frame("left"), streams.frame("right")
+    result = window_join(*frames, on, lateness="60 seconds", **pick_options(name))
+    found, query = run(streams, result, batches, f"picks_{name.replace(' ', '_')}")
+    spec = {key: value for key, value in given.items() if key != "partitioning"}
+    task = make_task(spec_of(*frames, on, window, "ts", "ts", how=how, **spec), "any", "auto", "auto", 3)
+    assert [row for row in found if at(10_000) not in row] == oracle(task, left, right)
+    assert sum(m["late"] for p in query.recentProgress for m in join_metrics(p.observedMetrics).values()) == 0
 
 
 def test_a_table_gives_the_rows_of_the_oracle(spark):

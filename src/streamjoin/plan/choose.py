@@ -18,7 +18,8 @@ from streamjoin.plan.subwindows import BandKey, condition_of
 from streamjoin.plan.tuning import DEFAULT_TUNING, IndexCosts, Tuning
 from streamjoin.semantics.analysis import AccessPath, analyse, describe_path
 from streamjoin.semantics.callables import CallablePredicate
-from streamjoin.semantics.errors import IndexNotApplicableError, SpecError, WindowError, without_middle
+from streamjoin.semantics.errors import IndexNotApplicableError, SpecError, without_middle
+from streamjoin.semantics.keep import AsOf
 from streamjoin.semantics.render import to_sql
 from streamjoin.semantics.spec import SIDES, JoinSpec
 
@@ -60,7 +61,7 @@ def make_plan(spec: JoinSpec, options: Options | None = None, tuning: Tuning = D
     options = options or Options()
     spark = options.engine == "spark"
     topology, why = _choose_topology(options)
-    _check_runs(spec, options.engine)
+    _check_runs(spec, options)
     wanted = matching_of(spec)
     matching = widened(wanted) if topology == "handshake" else wanted
     # Matches in windows without zero are checked once more: at the ends of 64 bits bounds saturate, and a handshake
@@ -82,7 +83,10 @@ def make_plan(spec: JoinSpec, options: Options | None = None, tuning: Tuning = D
     if spark:
         windows = {side: _as_runs(window) for side, window in windows.items()}
     rows = spec.delta is None
-    settles = rows or matching_order(spec, options.order) == "timestamp"
+    if spark:  # there left rows that pick wait for the watermark anyway
+        settles = rows or (spec.keep == "all" and options.order == "timestamp")
+    else:
+        settles = rows or matching_order(spec, options.order) == "timestamp"
     wait, why_wait = _choose_wait(options)
     nodes = (
         NodePlan("spark", workers, None, "a Spark task joins what a micro-batch brings to a worker")
@@ -97,29 +101,27 @@ def make_plan(spec: JoinSpec, options: Options | None = None, tuning: Tuning = D
     return Plan(
         *(spec, matching, delta, options, topology, workers, wait, settles),
         *(windows, nodes, analysis, programs, reasons),
-        how=spec.how,
         tuning=tuning,
     )
 
 
-def _check_runs(spec: JoinSpec, engine: Engine) -> None:
+def _check_runs(spec: JoinSpec, options: Options) -> None:
     """Raise if the spec is valid but this engine cannot run it."""
-    spark = engine == "spark"
-    if spark and spec.delta is not None and not spec.delta.contains_zero:
-        allowed = "an interval that contains zero"
-        message = (
-            f"window is {spec.window!r}, which does not contain zero: on Spark give {allowed}, and put the rest of the "
-            "condition into on"
-        )
-        raise WindowError(message, field="window", given=spec.window, allowed=allowed)
+    if spec.delta is not None:
+        return
     for side in SIDES:
         tie, field = spec.side_tie(side), f"{side}_tie"
-        if tie is not None and (spark or spec.delta is None):
-            where = "Spark ranks rows of equal time by their content" if spark else (
-                "windows of rows are counted by time, source and position only"
-            )  # fmt: skip
-            message = f"{field} is {tie!r}, and {where}: leave it out"
+        if tie is not None:
+            order = "time and a hash of the row" if options.engine == "spark" else "time, source and position"
+            message = f"{field} is {tie!r}, and windows of rows are counted by {order} only: leave it out"
             raise SpecError(message, field=field, given=tie, allowed="None")
+    picks_later = spec.keep != "all" and spec.keep not in (AsOf("backward"), AsOf("backward", strict=True))
+    if options.engine == "spark" and options.order == "timestamp" and picks_later:
+        message = (
+            f"order is 'timestamp', and keep is {spec.keep!r} with a window of rows, which Spark cannot sort: "
+            "say order='any', or give a window of time"
+        )
+        raise SpecError(message, field="order", given=options.order, allowed=("any",))
 
 
 def _choose_topology(options: Options) -> tuple[TopologyName, str]:

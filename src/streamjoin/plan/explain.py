@@ -136,7 +136,9 @@ def _routing_lines(plan: Plan, routing: Routing) -> HeadedLines:
     way = f"{routing.describe()}: {ROUTES[routing.kind].format(key=routing.key)}"
     if routing.workers == 1 and asked is not None and routing.kind in ("matrix", "every"):
         way = "one worker gets all rows"
-    lines = [("how", plan.how), ("workers", f"{count}; {way}")]
+    lines = [("workers", f"{count}; {way}")]
+    if plan.spec.keep != "all":
+        lines.append(("", "all matches of a left row are found at one worker, where it picks among them"))
     if asked is not None:
         lines.append(("replicas", ", ".join(f"{side} {_copies(routing, side)}" for side in SIDES)))
     return [*lines, ("topology", f"{plan.topology}: {plan.reasons['topology']}; {plan.nodes.why}")]

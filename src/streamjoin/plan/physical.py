@@ -22,7 +22,6 @@ from streamjoin.plan.tuning import DEFAULT_TUNING, Tuning
 from streamjoin.semantics.analysis import Analysis
 from streamjoin.semantics.durations import duration_text
 from streamjoin.semantics.errors import short_repr
-from streamjoin.semantics.keep import How
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import Delta
 
@@ -102,7 +101,6 @@ class Plan:
     analysis: Analysis | None
     programs: Mapping[str, WindowProgram]
     reasons: Mapping[str, str]  # why this topology, and why pushes wait or do not
-    how: How = "inner"
     routing: Routing | None = None
     tuning: Tuning = DEFAULT_TUNING  # cost and memory, never the result; `to_dict` leaves it out
 
@@ -148,7 +146,7 @@ class Plan:
                 side: {"window": window_text(spec, side), **asdict(self.windows[side])} for side in SIDES
             },
             "engine": self.options.engine,
-            "how": self.how,
+            "how": spec.how,
             "topology": self.topology,
             "workers": self.workers,
             "nodes": asdict(self.nodes),

@@ -3,8 +3,8 @@
 - *hash*: an equality in the predicate sends equal keys to one worker; no row is copied.
 - *matrix*: without an equality, workers form a grid. A left row goes to a row of the grid and a right row to a column,
   so a pair meets in the one cell where they cross, and the number of copies grows with the square root of the workers.
-  An outer join must know at one place whether a row has partners, so a side whose unmatched rows are results is not
-  copied: the grid is a single column or row.
+  An outer join must know at one place whether a row has partners, and an as-of or nearest join must compare all
+  candidates of a left row, so such a side is not copied: the grid is a single column or row.
 - *range*: without an equality but with an interval of constant width, such as `abs(left.x - right.a) <= 10`, the line
   of the key is cut into ranges of a few such widths, which are dealt to the workers in turn. A row of one side goes to
   the worker of its key's range, a row of the other to those of the ranges that its interval touches, most often one.
@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from streamjoin.semantics.spec import SIDES
+from streamjoin.semantics.spec import SIDES, JoinSpec
 
 RoutingKind = Literal["hash", "range", "matrix", "every"]
 RANGE_INTERVALS = 4  # a range is this many intervals wide, so one row in four has to go to a second worker
@@ -75,9 +75,10 @@ class Routing:
 ONE_WORKER = Routing("matrix", 1, 1)
 
 
-def kept_sides(how: str) -> tuple[str, ...]:
-    """The sides of which the join must know which rows found a partner."""
-    return KEPT.get(how, ("left",))
+def kept_sides(spec: JoinSpec) -> tuple[str, ...]:
+    """The sides whose rows must each have all their matches at one worker: those whose rows without a partner are asked
+    for, and left if it picks among its matches."""
+    return ("left",) if spec.keep != "all" else KEPT.get(spec.how, ("left",))
 
 
 def choose_routing(

@@ -11,16 +11,16 @@ from streamjoin.plan.physical import Plan
 from streamjoin.plan.routing import Routing, choose_routing, kept_sides
 from streamjoin.plan.subwindows import BandKey, condition_of
 from streamjoin.semantics.errors import SpecError
-from streamjoin.semantics.keep import How
 from streamjoin.semantics.spec import SIDES, JoinSpec
 
 
-def route_rows(plan: Plan, how: How, options: Options) -> Routing:
+def route_rows(plan: Plan, options: Options) -> Routing:
     """Choose which workers get a row; raise if the options ask for what the predicate or the windows do not allow."""
     asked, workers = options.partitioning, options.workers or 1
     equality = plan.analysis is not None and any(clause.is_equality for clause in plan.analysis.left.clauses)
     rows = any(plan.spec.side_window(side).rows for side in SIDES)
-    kept = kept_sides(how)
+    # With row windows every worker has all rows, so each left row can pick at its own worker.
+    kept = () if rows and plan.spec.keep != "all" else kept_sides(plan.spec)
     if asked == "hash" and (rows or not equality):
         why = "row windows are counted over all rows" if rows else "the predicate has no equality"
         ranges = "" if rows else ", range (for an interval of one width)"
@@ -42,16 +42,16 @@ def route_rows(plan: Plan, how: How, options: Options) -> Routing:
     return chosen
 
 
-def spread_plan(plan: Plan, how: How, options: Options, routing: Routing) -> Plan:
+def spread_plan(plan: Plan, options: Options, routing: Routing) -> Plan:
     """The plan of a whole join on Spark, from that of one worker."""
     nodes = replace(plan.nodes, count=routing.workers, band=routing.band)
-    return replace(plan, options=options, how=how, routing=routing, workers=routing.workers, nodes=nodes)
+    return replace(plan, options=options, routing=routing, workers=routing.workers, nodes=nodes)
 
 
-def make_spark_plan(spec: JoinSpec, how: How, options: Options) -> Plan:
+def make_spark_plan(spec: JoinSpec, options: Options) -> Plan:
     """The plan of a whole join on Spark."""
     worker = make_plan(spec, replace(options, workers=None, partitioning="auto"))
-    return spread_plan(worker, how, options, route_rows(worker, how, options))
+    return spread_plan(worker, options, route_rows(worker, options))
 
 
 def equality_program(plan: Plan) -> WindowProgram:

@@ -47,7 +47,7 @@ from streamjoin.plan.options import (
 from streamjoin.plan.spread import route_rows
 from streamjoin.semantics.durations import Duration, lateness_ticks
 from streamjoin.semantics.errors import SpecError
-from streamjoin.semantics.keep import How, check_how
+from streamjoin.semantics.keep import How, Keep
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import WindowForm
 from streamjoin.spark.join.carried import carried
@@ -84,6 +84,9 @@ def window_join(
     left_time: str,
     right_time: str,
     how: How = "inner",
+    keep: Keep = "all",
+    left_tie: str | None = None,
+    right_tie: str | None = None,
     lateness: Duration | None = None,
     workers: int | None = None,
     order: StreamOrder = "any",
@@ -101,6 +104,8 @@ def window_join(
             `RowWindow`, or a pair (left's, right's).
         left_time, right_time: the columns with the event times: both TIMESTAMP, both TIMESTAMP_NTZ, or both integers.
         how: `inner`, `left`, `right`, `full`, `semi` or `anti`.
+        keep: which matches of a left row count: `"all"`, `sj.AsOf(...)` or `sj.Nearest(...)`.
+        left_tie, right_tie: columns that rank rows of equal time; without one they are ranked by a hash of the row.
         lateness: how far a row may be behind the newest row of its side. Needed for streams without `withWatermark`.
         workers: how many parts the join is divided into. None: Spark's default parallelism.
         order: `any`, or `timestamp`: no micro-batch has a result that is earlier than one of an earlier micro-batch.
@@ -124,8 +129,14 @@ def window_join(
     """
     _check_frames(left, right)
     check_choice("malformed", malformed, ON_MALFORMED)
-    spec = spec_of(left, right, on, window, left_time, right_time, suffix)
-    task = make_task(spec, how, order, index, partitioning, _check_workers(left, workers))
+    spec = spec_of(
+        *(left, right, on, window, left_time, right_time, suffix),
+        how=how,
+        keep=keep,
+        left_tie=left_tie,
+        right_tie=right_tie,
+    )
+    task = make_task(spec, order, index, partitioning, _check_workers(left, workers))
     task = replace(task, malformed=malformed)
     check_column_names(task, tells_case(left.sparkSession.conf.get(CASE)))
     task, frames = watermarked(task, left, right, lateness)
@@ -191,10 +202,11 @@ def spec_of(
     left_time: str,
     right_time: str,
     suffix: str = "_right",
+    **options: Any,
 ) -> JoinSpec:
-    """The spec of the join, with the columns of the DataFrames in Arrow's types."""
+    """The spec of the join, with the columns of the DataFrames in Arrow's types. `options`: how, keep and ties."""
     schemas = [arrow_schema(side, frame.schema) for side, frame in (("left", left), ("right", right))]
-    return JoinSpec(schemas[0], schemas[1], on, window, left_time, right_time, suffix=suffix)
+    return JoinSpec(schemas[0], schemas[1], on, window, left_time, right_time, suffix=suffix, **options)
 
 
 def arrow_schema(side: str, columns: StructType) -> pa.Schema:
@@ -214,7 +226,6 @@ def arrow_schema(side: str, columns: StructType) -> pa.Schema:
 
 def make_task(
     spec: JoinSpec,
-    how: How,
     order: StreamOrder,
     index: IndexName | Auto,
     partitioning: Partitioning,
@@ -224,10 +235,9 @@ def make_task(
 
     Raises if the index or the partitioning does not fit the predicate.
     """
-    check_how(how)
     options = Options(index=index, workers=workers, order=order, partitioning=partitioning, engine="spark")
-    task = JoinTask(spec, how, options)
-    return replace(task, routing=route_rows(task.compiled.plan, how, options))
+    task = JoinTask(spec, options)
+    return replace(task, routing=route_rows(task.compiled.plan, options))
 
 
 def tells_case(setting: str | None) -> bool:
@@ -274,7 +284,7 @@ def watermarked(
     frames = {"left": left, "right": right}
     if not left.isStreaming:
         return task, frames
-    slack, marks = _slack(frames, task.spec, lateness)
+    slack, marks = _slack(frames, task, lateness)
     raw = tuple(side for side in SIDES if not marks[side].from_join)
     frames = {side: _watermarked(frames[side], task.spec, side, marks[side]) for side in SIDES}
     return replace(task, slack_ms=slack, shift_ms=_shift(left, task.spec), watermarked=raw), frames
@@ -286,14 +296,14 @@ def _shift(left: DataFrame, spec: JoinSpec) -> int:
 
 
 def _slack(
-    frames: dict[str, DataFrame], spec: JoinSpec, lateness: Duration | None
+    frames: dict[str, DataFrame], task: JoinTask, lateness: Duration | None
 ) -> tuple[int, dict[str, InputWatermark]]:
     """The milliseconds by which the query's watermark lags behind the times that can still come, and the watermark of
     each input."""
+    spec = task.spec
     given = None if lateness is None else _ceil_ms(lateness_ticks(lateness, spec.time_unit), spec)
     metadata = {side: frames[side].schema[spec.side_time(side)].metadata for side in SIDES}
-    windows = [spec.side_window(side) for side in SIDES]
-    span = 0 if any(w.rows for w in windows) else _ceil_ms(max(w.size for w in windows), spec)
+    span = _ceil_ms(task.span or 0, spec)
     from_join = {side: RESULT in metadata[side] for side in SIDES}
     spare = []
     for side in SIDES:
@@ -419,7 +429,7 @@ def _joined_tables(parcels: DataFrame, task: JoinTask, result: StructType) -> Da
 def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:
     """The columns of `task.schema` in Spark's types. We mark the event times here, because a projection that does it
     would copy every row."""
-    sides = ("left",) if task.how in ("semi", "anti") else SIDES
+    sides = ("left",) if task.spec.how in ("semi", "anti") else SIDES
     timed = frames["left"].isStreaming and _in_time(frames, task)
     columns = [
         (frames[side].schema[name].dataType, timed and name == task.spec.side_time(side))
@@ -436,11 +446,8 @@ def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:
 
 def _in_time(frames: dict[str, DataFrame], task: JoinTask) -> bool:
     """Whether the result's times are instants, and none of them can be behind the watermark."""
-    windows = [task.spec.side_window(side) for side in SIDES]
     instants = isinstance(frames["left"].schema[task.spec.left_time].dataType, TimestampType)
-    if not instants or any(w.rows for w in windows):
-        return False
-    return task.slack_ms >= _ceil_ms(max(w.size for w in windows), task.spec)
+    return instants and task.span is not None and task.slack_ms >= _ceil_ms(task.span, task.spec)
 
 
 def in_time_order(

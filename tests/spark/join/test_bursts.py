@@ -64,8 +64,7 @@ def make_task(
     tuning: SparkTuning = DEFAULT_SPARK_TUNING,
 ) -> JoinTask:
     return JoinTask(
-        sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts"),
-        how,
+        sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts", how),
         Options(index=index, order=order, engine="spark"),
         tuning=tuning,
     )
@@ -348,8 +347,7 @@ def test_oracle_in_tiny_pieces(start, oracle, own_cache, monkeypatch, how, order
     for window in WINDOWS:
         on = random.choice([EQUAL, NEAR, TEXT])
         task = JoinTask(
-            sj.JoinSpec(ROWS, ROWS, on, window, "ts", "ts"),
-            how,
+            sj.JoinSpec(ROWS, ROWS, on, window, "ts", "ts", how),
             Options(order=order, engine="spark"),
             tuning=tuning,
         )
@@ -381,8 +379,7 @@ def test_oracle_when_new_rows_are_several_runs(start, oracle, own_cache, monkeyp
     for window in WINDOWS:
         on = random.choice([EQUAL, NEAR, TEXT])
         task = JoinTask(
-            sj.JoinSpec(ROWS, ROWS, on, window, "ts", "ts"),
-            how,
+            sj.JoinSpec(ROWS, ROWS, on, window, "ts", "ts", how),
             Options(order=order, engine="spark"),
             tuning=tuning,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def test_whoever_finishes_waits_for_what_is_being_done_and_for_nothing_else():
 
 def make_task(on: str, how: Any = "inner", order: Any = "any") -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(4_000), "ts", "ts")
-    return JoinTask(spec, how, Options(order=order, engine="spark"), Routing("matrix", 1))
+    return JoinTask(replace(spec, how=how), Options(order=order, engine="spark"), Routing("matrix", 1))
 
 
 def rows(begin: int, count: int, seed: int) -> pa.RecordBatch:
@@ -148,9 +149,7 @@ def test_runs_of_the_state_are_indexed_ahead_and_not_by_the_next_micro_batch(own
 def test_a_worker_that_has_no_row_to_probe_with_prepares_nothing(own_cache):
     """Where every worker has all rows, one of two may have none of those that settle."""
     spec = sj.JoinSpec(SCHEMA, SCHEMA, NEAR, sj.TimeWindow(4_000), "ts", "ts")
-    task = JoinTask(
-        spec, "inner", Options(index="bisort", order="timestamp", engine="spark"), Routing("every", 2)
-    )
+    task = JoinTask(spec, Options(index="bisort", order="timestamp", engine="spark"), Routing("every", 2))
     prepared = []
     for number in range(2):
         held = State(task, MemoryStore(), Counts())

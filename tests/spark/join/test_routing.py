@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ def test_keys_of_different_types_and_expressions_meet():
     left = pa.schema({"ts": pa.int64(), "x": pa.int16(), "s": pa.string()})
     right = pa.schema({"ts": pa.int64(), "a": pa.float64(), "s": pa.large_string()})
     spec = sj.JoinSpec(left, right, "left.x + 1 = right.a AND left.s = right.s", sj.TimeWindow(9), "ts", "ts")
-    task = JoinTask(spec, "inner", Options(engine="spark"), Routing("hash", 5))
+    task = JoinTask(spec, Options(engine="spark"), Routing("hash", 5))
     rows = range(-50, 50)
     lefts = divided(
         task, "left", pa.record_batch([list(rows), list(rows), [f"s{n}" for n in rows]], schema=left)
@@ -113,7 +114,7 @@ def test_rows_that_can_not_match_are_left_out_unless_they_are_asked_for():
 
     how: Any
     for how, sides in (("inner", (2, 2)), ("left", (4, 2)), ("full", (4, 4))):
-        task = JoinTask(spec, how, Options(engine="spark"), Routing("hash", 2))
+        task = JoinTask(replace(spec, how=how), Options(engine="spark"), Routing("hash", 2))
         counts = [sum(part.num_rows for part in divided(task, side, batch)) for side in ("left", "right")]
         assert tuple(counts) == sides
 
@@ -126,7 +127,7 @@ NEAR = "abs(left.x - right.x) <= 1"
 
 def ranged(on: str, how: Any = "inner", workers: int = 3, asked: Any = "auto") -> JoinTask:
     spec = sj.JoinSpec(POINTS, POINTS, on, sj.TimeWindow(9), "ts", "ts")
-    return make_task(spec, how, "any", "auto", asked, workers)
+    return make_task(replace(spec, how=how), "any", "auto", asked, workers)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +214,7 @@ def test_tasks_that_differ_only_in_how_rows_are_spread_share_one_plan(monkeypatc
     monkeypatch.setattr("streamjoin.spark.join.task.make_plan", counted)
     schema = pa.schema({"ts": pa.int64(), "x": pa.int32()})
     spec = sj.JoinSpec(schema, schema, "abs(left.x - right.x) <= 12345", sj.TimeWindow(9), "ts", "ts")
-    tasks = [make_task(spec, "inner", "any", "auto", "auto", workers) for workers in (1, 2, 8)]
+    tasks = [make_task(spec, "any", "auto", "auto", workers) for workers in (1, 2, 8)]
     assert len({task.digest for task in tasks}) == 3
     assert len({id(task.compiled.plan) for task in tasks}) == len(planned) == 1
 

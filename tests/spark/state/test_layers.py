@@ -34,7 +34,7 @@ WINDOW = 100
 
 def make_task(on: str = "left.x = right.x", index: Any = "auto") -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(WINDOW), "ts", "ts")
-    return JoinTask(spec, "inner", Options(index=index, engine="spark"))
+    return JoinTask(spec, Options(index=index, engine="spark"))
 
 
 def batch_of(rows: Sequence[tuple[int, int]]) -> pa.RecordBatch:

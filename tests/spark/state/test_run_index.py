@@ -47,7 +47,6 @@ def pairs_of(index: RunIndex | ScannedRun, probes: Any, reach: Reach) -> set[tup
 def contents(on: str, left: list[Any], right: list[Any], index: Any = "auto") -> tuple[Content, Content]:
     task = JoinTask(
         sj.JoinSpec(POINTS, POINTS, on, sj.TimeWindow(10), "ts", "ts"),
-        "inner",
         Options(index=index, engine="spark"),
     )
     return Content(task, "left", points(left)), Content(task, "right", points(right))

@@ -11,6 +11,7 @@ import pickle
 import socket
 import uuid
 from collections.abc import Generator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,7 +47,7 @@ def make_task(
     on: str = "left.x = right.x",
 ) -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, on, window or sj.TimeWindow(4_000), left_time, "ts")
-    return JoinTask(spec, how, Options(index=index, engine="spark"), Routing("hash", 1))
+    return JoinTask(replace(spec, how=how), Options(index=index, engine="spark"), Routing("hash", 1))
 
 
 def rows(begin: int, count: int) -> pa.RecordBatch:
@@ -345,8 +346,7 @@ def test_rows_at_the_least_and_the_greatest_time_are_joined_and_decided(own_cach
     spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", window, "ts", "ts")
     times, counts = (-(2**63), 2**63 - 1), Counts()
     task = JoinTask(
-        spec,
-        how,
+        replace(spec, how=how),
         Options(order=order, engine="spark"),
         Routing("every" if window == sj.RowWindow(5) else "matrix", 1),
     )

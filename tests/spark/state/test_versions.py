@@ -52,8 +52,7 @@ HERE = Path(__file__).parent
 PROMISE = Path(__file__).parents[3] / "docs" / "compatibility.md"
 SCHEMA = pa.schema({"ts": pa.timestamp("us", "UTC"), "x": pa.int32(), "name": pa.string()})
 TASK = JoinTask(
-    sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow("40 us"), "ts", "ts"),
-    "left",
+    sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow("40 us"), "ts", "ts", "left"),
     Options(engine="spark"),
     Routing("hash", 1),
 )
@@ -184,7 +183,7 @@ def test_a_checkpoint_of_another_version_is_refused_in_a_sentence(
             spark.readStream.schema("ts BIGINT, x INT").parquet(str(tmp_path / "in")) for _ in range(2)
         )
         spec = spec_of(left, right, "left.x = right.x", sj.TimeWindow(10), "ts", "ts")
-        task = make_task(spec, "inner", "any", "auto", "auto", workers=2)
+        task = make_task(spec, "any", "auto", "auto", workers=2)
         result = assemble(*watermarked(task, left, right, 0), processor)
         writer = result.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
         writer.trigger(availableNow=True).start().awaitTermination()

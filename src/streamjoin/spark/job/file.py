@@ -144,7 +144,7 @@ class Job:
 
 def task_of(join: JoinTable, spec: JoinSpec, workers: int) -> JoinTask:
     """The task that the driver sends to workers; `workers` counts if the file leaves their number open."""
-    return make_task(spec, join.how, join.order, join.index, join.partitioning, join.workers or workers)
+    return make_task(spec, join.order, join.index, join.partitioning, join.workers or workers)
 
 
 def top_mistakes(values: dict[str, Any]) -> list[Mistake]:
@@ -199,7 +199,9 @@ def check_join(tables: Mapping[str, Any]) -> tuple[JoinSpec | None, dict[str, st
     try:
         schemas = [arrow_schema(side, each) for side, each in zip(SIDES, columns, strict=True)]
         times = [side.time for side in sides]
-        spec = JoinSpec(schemas[0], schemas[1], join.on, join.window, times[0], times[1], suffix=join.suffix)
+        spec = JoinSpec(
+            schemas[0], schemas[1], join.on, join.window, times[0], times[1], join.how, suffix=join.suffix
+        )
         lateness_ticks(join.lateness, spec.time_unit)
         task = task_of(join, spec, workers=1)
         settings = tables["spark"].settings if tables["spark"] else {}

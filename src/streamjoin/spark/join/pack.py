@@ -167,11 +167,11 @@ def divided(task: JoinTask, side: str, batch: pa.RecordBatch) -> list[pa.RecordB
         return [batch.take(pa.array(rows)) for rows in targets]
     if task.routing.kind == "hash":
         hashes, ok = equality_hashes(task, side, batch)
-        if not ok.all() and side not in task.kept:  # a NULL key matches nothing
+        if not ok.all() and side not in task.alone:  # a NULL key matches nothing
             batch, hashes = batch.filter(pa.array(ok)), hashes[ok]
     else:
         hashes = np.asarray(batch.column(TIE))
-        if task.routing.kind == "matrix" and not task.settles:
+        if task.routing.kind == "matrix" and not task.ordered:
             batch = batch.drop_columns([TIE])
     targets = rows_by_hash(task.routing, side, hashes)
     if len(targets) == 1:
@@ -204,7 +204,7 @@ def reached_keys(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[np.n
     if side != once:
         return ranged.intervals(batch)
     keys = ranged.keys(batch)
-    if once in task.kept:
+    if once in task.alone:
         keys = np.where(np.isnan(keys), task.times(batch, side).astype(np.float64), keys)
     return keys, keys
 

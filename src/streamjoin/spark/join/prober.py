@@ -18,6 +18,7 @@ from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import OTHER, SIDES
+from streamjoin.semantics.windows import Delta
 from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.state.content import Contents, StoredRows, expect, in_pieces
 from streamjoin.spark.state.run_index import Questions
@@ -31,15 +32,26 @@ class SparkProber:
     def __init__(self, task: JoinTask, contents: dict[str, Contents]):
         self.task, self.contents = task, contents
         self.candidates = 0
+        self._delta = task.compiled.plan.delta
         self._buffer = PairBuffer(task.tuning.pair_room)
         self._checks = IndexProber(task.compiled.filters, self._fetch, self._pieces)
 
-    def pairs(self, probing: str, probes: ProbingTuples, stored: Sequence[StoredRows]) -> Iterator[Ids]:
+    def pairs(
+        self,
+        probing: str,
+        probes: ProbingTuples,
+        stored: Sequence[StoredRows],
+        reach: Reach | None = None,
+    ) -> Iterator[Ids]:
         """Ids by side of the pairs that match, about `result_rows` at a time. A probe with more partners is in several
-        of these."""
+        of these. `reach`: what the probes may meet; None for all that is in the window with them."""
         found: list[Ids] = []
         count = 0
-        for pairs in self._stretches(probing, probes, stored):
+        if reach is None:
+            reach = self._reach(OTHER[probing], probes.ts)
+        for pairs in self._stretches(probing, probes, stored, reach):
+            if self._delta is not None and not len((pairs := self._counting(pairs, self._delta))["left"]):
+                continue
             found.append(pairs)
             count += len(pairs["left"])
             if count >= self.task.tuning.result_rows:
@@ -48,25 +60,32 @@ class SparkProber:
         if found:
             yield joined_pairs(found)
 
-    def _stretches(self, probing: str, probes: ProbingTuples, stored: Sequence[StoredRows]) -> Iterator[Ids]:
+    def _stretches(
+        self, probing: str, probes: ProbingTuples, stored: Sequence[StoredRows], everything: Reach
+    ) -> Iterator[Ids]:
         """The same pairs, as the buffer gives them."""
         if not probes.probing.all_known():
-            probes = probes.pick(np.flatnonzero(probes.probing.known))  # a NULL matches nothing
+            known = np.flatnonzero(probes.probing.known)  # a NULL matches nothing
+            probes, everything = probes.pick(known), everything.pick(known)
         if not len(probes):
             return
-        everything = self._reach(OTHER[probing], probes.ts)
         met = [each for each in stored if len(each.indexed) and not everything.misses(*each.indexed.span)]
         expect(met, probes)
         step = self.task.tuning.probes_at_once
         for at in range(0, len(probes), step):
-            some = probes.pick(slice(at, at + step))
-            reach = self._reach(OTHER[probing], some.ts)
+            some, reach = probes.pick(slice(at, at + step)), everything.pick(slice(at, at + step))
             questions: Questions = {}
             for each in met:
                 yield from self._probe(probing, some, reach, questions, each)
 
     def _reach(self, stored: str, ts: np.ndarray) -> Reach:
-        return reach_of(self.task.spec, stored, ts, self.task.settles)
+        return reach_of(self.task.matching, stored, ts, self.task.settles and self._delta is None)
+
+    def _counting(self, pairs: Ids, delta: Delta) -> Ids:
+        """The pairs in a window without zero, whose bounds saturate at the ends of 64 bits."""
+        apart = self.contents["right"].times(pairs["right"]) - self.contents["left"].times(pairs["left"])
+        counts = (apart >= delta.lo) & (apart <= delta.hi)
+        return pairs if counts.all() else {side: ids[counts] for side, ids in pairs.items()}
 
     def _probe(
         self, probing: str, probes: ProbingTuples, reach: Reach, questions: Questions, stored: StoredRows

@@ -20,6 +20,7 @@ from pyspark import cloudpickle
 from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.codegen.prepared import Probing
 from streamjoin.codegen.programs import WindowProgram
+from streamjoin.codegen.scores import Scores
 from streamjoin.engine.intake import event_times
 from streamjoin.index.probing import filters_of
 from streamjoin.index.tuples import Tuples
@@ -31,12 +32,15 @@ from streamjoin.plan.routing import ONE_WORKER, Routing, kept_sides
 from streamjoin.plan.spark_tuning import DEFAULT_SPARK_TUNING, SparkTuning
 from streamjoin.plan.spread import equality_program, spread_plan
 from streamjoin.semantics.expressions import Column
-from streamjoin.semantics.keep import How
-from streamjoin.semantics.spec import OTHER, SIDES, JoinSpec
+from streamjoin.semantics.keep import Nearest
+from streamjoin.semantics.spec import OTHER, SIDES, UNMATCHED, JoinSpec
+from streamjoin.spark.join.waits import Waits, waits_of
 from streamjoin.spark.state.run_index import RunIndexer
 
 OnMalformed = Literal["fail", "drop"]
 ON_MALFORMED: tuple[OnMalformed, ...] = get_args(OnMalformed)
+# Settings of a signature that are left out if they have these values: checkpoints of earlier versions have none.
+OPTIONAL = {"keep": "all", "left_tie": None, "right_tie": None}
 TIE = "streamjoin tie"  # the hidden column with a hash of the row, which orders rows of equal time
 BEGIN_OF_TIME, END_OF_TIME = -(2**63), 2**63 - 1  # as watermarks: no row has passed, and all rows have
 
@@ -50,6 +54,8 @@ class Compiled:
         self.equalities = equality_program(self.plan)
         self.filters = filters_of({side: program.residual for side, program in self.plan.programs.items()})
         self.indexers = {side: RunIndexer(self.plan, side) for side in SIDES}
+        largest = isinstance(spec.keep, Nearest) and spec.keep.largest
+        self.scores = None if spec.score is None else Scores(spec.score, largest)
         self._ranged: dict[Routing, KeyRange] = {}
 
     def ranged(self, routing: Routing) -> KeyRange:
@@ -84,7 +90,6 @@ class JoinTask:
     """
 
     spec: JoinSpec
-    how: How
     options: Options
     routing: Routing = ONE_WORKER
     slack_ms: int = 0
@@ -103,24 +108,50 @@ class JoinTask:
         return self.compiled.plan.settles
 
     @property
+    def picks(self) -> bool:
+        """Whether left rows pick among their matches."""
+        return self.spec.keep != "all"
+
+    @property
+    def ordered(self) -> bool:
+        """Whether rows keep the column `TIE`, which orders rows of equal time."""
+        return self.settles or self.picks
+
+    @property
     def tied(self) -> bool:
         """Whether rows carry the column `TIE`, which spreads or orders them."""
-        return self.settles or self.routing.kind in ("matrix", "every")
+        return self.ordered or self.routing.kind in ("matrix", "every")
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The sides of which the join must know which rows found a partner."""
-        return kept_sides(self.how)
+        """The sides of which the state says which rows have found a partner."""
+        return () if self.picks else kept_sides(self.spec)
+
+    @property
+    def alone(self) -> tuple[str, ...]:
+        """The sides whose rows come out without a partner if they have none."""
+        return UNMATCHED[self.spec.how]
 
     @cached_property
+    def matching(self) -> JoinSpec:
+        """The inner join that finds the matches; its window is cut to those that an as-of join can pick."""
+        return self.compiled.plan.matching
+
+    @cached_property
+    def waits(self) -> Mapping[str, Waits]:
+        """By side, how long rows wait."""
+        return waits_of(self.spec, self.matching, self.settles, self.options.order == "timestamp")
+
+    @cached_property
+    def span(self) -> int | None:
+        """How many ticks a row of a result may be behind the watermark; None where rows are counted."""
+        kept = [self.waits[side].kept for side in SIDES]
+        return None if self.spec.delta is None else max(0, *(wait for wait in kept if wait is not None))
+
+    @property
     def schema(self) -> pa.Schema:
-        """The columns of a result row; those of a side that can be missing may be NULL."""
-        if self.how in ("semi", "anti"):
-            return self.spec.left
-        missing = {"left": self.how in ("right", "full"), "right": self.how in ("left", "full")}
-        absent = [missing[side] for side in SIDES for _ in self.spec.side_schema(side)]
-        fields = zip(self.spec.schema, absent, strict=True)
-        return pa.schema([field.with_nullable(field.nullable or gone) for field, gone in fields])
+        """The columns of a result row."""
+        return self.spec.schema
 
     @cached_property
     def signature(self) -> Mapping[str, str]:
@@ -134,7 +165,7 @@ class JoinTask:
         return {
             "on": on,
             "window": ", ".join(f"{side} {spec.side_window(side)}" for side in SIDES),
-            "how": self.how,
+            "how": spec.how,
             "order": self.options.order,
             "workers": str(self.routing.workers),
             "partitioning": self.routing.describe(),
@@ -142,6 +173,7 @@ class JoinTask:
             "right": str(spec.right),
             "left_time": spec.left_time,
             "right_time": spec.right_time,
+            **{name: str(value) for name in OPTIONAL if (value := getattr(spec, name)) != OPTIONAL[name]},
         }
 
     @cached_property
@@ -160,7 +192,7 @@ class JoinTask:
 
     def plan(self) -> Plan:
         """The plan of the whole join, with its routing. Workers use `compiled.plan`, which differs only in that."""
-        return spread_plan(self.compiled.plan, self.how, self.options, self.routing)
+        return spread_plan(self.compiled.plan, self.options, self.routing)
 
     def equality(self) -> tuple[WindowProgram, int]:
         """The program for left's window, and its band of all equalities, whose hash spreads rows."""
@@ -210,10 +242,12 @@ def column_data(batch: pa.RecordBatch, columns: Iterable[Column]) -> dict[Column
 def differences(stored: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
     """How a checkpoint's signature differs from that of the running query, one phrase for each setting. A setting that
     an older version did not record counts as equal."""
+    optional = {name: str(value) for name, value in OPTIONAL.items()}
+    before, now = optional | dict(stored), optional | dict(given)
     return [
-        f"{name} was {stored[name]!r} and is now {value!r}"
-        for name, value in given.items()
-        if stored.get(name, value) != value and not (name in SIDES and widens(stored[name], value))
+        f"{name} was {before[name]!r} and is now {value!r}"
+        for name, value in now.items()
+        if before.get(name, value) != value and not (name in SIDES and widens(before[name], value))
     ]
 
 

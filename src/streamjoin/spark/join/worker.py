@@ -8,6 +8,8 @@ the total order can still come. Then it probes the rows that precede it in that 
 A row is *decided* once no partner can come any more. An outer or anti join returns an unmatched row at that moment, and
 only once, because the watermark passes it only once. A run may be dropped once all its rows are decided.
 
+In an as-of or nearest join only left rows probe, and only when they are decided (`picks.py`).
+
 All of this follows from the input, the watermark and the previous state. So a repeated micro-batch gives the same rows,
 whichever worker, host or process runs it.
 """
@@ -24,16 +26,17 @@ from streamjoin.index.tuples import ProbingTuples
 from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.pack import gathered, groups, reached_keys
+from streamjoin.spark.join.picks import Picker
 from streamjoin.spark.join.prober import Ids, SparkProber
-from streamjoin.spark.join.routing import gets_first_copy, group_of, range_of
-from streamjoin.spark.join.task import BEGIN_OF_TIME, END_OF_TIME, TIE, JoinTask
+from streamjoin.spark.join.routing import gets_first_copy, range_of
+from streamjoin.spark.join.step import StepRows, moved_back
+from streamjoin.spark.join.task import BEGIN_OF_TIME, END_OF_TIME, JoinTask
 from streamjoin.spark.state.content import (
     Content,
     Contents,
     StoredRows,
     in_order,
     in_pieces,
-    places_between,
     tie_of,
 )
 from streamjoin.spark.state.manifest import State
@@ -61,6 +64,7 @@ class SparkWorker:
             side: Contents([*(state.content(side, run) for run in state.runs[side]), *self.fresh[side]])
             for side in SIDES
         }
+        self.rows = StepRows(task, self.number, state, self.contents)
         self.matched = {side: self._matched(side) for side in task.kept}
         self._before = {side: flags.copy() for side, flags in self.matched.items()}
         yield from gathered(
@@ -109,6 +113,10 @@ class SparkWorker:
 
     def _joined(self, watermark: int) -> Iterator[pa.RecordBatch]:
         prober = SparkProber(self.task, self.contents)
+        if self.task.picks:
+            yield from self._picked(prober, watermark)
+            self.counts.candidates += prober.candidates
+            return
         for probing in SIDES:
             self.counts.turn("kernel")
             for pairs in self._pairs(prober, probing, watermark):
@@ -116,15 +124,30 @@ class SparkWorker:
                 yield from self._rows(self._found(pairs))
                 self.counts.turn("kernel")
         self.counts.candidates += prober.candidates
-        if self.task.how != "semi":
-            for side in self.task.kept:
-                self.counts.turn("conversion")
-                yield from self._rows({side: self._unmatched(side, watermark)})
+        for side in self.task.alone:
+            self.counts.turn("conversion")
+            yield from self._rows({side: self._unmatched(side, watermark)})
+
+    def _picked(self, prober: SparkProber, watermark: int) -> Iterator[pa.RecordBatch]:
+        """The pairs that left rows pick, and left rows that pick none if they are asked for."""
+        self.counts.turn("kernel")
+        self._picker = Picker(self.rows, prober, lambda probes: self._stored("right", probes))
+        for pairs, alone in self._picker.picked(watermark):
+            self.counts.matches += len(pairs["left"])
+            self.counts.turn("conversion")
+            yield from self._rows(pairs)
+            if self.task.alone:
+                self.counts.unmatched += len(alone)
+                yield from self._rows({"left": alone})
+            self.counts.turn("kernel")
 
     def _pairs(self, prober: SparkProber, probing: str, watermark: int) -> Iterator[Ids]:
         stored, mine = self.contents[OTHER[probing]], self.contents[probing]
         if not stored.contents or not mine.contents:
             return iter(())
+        delta = self.task.compiled.plan.delta
+        if self.task.settles and delta is not None and probing != ("left" if delta.hi < 0 else "right"):
+            return iter(())  # all partners of its rows are later
         if self.task.settles:
             settled = mine.between(self.state.acted, watermark)
             if settled is None:
@@ -163,26 +186,26 @@ class SparkWorker:
             return probes
         contents = self.contents[side]
         tie = np.concatenate([tie_of(content) for content in contents.contents])[probes.id]
-        return probes.pick(np.flatnonzero(group_of(tie, self.task.routing.workers) == self.number))
+        return probes.pick(self.rows.owned(tie))
 
     def _settled_rows(self, side: str, probes: ProbingTuples) -> list[StoredRows]:
         """The rows that settled rows probe. A row window counts rows, so its rows must be in one total order."""
         if not self.task.spec.side_window(side).rows:
             return self._stored(side, probes)
-        content, order = self._total_order(side)
+        content, order = self.rows.total_order(side)
         return [StoredRows(content.indexed, order)]
 
     def _found(self, pairs: Ids) -> Ids:
         """The result rows that new pairs give, as ids by side."""
         self.counts.matches += len(pairs["left"])
-        if self.task.how == "semi":
+        if self.task.spec.how == "semi":
             found = np.unique(pairs["left"])
             found = found[~self.matched["left"][found]]
             self.matched["left"][found] = True
             return {"left": found}
         for side in self.task.kept:
             self.matched[side][pairs[side]] = True
-        return {} if self.task.how == "anti" else pairs
+        return {} if self.task.spec.how == "anti" else pairs
 
     def _unmatched(self, side: str, watermark: int) -> np.ndarray:
         """The ids of the rows of a side that this step decides and that have no partner."""
@@ -196,7 +219,7 @@ class SparkWorker:
         in `ids` are NULL."""
         if not any(map(len, ids.values())):
             return
-        given = ("left",) if self.task.how in ("semi", "anti") else SIDES
+        given = ("left",) if self.task.spec.how in ("semi", "anti") else SIDES
         schemas = {side: self.task.spec.side_schema(side) for side in given}
         names = {side: tuple(schema.names) for side, schema in schemas.items()}
         nothing = sum(
@@ -214,50 +237,7 @@ class SparkWorker:
 
     def _decided(self, side: str, watermark: int) -> np.ndarray:
         """The ids of the rows that this watermark decides."""
-        contents = self.contents[side]
-        if not contents.contents:
-            return np.empty(0, np.int64)
-        if self.task.spec.side_window(side).rows:
-            return self._decided_by_count(side, watermark)
-        after, until = (self._past(side, mark) for mark in (self.state.acted, watermark))
-        parts = []
-        for start, content in zip(contents.starts, contents.contents, strict=True):
-            low, high = places_between(content.ts, after, until)
-            parts.append(np.arange(start + low, start + high))
-        return np.concatenate(parts)
-
-    def _decided_by_count(self, side: str, watermark: int) -> np.ndarray:
-        """The same for a row window: the rows before the last ones, which are all that a later row can meet."""
-        content, order = self._total_order(side)
-        ts, tie = content.ts, tie_of(content)
-        settled = int(ts.searchsorted(watermark, "right"))
-        size = 0 if watermark == END_OF_TIME else self.task.spec.side_window(side).size
-        low, high = self._place(self.state.decided[side], ts, tie), max(0, settled - size)
-        if high > low:
-            last = (ts[:high] == ts[high - 1]) & (tie[:high] == tie[high - 1])
-            self.state.decided[side] = int(ts[high - 1]), int(tie[high - 1]), int(last.sum())
-        return order[low:high]
-
-    def _total_order(self, side: str) -> tuple[Content, np.ndarray]:
-        """All rows of a side in the total order, without the columns that only results need, and their ids. O(rows)."""
-        contents, names = self.contents[side], [*self.task.read(side), TIE]
-        content, order = in_order(self.task, side, [each.batch.select(names) for each in contents.contents])
-        return content, np.arange(contents.count) if order is None else order
-
-    @staticmethod
-    def _place(cut: tuple[int, int, int] | None, ts: np.ndarray, tie: np.ndarray) -> int:
-        """The place of the first row after a cut (ts, tie, number of rows with this ts and tie)."""
-        if cut is None:
-            return 0
-        begin, end = (int(ts.searchsorted(cut[0], which)) for which in ("left", "right"))
-        first, last = (int(tie[begin:end].searchsorted(cut[1], which)) for which in ("left", "right"))
-        return begin + min(first + cut[2], last)  # fewer are there if their runs have expired
-
-    def _past(self, side: str, watermark: int) -> int:
-        """The latest time at which a row of this side can meet no row after `watermark`."""
-        if watermark in (BEGIN_OF_TIME, END_OF_TIME):
-            return watermark
-        return max(BEGIN_OF_TIME, watermark - self.task.spec.side_window(side).size)
+        return self.rows.decided(side, watermark)
 
     # State
 
@@ -284,34 +264,44 @@ class SparkWorker:
 
     def _expiry(self, side: str, watermark: int) -> Callable[[int], bool]:
         """A function that says whether no row after the watermark can meet rows up to a time."""
-        window = self.task.spec.side_window(side)
-        if not window.rows:
-            past = self._past(side, watermark)
+        kept = self.task.waits[side].kept
+        if kept is not None:
+            past = moved_back(watermark, kept)
             return lambda newest: past > BEGIN_OF_TIME and newest <= past
         every = np.sort(
             np.concatenate([np.empty(0, np.int64), *(c.ts for c in self.contents[side].contents)])
         )
         settled = every[: every.searchsorted(watermark, "right")]
+        first = (
+            len(settled) - self.task.spec.side_window(side).size
+        )  # the place of the first row that is needed
+        if self.task.picks and side == "right":
+            first = self._picker.first_needed(every, watermark)
 
         def expired(newest: int) -> bool:
-            later = len(settled) - int(settled.searchsorted(newest, "right"))
-            return newest <= watermark and (watermark == END_OF_TIME or later >= window.size)
+            if newest > watermark or watermark == END_OF_TIME:
+                return newest <= watermark
+            return int(settled.searchsorted(newest, "right")) <= first
 
         return expired
 
     def wake_at(self) -> int | None:
         """The least watermark at which a row settles, is decided or expires; None if there is none."""
-        times = []
+        times, acted = [], self.state.acted
         for side in SIDES:
-            window = self.task.spec.side_window(side)
-            if not window.rows:
-                times += [run.newest + window.size for run in self.state.runs[side]]
+            waits = self.task.waits[side]
+            if waits.kept is not None:
+                times += [run.newest + waits.kept for run in self.state.runs[side]]
             for content in self.contents[side].contents:
                 if self.task.settles:
-                    times += _next_after(content.ts, self.state.acted)
-                if side in self.matched and not window.rows:
-                    past = self._past(side, self.state.acted)
-                    times += [ts + window.size for ts in _next_after(content.ts, past)]
+                    times += _next_after(content.ts, acted)
+                if waits.decided is None or not (side in self.matched or self.task.picks):
+                    continue
+                decided = moved_back(acted, waits.decided)
+                times += [ts + waits.decided for ts in _next_after(content.ts, decided)]
+                if waits.kept is not None and waits.kept != waits.decided:
+                    unsent = _next_after(content.ts, moved_back(acted, waits.kept))
+                    times += [acted + 1 for ts in unsent if ts <= decided]  # decided, and waits for its turn
         return min((ts for ts in times if ts < END_OF_TIME), default=None)
 
 

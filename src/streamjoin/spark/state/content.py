@@ -153,11 +153,21 @@ class Contents:
         varying = tuple(name for name, width in widths.items() if width is None)
         return sum(width for width in widths.values() if width is not None), varying
 
+    def times(self, ids: np.ndarray) -> np.ndarray:
+        """The event times of the rows with these ids."""
+        first = self.contents[0]
+        name = first.task.spec.side_time(first.side)
+        return first.task.times(pa.record_batch(self.columns(ids, (name,)), [name]), first.side)
+
     def between(self, after: int, until: int) -> ProbingTuples | None:
         """The rows with after < ts <= until, in the total order; None if there are none."""
+        return self.probes([places_between(content.ts, after, until) for content in self.contents])
+
+    def probes(self, places: Sequence[tuple[int, int]]) -> ProbingTuples | None:
+        """The rows between two places of each content, as tuples that probe, in the total order; None if there are
+        none."""
         parts = []
-        for start, content in zip(self.starts, self.contents, strict=True):
-            low, high = places_between(content.ts, after, until)
+        for start, content, (low, high) in zip(self.starts, self.contents, places, strict=True):
             if low < high:
                 part = content.probes(low, high)
                 parts.append((replace(part, id=start + part.id), tie_of(content)[low:high]))

@@ -257,7 +257,8 @@ class State:
         if window.rows:
             return rows <= min(SEALED_ROWS, max(window.size // RUN_OF_WINDOW, 1024))
         lasts = max(run.newest for run in runs) - min(run.oldest for run in runs)
-        return rows <= SEALED_ROWS and lasts <= window.size // RUN_OF_WINDOW
+        kept = self.task.waits[side].kept
+        return rows <= SEALED_ROWS and lasts <= (window.size if kept is None else kept) // RUN_OF_WINDOW
 
     def _bytes(self, run: StoredRun) -> int:
         new = self._unwritten.get(run.number)
