@@ -146,6 +146,8 @@ def test_a_job_with_everything(tmp_path):
         ("0", sj.TimeWindow(0)),
         ("{ rows = 9 }", sj.RowWindow(9)),
         ("{ left = { rows = 9 }, right = '1 hour' }", (sj.RowWindow(9), sj.TimeWindow("1 hour"))),
+        ("{ lower = '-10 s', upper = '-1 s' }", sj.Interval("-10 s", "-1 s")),
+        ("{ lower = 0, upper = '1 s', closed = 'right' }", sj.Interval(0, "1 s", closed="right")),
     ],
 )
 def test_windows_in_a_file(tmp_path, written, meant):
@@ -170,10 +172,71 @@ def test_windows_in_a_file(tmp_path, written, meant):
             "plain number 15, but the time columns are timestamps",
         ),
         ("{ left = 15, right = { rows = 9 } }", "join.window.left", "plain number 15, but"),
+        ("{ lower = '1 s' }", "join.window.upper", "is missing: give a duration such as '-5 seconds'"),
+        ("{ lower = '1 s', upper = true }", "join.window.upper", "is true: give a duration"),
+        (
+            "{ lower = '1 s', upper = '2 parsecs' }",
+            "join.window.upper",
+            "is '2 parsecs', which is not a duration",
+        ),
+        ("{ lower = '1 s', upper = '2 s', close = 'left' }", "join.window.close", "did you mean closed?"),
+        (
+            "{ lower = '1 s', upper = '2 s', closed = 'lef' }",
+            "join.window.closed",
+            "is 'lef'; allowed: both, left",
+        ),
+        (
+            "{ lower = '2 s', upper = '1 s' }",
+            "join.window",
+            "the lower bound is above the upper one: swap them",
+        ),
+        (
+            "{ lower = 1, upper = 2 }",
+            "join.window.lower",
+            "plain number 1, but the time columns are timestamps",
+        ),
     ],
 )
 def test_windows_that_are_none(tmp_path, written, key, says):
     assert says in mistakes(tmp_path, MINIMAL.replace('"15 minutes"', written))[key]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("'all'", "all"),
+        ("{ as_of = 'backward' }", sj.AsOf()),
+        ("{ as_of = 'nearest', strict = true }", sj.AsOf("nearest", strict=True)),
+        ("{ nearest = 'abs(left.x - right.a)' }", sj.Nearest("abs(left.x - right.a)")),
+        ("{ nearest = 'right.a', k = 3, largest = true }", sj.Nearest("right.a", k=3, largest=True)),
+    ],
+)
+def test_what_is_kept_in_a_file(tmp_path, written, meant):
+    job = read(tmp_path, MINIMAL.replace("[join]", f"[join]\nkeep = {written}\nright_tie = 'a'"))
+    assert (job.join.keep, job.join.right_tie) == (meant, "a")
+    assert job.spec is not None and (job.spec.keep, job.spec.right_tie) == (meant, "a")
+
+
+@pytest.mark.parametrize(
+    ("written", "key", "says"),
+    [
+        ("'backward'", "join.keep", "is 'backward': say"),
+        ("1", "join.keep", "is 1: give which matches of a left row count"),
+        ("{}", "join.keep", "names none of its kinds: give { as_of = ... } or { nearest = ... }"),
+        ("{ asof = 'backward' }", "join.keep", "(did you mean as_of?)"),
+        ("{ as_of = 'backwards' }", "join.keep.as_of", "is 'backwards': say 'backward'"),
+        ("{ as_of = 'backward', strikt = true }", "join.keep.strikt", "did you mean strict?"),
+        ("{ as_of = 'backward', strict = 1 }", "join.keep.strict", "is 1: give True or False"),
+        ("{ as_of = 'backward', k = 1 }", "join.keep.k", "is an unknown key; allowed: as_of, strict"),
+        ("{ nearest = 5 }", "join.keep.nearest", "is 5: give SQL text"),
+        ("{ nearest = 'right.a', k = 0 }", "join.keep.k", "is 0: give a whole number from 1 on"),
+        ("{ nearest = 'right.zz' }", "join.keep.nearest", "zz"),
+        ("{ as_of = 'backward' }\nhow = 'full'", "join.how", "rows are picked for left rows"),
+        ("'all'\nright_tie = 'zz'", "join.right_tie", "is 'zz', which is not a column of right"),
+    ],
+)
+def test_what_cannot_be_kept(tmp_path, written, key, says):
+    assert says in mistakes(tmp_path, MINIMAL.replace("[join]", f"[join]\nkeep = {written}"))[key]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +246,7 @@ def test_windows_that_are_none(tmp_path, written, key, says):
         ("[join]", "[join]\nhwo = 'inner'", "join.hwo", "did you mean how?"),
         ("[join]", "[join]\nhow = 'outer'", "join.how", "is 'outer': say 'full'; allowed: inner, left,"),
         ("[join]", "[join]\nhow = 'inne'", "join.how", "is 'inne': say 'inner'; allowed: inner, left,"),
-        ("[join]", "[join]\nhow = 'asof'", "join.how", "is 'asof'; allowed: inner, left, right, full, semi, anti"),
+        ("[join]", "[join]\nhow = 'asof'", "join.how", "is 'asof': say keep = { as_of = 'backward' } with how"),
         ("[join]", "[join]\nhow = 1", "join.how", "is 1: give one of inner, left, right, full, semi, anti"),
         ("[join]", "[join]\nindex = 'hsah'", "join.index", "did you mean hash?"),
         ('"5 seconds"', "5", "join.lateness", "plain number 5"),

@@ -66,6 +66,10 @@ def test_every_job_of_examples_and_pages_fits(text):
         ("[join]", "[join]\nhwo = 'inner'"),
         ("[join]", "[join]\nhow = 'outer'"),
         ("[join]", "[join]\nworkers = 0"),
+        ("[join]", "[join]\nkeep = 'some'"),
+        ("[join]", "[join]\nkeep = { as_of = 'sideways' }"),
+        ("[join]", "[join]\nkeep = { nearest = 'right.a', strict = true }"),
+        ('window = "15 minutes"', "window = { lower = 1 }"),
         ('kind = "generator"', 'kind = "kafak"'),
         ('kind = "generator"', 'kind = "generator", path = "in"'),
         ('kind = "noop"', 'kind = "console"\nrows = "many"'),
@@ -80,7 +84,15 @@ def test_mistakes_do_not_fit(changed, into):
 
 @pytest.mark.parametrize(
     "window",
-    ["0", "'1 s'", "{ rows = 9 }", "{ left = { rows = 9 }, right = '1 s' }", "{ left = 0, right = 1 }"],
+    [
+        "0",
+        "'1 s'",
+        "{ rows = 9 }",
+        "{ left = { rows = 9 }, right = '1 s' }",
+        "{ left = 0, right = 1 }",
+        "{ lower = '-1 s', upper = 0, closed = 'left' }\nkeep = { as_of = 'backward', strict = true }",
+        "9\nkeep = { nearest = 'right.a', k = 3, largest = false }\nleft_tie = 'x'",
+    ],
 )
 def test_every_way_to_write_a_window_fits(window):
     text = (ROOT / "examples" / "jobs" / "band.toml").read_text()

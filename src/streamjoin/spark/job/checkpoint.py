@@ -22,7 +22,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from streamjoin.semantics.errors import StreamJoinError
-from streamjoin.semantics.windows import RowWindow, TimeWindow
+from streamjoin.semantics.windows import Interval, RowWindow, TimeWindow, Window
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.join_table import JoinTable
 from streamjoin.spark.job.loaded import LoadedJob
@@ -30,6 +30,7 @@ from streamjoin.spark.job.shown import without_credentials
 from streamjoin.spark.job.sinks import FilesSink
 from streamjoin.spark.job.source_table import SourceTable
 from streamjoin.spark.job.tables import flattened
+from streamjoin.spark.join.task import OPTIONAL
 
 RECORD = "streamjoin-job.json"
 SPARK_METADATA = "metadata"  # Spark writes this file when a query has started
@@ -77,6 +78,11 @@ def identity(job: Job) -> dict[str, str]:
     out, because this is written to the checkpoint and they may change."""
     join: dict[str, Any] = {name: getattr(job.join, name) for name in JoinTable.model_fields}
     del join["lateness"], join["index"]  # the state does not depend on them
+    for name in OPTIONAL:  # older notes have none of them
+        if join[name] == OPTIONAL[name]:
+            del join[name]
+        else:
+            join[name] = str(join[name])
     windows = join["window"] if isinstance(join["window"], tuple) else (join["window"], join["window"])
     join["window"] = [described_window(window) for window in windows]
     found: dict[str, Any] = {"join": join, "sink": kept(job.sink, SINK_KEYS)}
@@ -92,8 +98,8 @@ def columns_of(loaded: LoadedJob) -> dict[str, str]:
     return {f"{side}.columns": frame.schema.simpleString() for side, frame in loaded.frames.items()}
 
 
-def described_window(window: TimeWindow | RowWindow) -> str:
-    kind = "rows" if isinstance(window, RowWindow) else "time"
+def described_window(window: Window) -> str:
+    kind = {TimeWindow: "time", RowWindow: "rows", Interval: "interval"}[type(window)]
     return f"{kind} {', '.join(str(value) for value in asdict(window).values())}"
 
 

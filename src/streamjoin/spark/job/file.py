@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import pyarrow as pa
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from streamjoin.semantics.durations import lateness_ticks
 from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.windows import Interval, Window
 from streamjoin.spark.job.join_table import JoinTable
 from streamjoin.spark.job.mistakes import (
     JobSchema,
@@ -142,6 +144,23 @@ class Job:
         return None if self.spec is None else task_of(self.join, self.spec, workers)
 
 
+def spec_of_job(join: JoinTable, left: pa.Schema, right: pa.Schema, times: Sequence[str]) -> JoinSpec:
+    """The join of these columns. `times`: the time columns."""
+    return JoinSpec(
+        left,
+        right,
+        join.on,
+        join.window,
+        left_time=times[0],
+        right_time=times[1],
+        how=join.how,
+        keep=join.keep,
+        left_tie=join.left_tie,
+        right_tie=join.right_tie,
+        suffix=join.suffix,
+    )
+
+
 def task_of(join: JoinTable, spec: JoinSpec, workers: int) -> JoinTask:
     """The task that the driver sends to workers; `workers` counts if the file leaves their number open."""
     return make_task(spec, join.order, join.index, join.partitioning, join.workers or workers)
@@ -199,9 +218,7 @@ def check_join(tables: Mapping[str, Any]) -> tuple[JoinSpec | None, dict[str, st
     try:
         schemas = [arrow_schema(side, each) for side, each in zip(SIDES, columns, strict=True)]
         times = [side.time for side in sides]
-        spec = JoinSpec(
-            schemas[0], schemas[1], join.on, join.window, times[0], times[1], join.how, suffix=join.suffix
-        )
+        spec = spec_of_job(join, schemas[0], schemas[1], times)
         lateness_ticks(join.lateness, spec.time_unit)
         task = task_of(join, spec, workers=1)
         settings = tables["spark"].settings if tables["spark"] else {}
@@ -218,9 +235,18 @@ def join_mistake(error: SpecError, join: JoinTable) -> Mistake:
     for side in SIDES:
         if name == f"{side}_time":
             return f"{side}.time", sentence_of(error)
-    if name == "window" and part in SIDES and isinstance(join.window, tuple):
+    if name == "window" and part in parts_of(join.window):
         return f"join.window.{part}", sentence_of(error)
+    if name == "keep" and part == "by":
+        return "join.keep.nearest", sentence_of(error)
     return f"join.{name}" if name in JoinTable.model_fields else "join", sentence_of(error)
+
+
+def parts_of(window: Window | tuple[Window, Window]) -> tuple[str, ...]:
+    """The keys that a window has in the file."""
+    if isinstance(window, tuple):
+        return SIDES
+    return ("lower", "upper") if isinstance(window, Interval) else ()
 
 
 def place_mistakes(tables: Mapping[str, Any]) -> list[Mistake]:

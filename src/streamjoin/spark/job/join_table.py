@@ -10,10 +10,11 @@ from pydantic_core import PydanticCustomError
 from streamjoin.plan.options import Auto, IndexName, Partitioning, StreamOrder
 from streamjoin.semantics.durations import check_duration
 from streamjoin.semantics.errors import SpecError
-from streamjoin.semantics.keep import How, check_how
+from streamjoin.semantics.keep import DIRECTIONS, HOW, AsOf, How, Keep, Nearest, check_how, check_keep
 from streamjoin.semantics.spec import SIDES
-from streamjoin.semantics.windows import RowWindow, TimeWindow, Window
-from streamjoin.spark.job.shown import MAX_SHOWN
+from streamjoin.semantics.windows import CLOSED, Interval, RowWindow, TimeWindow, Window
+from streamjoin.spark.job.mistakes import suggestion, unknown_key
+from streamjoin.spark.job.shown import MAX_SHOWN, shown
 from streamjoin.spark.job.tables import Table, Text, TextLines, check_text, raise_all, wrong_kind
 
 MAX_JOB_WORKERS = 1 << 16
@@ -30,18 +31,50 @@ def _read_lateness(value: Any) -> str | int:
 
 
 def _check_how(value: object) -> object:
-    """Answer words of other systems with the right one, unless that is `keep`, which is not a key of job files."""
+    """Answer words of other systems with the right one."""
     if isinstance(value, str) and len(value) <= MAX_SHOWN:
         try:
             check_how(value)
         except SpecError as error:
             if "keep=" not in str(error):
                 raise
+            told = f"is {shown(value)}: say keep = {{ as_of = 'backward' }} with how = 'inner' or 'left'"
+            raise SpecError(f"{told}; allowed: {', '.join(HOW)}") from None
     return value
 
 
+def _read_keep(value: Any) -> Keep:
+    """`"all"`, `{ as_of = ..., strict = ... }`, or `{ nearest = ..., k = ..., largest = ... }`."""
+    if isinstance(value, str):
+        check_keep(value, "inner")  # raises unless it is "all"
+        return "all"
+    if not isinstance(value, dict):
+        raise wrong_kind()
+    kind = next((name for name in KEEP_KEYS if name in value), None)
+    if kind is None:
+        told = [f"{name} = ..." for name in KEEP_KEYS]
+        near = suggestion(next(iter(map(str, value)), ""), list(KEEP_KEYS))
+        raise SpecError(f"names none of its kinds: give {{ {' } or { '.join(told)} }}{near}")
+    raise_all(
+        ((name,), SpecError(unknown_key(name, (kind, *KEEP_KEYS[kind]))))
+        for name in value
+        if name not in (kind, *KEEP_KEYS[kind])
+    )
+    more = {name: value[name] for name in KEEP_KEYS[kind] if name in value}
+    try:
+        if kind == "as_of":
+            return AsOf(value[kind], **more)
+        return Nearest(check_text(value[kind]) if isinstance(value[kind], str) else value[kind], **more)
+    except SpecError as error:
+        _, _, part = (error.field or "").partition(".")
+        raise_all([((part if part in more else kind,), error)])
+        raise
+
+
 def _read_window(value: Any) -> Window | tuple[Window, Window]:
-    """`"15 minutes"`, `{ rows = 9 }`, or `{ left = ..., right = ... }` of these."""
+    """`"15 minutes"`, `{ rows = 9 }`, `{ left = ..., right = ... }` of these, or `{ lower = ..., upper = ... }`."""
+    if isinstance(value, dict) and {"lower", "upper"} & set(value):
+        return _interval(value)
     if not isinstance(value, dict) or set(value) != set(SIDES):
         return _one_window(value)
     found: dict[str, Window] = {}
@@ -53,6 +86,27 @@ def _read_window(value: Any) -> Window | tuple[Window, Window]:
             problems.append(((side,), error))
     raise_all(problems)
     return found["left"], found["right"]
+
+
+def _interval(value: dict[str, Any]) -> Interval:
+    problems: list[tuple[tuple[str | int, ...], SpecError | PydanticCustomError]] = []
+    for name in value:
+        if name not in _INTERVAL["properties"]:
+            problems.append(((name,), SpecError(unknown_key(name, _INTERVAL["properties"]))))
+    for name in _INTERVAL["required"]:
+        bound = value.get(name)
+        if bound is None:
+            problems.append(((name,), SpecError("is missing: give a duration such as '-5 seconds'")))
+        elif isinstance(bound, bool) or not isinstance(bound, (str, int)):
+            problems.append(((name,), SpecError(f"is {shown(bound)}: give a duration such as '-5 seconds'")))
+    raise_all(problems)
+    try:
+        return Interval(**value)
+    except SpecError as error:
+        _, _, part = (error.field or "").partition(".")
+        if part in value:
+            raise_all([((part,), error)])
+        raise
 
 
 def _one_window(value: Any) -> Window:
@@ -80,6 +134,35 @@ _BOTH_WINDOWS: dict[str, Any] = {
     "required": [*SIDES],
     "additionalProperties": False,
 }
+_INTERVAL: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "lower": {"type": ["string", "integer"]},
+        "upper": {"type": ["string", "integer"]},
+        "closed": {"enum": [*CLOSED]},
+    },
+    "required": ["lower", "upper"],
+    "additionalProperties": False,
+}
+KEEP_KEYS: dict[str, dict[str, Any]] = {
+    "as_of": {"strict": {"type": "boolean"}},
+    "nearest": {"k": {"type": "integer", "minimum": 1}, "largest": {"type": "boolean"}},
+}
+_PICKS: dict[str, Any] = {"as_of": {"enum": [*DIRECTIONS]}, "nearest": {"type": "string"}}
+_KEEP: dict[str, Any] = {
+    "anyOf": [
+        {"const": "all"},
+        *(
+            {
+                "type": "object",
+                "properties": {kind: _PICKS[kind], **more},
+                "required": [kind],
+                "additionalProperties": False,
+            }
+            for kind, more in KEEP_KEYS.items()
+        ),
+    ]
+}
 
 
 class JoinTable(Table):
@@ -90,13 +173,23 @@ class JoinTable(Table):
     window: Annotated[
         Window | tuple[Window, Window],
         PlainValidator(_read_window),
-        WithJsonSchema({"anyOf": [*_ONE_WINDOW["anyOf"], _BOTH_WINDOWS]}),
+        WithJsonSchema({"anyOf": [*_ONE_WINDOW["anyOf"], _BOTH_WINDOWS, _INTERVAL]}),
     ]
     """A duration such as "15 minutes", { rows = 1000 }, or one of these per side: { left = "10 minutes", right = 0 }.
 
+    Or an interval of right's time minus left's: { lower = "-10 seconds", upper = "-1 second", closed = "both" }.
     An integer is a duration for integer time columns."""
     how: Annotated[How, BeforeValidator(_check_how)] = "inner"
     """Which rows come out: pairs, and of outer joins rows without a partner; semi and anti joins give left rows."""
+    keep: Annotated[Keep, PlainValidator(_read_keep), WithJsonSchema(_KEEP)] = "all"
+    """Which matches of a left row count: "all", { as_of = "backward" } or { nearest = "abs(left.x - right.a)" }.
+
+    as_of picks the one nearest in time: backward, forward or nearest; strict = true leaves out equal times. nearest
+    picks the k best by an expression: k = 1, largest = false."""
+    left_tie: Text | None = None
+    """A column that ranks left rows of equal time; without one they are ranked by a hash of the row."""
+    right_tie: Text | None = None
+    """A column that ranks right rows of equal time; without one they are ranked by a hash of the row."""
     lateness: Annotated[
         str | int, PlainValidator(_read_lateness), WithJsonSchema({"type": ["string", "integer"]})
     ]

@@ -16,7 +16,7 @@ from streamjoin.plan.options import PARTITIONING
 from streamjoin.semantics.durations import nanoseconds
 from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.spark.job.file import Job, join_mistake, task_of
+from streamjoin.spark.job.file import Job, join_mistake, spec_of_job, task_of
 from streamjoin.spark.job.join_table import JoinTable
 from streamjoin.spark.job.sides import SideError
 from streamjoin.spark.job.toml import JobError
@@ -95,14 +95,7 @@ def load_job(job: Job, spark: SparkSession) -> LoadedJob:
         spec = job.spec
         if spec is None or (spec.left, spec.right) != (schemas["left"], schemas["right"]):
             times = (job.left.time, job.right.time)
-            spec = JoinSpec(
-                schemas["left"],
-                schemas["right"],
-                job.join.on,
-                job.join.window,
-                *times,
-                suffix=job.join.suffix,
-            )
+            spec = spec_of_job(job.join, schemas["left"], schemas["right"], times)
     except SpecError as error:
         raise refused_join(job, error) from None
     return LoadedJob(job, spark, frames, spec)
