@@ -221,7 +221,7 @@ def test_what_is_kept_in_a_file(tmp_path, written, meant):
     ("written", "key", "says"),
     [
         ("'backward'", "join.keep", "is 'backward': say"),
-        ("1", "join.keep", "is 1: give which matches of a left row count"),
+        ("1", "join.keep", "is 1: give the matches of a left row that count"),
         ("{}", "join.keep", "names none of its kinds: give { as_of = ... } or { nearest = ... }"),
         ("{ asof = 'backward' }", "join.keep", "(did you mean as_of?)"),
         ("{ as_of = 'backwards' }", "join.keep.as_of", "is 'backwards': say 'backward'"),

@@ -182,7 +182,7 @@ class JoinTable(Table):
     how: Annotated[How, BeforeValidator(_check_how)] = "inner"
     """Which rows come out: pairs, and of outer joins rows without a partner; semi and anti joins give left rows."""
     keep: Annotated[Keep, PlainValidator(_read_keep), WithJsonSchema(_KEEP)] = "all"
-    """Which matches of a left row count: "all", { as_of = "backward" } or { nearest = "abs(left.x - right.a)" }.
+    """The matches of a left row that count: "all", { as_of = "backward" } or { nearest = "abs(left.x - right.a)" }.
 
     as_of picks the one nearest in time: backward, forward or nearest; strict = true leaves out equal times. nearest
     picks the k best by an expression: k = 1, largest = false."""
