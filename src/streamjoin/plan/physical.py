@@ -131,7 +131,9 @@ class Plan:
 
     def __repr__(self) -> str:
         workers = f"{self.workers} worker{'s' * (self.workers != 1)}"
-        return f"<Plan: {self.topology}, {workers}, {self.spec.how} join on {short_repr(self.to_dict()['on'])}>"
+        return (
+            f"<Plan: {self.topology}, {workers}, {self.spec.how} join on {short_repr(self.to_dict()['on'])}>"
+        )
 
     def _repr_html_(self) -> str:
         return plan_drawing(self.to_dict())

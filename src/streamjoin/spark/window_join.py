@@ -26,6 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     LongType,
     MapType,
@@ -94,6 +95,7 @@ def window_join(
     index: IndexName | Auto = "auto",
     suffix: str = "_right",
     malformed: OnMalformed = "fail",
+    late: str | None = None,
 ) -> DataFrame:
     """Join two streaming DataFrames, or two batch ones, over a sliding window.
 
@@ -115,6 +117,8 @@ def window_join(
         suffix: appended to right columns whose name left has too.
         malformed: a row without a time, or with NULL in a NOT NULL column, stops the query (`fail`), or is left out and
             counted in the metric `malformed` (`drop`).
+        late: a name for another column, a BOOLEAN that is true for rows that came too late. They come out once, with
+            NULL for the other side. None: they are dropped. They are counted in the metric `late` either way.
 
     Returns the joined DataFrame. Raises a `StreamJoinError` if the arguments do not fit; starts nothing.
 
@@ -137,7 +141,7 @@ def window_join(
         right_tie=right_tie,
     )
     task = make_task(spec, order, index, partitioning, _check_workers(left, workers))
-    task = replace(task, malformed=malformed)
+    task = with_late(replace(task, malformed=malformed), late)
     check_column_names(task, tells_case(left.sparkSession.conf.get(CASE)))
     task, frames = watermarked(task, left, right, lateness)
     prepare_session(left.sparkSession, left.isStreaming, task.routing.workers)
@@ -238,6 +242,17 @@ def make_task(
     options = Options(index=index, workers=workers, order=order, partitioning=partitioning, engine="spark")
     task = JoinTask(spec, options)
     return replace(task, routing=route_rows(task.compiled.plan, options))
+
+
+def with_late(task: JoinTask, late: str | None) -> JoinTask:
+    """The task with a column that marks late rows."""
+    if late is not None and (not isinstance(late, str) or not late):
+        raise not_allowed("late", late, "the name of a new column, such as 'late', or None")
+    task = replace(task, late=late)
+    if late in task.schema.names[:-1]:
+        message = f"late is {late!r}, which the result has already: give another name"
+        raise SpecError(message, field="late", given=late)
+    return task
 
 
 def tells_case(setting: str | None) -> bool:
@@ -429,13 +444,14 @@ def _joined_tables(parcels: DataFrame, task: JoinTask, result: StructType) -> Da
 def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:
     """The columns of `task.schema` in Spark's types. We mark the event times here, because a projection that does it
     would copy every row."""
-    sides = ("left",) if task.spec.how in ("semi", "anti") else SIDES
     timed = frames["left"].isStreaming and _in_time(frames, task)
     columns = [
         (frames[side].schema[name].dataType, timed and name == task.spec.side_time(side))
-        for side in sides
+        for side in task.given
         for name in task.spec.side_schema(side).names
     ]
+    if task.late is not None:
+        columns.append((BooleanType(), False))
     return StructType(
         [
             StructField(field.name, kind, field.nullable, MARKED if marked else None)
@@ -445,7 +461,9 @@ def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:
 
 
 def _in_time(frames: dict[str, DataFrame], task: JoinTask) -> bool:
-    """Whether the result's times are instants, and none of them can be behind the watermark."""
+    """Whether the result's times are instants, and none of them can be behind the watermark, as late rows are."""
+    if task.late is not None:
+        return False
     instants = isinstance(frames["left"].schema[task.spec.left_time].dataType, TimestampType)
     return instants and task.span is not None and task.slack_ms >= _ceil_ms(task.span, task.spec)
 

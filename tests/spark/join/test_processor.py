@@ -33,6 +33,7 @@ from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.task import END_OF_TIME
 from streamjoin.spark.join.worker import SparkWorker
 from streamjoin.spark.state.manifest import MemoryStore, State
+from streamjoin.spark.window_join import with_late
 
 PREDICATES = (EQUAL, NEAR, "left.name <> right.name", f"{EQUAL} AND left.name < right.name")
 ANY_INDEX, NO_KEY = ("auto", *INDEXES), ("auto", "scan")
@@ -82,6 +83,43 @@ def test_a_late_row_that_goes_to_several_workers_counts_once(start, on, window, 
     late = [(ts, x, "late") for ts in (1, 5) for x in range(20)]
     query.batch(left=late, right=[*late, (30, 1, "r")], watermark=20)
     assert query.counts["late"] == 2 * len(late)
+
+
+@pytest.mark.parametrize(
+    ("on", "window", "partitioning"),
+    [
+        (EQUAL, sj.TimeWindow(3), "hash"),
+        (NEAR, sj.TimeWindow(3), "range"),
+        (NEAR, sj.TimeWindow(3), "matrix"),
+        (NEAR, sj.RowWindow(3), "auto"),
+    ],
+)
+@pytest.mark.parametrize("how", ["inner", "right", "semi"])
+def test_a_late_row_comes_out_once_and_marked_if_asked_for(start, on, window, partitioning, how):
+    query = start(with_late(make_task(on, window, how, workers=3, partitioning=partitioning), "too late"))
+    query.batch(left=[(21, 1, "l")], right=[(21, 1, "r")])
+    late = [(ts, x, "late") for ts in (1, 5) for x in (*range(10), None)]
+    query.batch(left=late, right=[*late, (30, 1, "r")], watermark=20)
+    query.finish()
+    nothing = (None, None, None)
+    expected = {(*row, *nothing, True) for row in late} | {(*nothing, *row, True) for row in late}
+    marked = [row for row in query.rows if row[-1]]
+    assert len(marked) == len(expected) == query.counts["late"]
+    assert set(marked) == expected
+    first = (21, 1, "l", *nothing, False) if how == "semi" else (21, 1, "l", 21, 1, "r", False)
+    assert [row for row in query.rows if not row[-1]][:1] == [first]
+
+
+def test_the_result_has_a_column_more_for_late_rows():
+    task = with_late(make_task(how="anti"), "late")
+    assert task.schema.names == ["ts", "x", "name", "ts_right", "x_right", "name_right", "late"]
+    assert [field.nullable for field in task.schema] == [True] * 6 + [False]
+    assert with_late(task, None).schema.names == SCHEMA.names
+    for name in ("x", "x_right"):
+        with pytest.raises(sj.SpecError, match=f"late is '{name}', which the result has already"):
+            with_late(make_task(), name)
+    with pytest.raises(sj.SpecError, match="late is 5; allowed: the name of a new column"):
+        with_late(make_task(), 5)  # type: ignore[arg-type]
 
 
 def test_time_goes_to_one_part_at_a_time(monkeypatch):
@@ -201,6 +239,28 @@ def test_oracle_any_cut_disorder_and_idle_side(
     (sides, batches), (on, index) = history, indexed
     task = make_task(on, window, how, order, workers, index, partitioning)
     assert run(start(task), batches) == oracle(task, *sides)
+
+
+@settings(max_examples=30)
+@given(
+    histories(),
+    st.sampled_from([EQUAL, NEAR]),
+    st.sampled_from(WINDOWS),
+    st.sampled_from(HOW),
+    st.integers(1, 3),
+)
+def test_oracle_late_rows_leave_and_take_no_part(start, oracle, history, on, window, how, workers):
+    """Every row with a time up to 10 comes once more, too late."""
+    sides, batches = history
+    task = make_task(on, window, how, workers=workers)
+    query = start(with_late(task, "late"))
+    run(query, batches)
+    late = [(ts, x, "late") for side in sides for ts, x, _ in side if ts <= 10]
+    query.batch(left=late, right=late, watermark=10**9)
+    columns = len(task.schema)
+    assert sorted((row[:columns] for row in query.rows if not row[-1]), key=repr) == oracle(task, *sides)
+    expected = [(*row, None, None, None) for row in late] + [(None, None, None, *row) for row in late]
+    assert sorted((row[:-1] for row in query.rows if row[-1]), key=repr) == sorted(expected, key=repr)
 
 
 @settings(max_examples=25)

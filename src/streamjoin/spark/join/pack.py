@@ -167,7 +167,7 @@ def divided(task: JoinTask, side: str, batch: pa.RecordBatch) -> list[pa.RecordB
         return [batch.take(pa.array(rows)) for rows in targets]
     if task.routing.kind == "hash":
         hashes, ok = equality_hashes(task, side, batch)
-        if not ok.all() and side not in task.alone:  # a NULL key matches nothing
+        if not ok.all() and side not in task.alone and not task.late:  # a NULL key matches nothing
             batch, hashes = batch.filter(pa.array(ok)), hashes[ok]
     else:
         hashes = np.asarray(batch.column(TIE))
@@ -201,12 +201,12 @@ def reached_keys(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[np.n
     """The least and the greatest key that each row may meet, NaN if it meets none. Rows of the side that goes to one
     worker get their own key twice. If they match nothing but may be results, their time serves as a key."""
     ranged, once = task.compiled.ranged(task.routing), task.routing.once
-    if side != once:
-        return ranged.intervals(batch)
     keys = ranged.keys(batch)
-    if once in task.alone:
-        keys = np.where(np.isnan(keys), task.times(batch, side).astype(np.float64), keys)
-    return keys, keys
+    lows, highs = (keys, keys) if side == once else ranged.intervals(batch)
+    if side in task.alone or task.late is not None:
+        times, nowhere = task.times(batch, side).astype(np.float64), ~(lows <= highs)
+        lows, highs = (np.where(nowhere, times, ends) for ends in (lows, highs))
+    return lows, highs
 
 
 def gathered(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int) -> Iterator[pa.RecordBatch]:

@@ -86,7 +86,8 @@ class JoinTask:
     `slack_ms`: how far Spark's watermark lags behind the times that can still come. `shift_ms`: how far it lies above
     them, so that it is positive (`join/epoch.py`). `watermarked`: the sides whose rows
     can be late (the output of a join never is). `malformed`: whether a row without a time stops the query (fail), or is
-    left out and counted (drop).
+    left out and counted (drop). `late`: the name of a column of the result that says which rows came too late to be
+    joined; None if they are dropped.
     """
 
     spec: JoinSpec
@@ -96,6 +97,7 @@ class JoinTask:
     shift_ms: int = 0
     watermarked: tuple[str, ...] = SIDES
     malformed: str = "fail"
+    late: str | None = None
     tuning: SparkTuning = DEFAULT_SPARK_TUNING
 
     @property
@@ -149,9 +151,17 @@ class JoinTask:
         return None if self.spec.delta is None else max(0, *(wait for wait in kept if wait is not None))
 
     @property
+    def given(self) -> tuple[str, ...]:
+        """The sides whose columns a result row has. A late row of right needs those of right."""
+        return ("left",) if self.spec.how in ("semi", "anti") and self.late is None else SIDES
+
+    @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of a result row."""
-        return self.spec.schema
+        """The columns of a result row. With late rows, which have one side alone, all of them may be NULL."""
+        if self.late is None:
+            return self.spec.schema
+        columns = replace(self.spec, how="full", keep="all").schema
+        return columns.append(pa.field(self.late, pa.bool_(), nullable=False))
 
     @cached_property
     def signature(self) -> Mapping[str, str]:

@@ -40,6 +40,7 @@ from streamjoin.spark.state.content import (
     tie_of,
 )
 from streamjoin.spark.state.manifest import State
+from streamjoin.spark.state.pieces import cut, sizes_of
 
 Batches = Mapping[str, Sequence[pa.RecordBatch]]
 
@@ -58,6 +59,7 @@ class SparkWorker:
         state, task = self.state, self.task
         watermark = max(watermark, state.acted)
         self.counts.turn("conversion")
+        self._late: list[tuple[str, pa.RecordBatch]] = []
         self.fresh = {side: self._fresh(side, batches.get(side, ()), watermark) for side in SIDES}
         self.counts.turn("state")
         self.contents = {
@@ -92,16 +94,19 @@ class SparkWorker:
         on_time = self.task.times(batch, side) > watermark
         if on_time.all():
             return batch
-        self.counts.late += self._first_copies(side, batch.filter(pa.array(~on_time)))
+        late = self._first_copies(side, batch.filter(pa.array(~on_time)))
+        self.counts.late += late.num_rows
+        if self.task.late is not None:
+            self._late.append((side, late))
         return batch.filter(pa.array(on_time))
 
-    def _first_copies(self, side: str, rows: pa.RecordBatch) -> int:
-        """How many of these rows are at their first worker; counting only those counts every row once."""
+    def _first_copies(self, side: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Those of these rows that are at their first worker: so every row is counted, and comes out, once."""
         routing = self.task.routing
         if routing.kind != "range":
-            return rows.num_rows if gets_first_copy(routing, side, self.number) else 0
+            return rows if gets_first_copy(routing, side, self.number) else rows.slice(0, 0)
         lows, _ = reached_keys(self.task, side, rows)
-        return int(np.count_nonzero(range_of(lows, routing.width) % routing.workers == self.number))
+        return rows.filter(pa.array(range_of(lows, routing.width) % routing.workers == self.number))
 
     def _matched(self, side: str) -> np.ndarray:
         """Whether each row of a side has found a partner so far, by id."""
@@ -112,6 +117,8 @@ class SparkWorker:
     # Results
 
     def _joined(self, watermark: int) -> Iterator[pa.RecordBatch]:
+        for side, rows in self._late:
+            yield from self._late_rows(side, rows)
         prober = SparkProber(self.task, self.contents)
         if self.task.picks:
             yield from self._picked(prober, watermark)
@@ -219,7 +226,7 @@ class SparkWorker:
         in `ids` are NULL."""
         if not any(map(len, ids.values())):
             return
-        given = ("left",) if self.task.spec.how in ("semi", "anti") else SIDES
+        given = self.task.given
         schemas = {side: self.task.spec.side_schema(side) for side in given}
         names = {side: tuple(schema.names) for side, schema in schemas.items()}
         nothing = sum(
@@ -233,7 +240,22 @@ class SparkWorker:
                     columns += self.contents[side].columns(ids[side][piece], names[side])
                 else:
                     columns += [pa.nulls(piece.stop - piece.start, field.type) for field in schemas[side]]
+            if self.task.late is not None:
+                columns.append(marks(False, piece.stop - piece.start))
             yield pa.RecordBatch.from_arrays(columns, names=self.task.schema.names)
+
+    def _late_rows(self, side: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Rows that came too late, as result rows without the other side, in batches as `_rows` gives."""
+        spec, tuning = self.task.spec, self.task.tuning
+        columns = [rows.column(name) for name in spec.side_schema(side).names]
+        for piece in cut(rows.num_rows, sizes_of(columns), tuning.result_rows, tuning.result_bytes):
+            count, found = piece.stop - piece.start, list[pa.Array]()
+            for given in SIDES:
+                if given == side:
+                    found += [column.slice(piece.start, count) for column in columns]
+                else:
+                    found += [pa.nulls(count, field.type) for field in spec.side_schema(given)]
+            yield pa.RecordBatch.from_arrays([*found, marks(True, count)], names=self.task.schema.names)
 
     def _decided(self, side: str, watermark: int) -> np.ndarray:
         """The ids of the rows that this watermark decides."""
@@ -303,6 +325,11 @@ class SparkWorker:
                     unsent = _next_after(content.ts, moved_back(acted, waits.kept))
                     times += [acted + 1 for ts in unsent if ts <= decided]  # decided, and waits for its turn
         return min((ts for ts in times if ts < END_OF_TIME), default=None)
+
+
+def marks(late: bool, count: int) -> pa.Array:
+    """The column that says which rows came too late."""
+    return pa.array(np.full(count, late))
 
 
 def _next_after(ts: np.ndarray, mark: int) -> list[int]:
