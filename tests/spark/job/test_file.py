@@ -268,7 +268,7 @@ def test_what_cannot_be_kept(tmp_path, written, key, says):
         ("abs(left.x - right.a) <= 10", " ", "join.on", "is blank"),
         ("[left]", "[left]\ntime = 'tx'", "left.time", "allowed: ts, x, y, z"),
         ("[left]", "[left]\ntime = 'z'", "left.time", "of type STRING; allowed: TIMESTAMP"),
-        ("[left]", "[left]\ntime = 'x'", "join", "the time column of left is int32 and that of right is timestamp"),
+        ("[left]", "[left]\ntime = 'x'", "right.time", "left is int32 and that of right is timestamp"),
         ("[left]\nsource", "[left]\nsources", "left.source", "is missing: give one or more tables, such as { kind"),
         ('"generator" }\n[right]', '"kafak" }\n[right]', "left.source.kind", "did you mean kafka?"),
         ('"generator" }\n[right]', '"generator", seed = -1 }\n[right]', "left.source.seed", "is -1; allowed: 0 to"),
