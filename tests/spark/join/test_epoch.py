@@ -31,8 +31,8 @@ FAR = SHIFT_MS + 10**9
 
 
 def unshifted_task(how: Any = "full", window: Any = THREE, **options: Any) -> JoinTask:
-    spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", window, "ts", "ts")
-    return plan_task(spec, how, options.get("order", "any"), "auto", "auto", 2)
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", window, "ts", "ts", how)
+    return plan_task(spec, options.get("order", "any"), "auto", "auto", 2)
 
 
 def make_task(**options: Any) -> JoinTask:
@@ -121,7 +121,7 @@ INSTANTS = pa.schema({"ts": pa.timestamp("us", "UTC"), "x": pa.int32()})
 def state_of_instants(left: int, right: int | None) -> tuple[JoinTask, State]:
     """State with one row a side, at these microseconds since 1970."""
     spec = sj.JoinSpec(INSTANTS, INSTANTS, "left.x = right.x", sj.TimeWindow("3 s"), "ts", "ts")
-    task = plan_task(spec, "inner", "any", "auto", "auto", 1)
+    task = plan_task(spec, "any", "auto", "auto", 1)
     state = State(task, MemoryStore(), Counts())
     for side, ts in (("left", left), ("right", right)):
         if ts is not None:
