@@ -75,7 +75,7 @@ MISTAKES: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("changed", "field", "said"), MISTAKES, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("changed", "field", "said"), MISTAKES, ids=[mistake[1] for mistake in MISTAKES])
 def test_a_mistake_is_told_with_its_fix(changed, field, said):
     given = {
         "left": TRADES, "right": QUOTES, "on": "left.symbol = right.symbol", "window": 5, "time": "ts"
