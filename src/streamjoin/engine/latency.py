@@ -20,28 +20,63 @@ UNMEASURED = 64  # steps with results whose latency is not known yet, at most
 SAMPLES = 256  # of a step's results
 STAMP_IDS, STAMP_TIMES = 0, 1  # columns of the stamps of pushes
 BUCKETS = 48  # bucket b holds latencies below 2**b microseconds
+PARTS = 32  # of equal width that a bucket is divided into: a part is at most 1/32 wider than its beginning
 
 
 @dataclass(frozen=True)
 class LatencyHistogram:
     """Time from the push that completed a pair to its result being ready. `counts[b]` results took less than
-    2**b microseconds (and at least half of that). Steps with many results are sampled and weighted."""
+    2**b microseconds (and at least half of that). `parts` divides each bucket into 32 of equal width, as a log-linear
+    histogram (HdrHistogram); a histogram without them knows the buckets only. Steps with many results are sampled and
+    weighted."""
 
     counts: tuple[int, ...]
+    parts: tuple[int, ...] = ()
 
     def quantile(self, q: float) -> float:
-        """An upper bound of the q-quantile in seconds, NaN without results."""
+        """An upper bound of the q-quantile in seconds, NaN without results; with `parts` at most 1/32 above it, or
+        1/32 of a microsecond."""
         total = sum(self.counts)
         if not total:
             return math.nan
-        bucket = int(np.searchsorted(np.cumsum(self.counts), q * total))
-        return 2.0**bucket * 1e-6
+        counts = self.parts or self.counts
+        bucket = int(np.searchsorted(np.cumsum(counts), max(1, q * total)))
+        return float(_ends(len(self.counts), len(counts))[bucket])
+
+    @property
+    def seconds(self) -> float:
+        """All latencies together, as far as the parts tell: within 1/64."""
+        counts = self.parts or self.counts
+        ends = _ends(len(self.counts), len(counts))
+        return float(np.dot(counts, (ends + np.concatenate([[0.0], ends[:-1]])) / 2))
 
     def __str__(self) -> str:
         if not sum(self.counts):
             return "no results"
         shown = ((0.5, "half"), (0.99, "99 %"), (1.0, "all"))
         return ", ".join(f"{name} within {_seconds_text(self.quantile(q))}" for q, name in shown)
+
+
+def _ends(buckets: int, parts: int) -> np.ndarray:
+    """Where the parts of that many buckets end, in seconds."""
+    ends = 2.0 ** np.arange(buckets) * 1e-6
+    each = parts // buckets
+    begins = np.concatenate([[0.0], ends[:-1]])
+    within = np.arange(1, each + 1) / each
+    whole: np.ndarray = (begins[:, None] + (ends - begins)[:, None] * within).ravel()
+    return whole
+
+
+def _parts_of(seconds: np.ndarray) -> np.ndarray:
+    """The number of the part that has each latency."""
+    microseconds = np.clip(seconds * 1e6, 0.0, 2.0 ** (BUCKETS - 2))
+    fraction, exponent = np.frexp(microseconds)
+    first = exponent <= 0  # below a microsecond: the first bucket begins at zero
+    within = np.where(first, microseconds, 2 * fraction - 1)
+    numbers: np.ndarray = (np.where(first, 0, exponent) * PARTS + (within * PARTS).astype(np.int64)).astype(
+        np.int64
+    )
+    return numbers
 
 
 def _seconds_text(seconds: float) -> str:
@@ -55,7 +90,7 @@ class LatencyMeter:
     """When tuples were pushed, and how long the results took that they completed. Not for several threads at once."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(BUCKETS, np.int64)
+        self._counts = np.zeros(BUCKETS * PARTS, np.int64)
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
         self._fresh: dict[str, list[tuple[int, float]]] = {side: [] for side in SIDES}  # not there yet
         self._unmeasured: list[tuple[float, int, Matches]] = []
@@ -93,7 +128,8 @@ class LatencyMeter:
 
     def histogram(self) -> LatencyHistogram:
         self._measure()
-        return LatencyHistogram(tuple(int(count) for count in self._counts))
+        counts = self._counts.reshape(BUCKETS, PARTS).sum(axis=1)
+        return LatencyHistogram(tuple(counts.tolist()), tuple(self._counts.tolist()))
 
     def _measure(self) -> None:
         """Look up when the later tuple of each sampled result was pushed, and count how long it took."""
@@ -105,8 +141,8 @@ class LatencyMeter:
         right = self._pushed_at("right", np.concatenate([sample.right for sample in samples]))
         sizes = np.array([len(sample.left) for sample in samples])
         seconds = np.repeat(ready, sizes) - np.maximum(left, right)
-        buckets = np.clip(np.frexp(seconds * 1e6)[1], 0, BUCKETS - 1)
-        self._counts += np.bincount(buckets, _shares(np.array(results), sizes), BUCKETS).astype(np.int64)
+        shares = _shares(np.array(results), sizes)
+        self._counts += np.bincount(_parts_of(seconds), shares, len(self._counts)).astype(np.int64)
 
     def _pushed_at(self, side: str, ids: np.ndarray) -> np.ndarray:
         self._settle(side)
