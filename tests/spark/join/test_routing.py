@@ -121,12 +121,16 @@ def test_rows_that_can_not_match_are_left_out_unless_they_are_asked_for():
 
 # Ranges
 
-POINTS = pa.schema({"ts": pa.int64(), "x": pa.float64(), "reach": pa.int32()})
-NEAR = "abs(left.x - right.x) <= 1"
+# The sides share no names, so that whoever asks a side for the other's columns gets an error.
+POINTS = {
+    "left": pa.schema({"ts": pa.int64(), "x": pa.float64(), "reach": pa.int32()}),
+    "right": pa.schema({"at": pa.int64(), "a": pa.float64(), "far": pa.int32()}),
+}
+NEAR = "abs(left.x - right.a) <= 1"
 
 
 def ranged(on: str, how: Any = "inner", workers: int = 3, asked: Any = "auto") -> JoinTask:
-    spec = sj.JoinSpec(POINTS, POINTS, on, sj.TimeWindow(9), "ts", "ts")
+    spec = sj.JoinSpec(POINTS["left"], POINTS["right"], on, sj.TimeWindow(9), "ts", "at")
     return make_task(replace(spec, how=how), "any", "auto", asked, workers)
 
 
@@ -138,15 +142,15 @@ def ranged(on: str, how: Any = "inner", workers: int = 3, asked: Any = "auto") -
         (NEAR, "right", Routing("range", 3, 1, "right", 8.0)),
         (NEAR, "full", Routing("matrix", 1, 1)),
         (
-            "left.x BETWEEN right.x - right.reach AND right.x + right.reach",
+            "left.x BETWEEN right.a - right.far AND right.a + right.far",
             "inner",
             Routing("matrix", 1, 3),
         ),
-        ("left.x > right.x", "inner", Routing("matrix", 1, 3)),
-        ("abs(left.x - right.x) <= 0", "inner", Routing("matrix", 1, 3)),
-        ("left.x BETWEEN right.x AND right.x + 1e308", "inner", Routing("matrix", 1, 3)),
-        ("left.x = right.x", "inner", Routing("hash", 3)),
-        (f"{NEAR} AND left.reach < right.reach", "inner", Routing("range", 3, 1, "left", 8.0)),
+        ("left.x > right.a", "inner", Routing("matrix", 1, 3)),
+        ("abs(left.x - right.a) <= 0", "inner", Routing("matrix", 1, 3)),
+        ("left.x BETWEEN right.a AND right.a + 1e308", "inner", Routing("matrix", 1, 3)),
+        ("left.x = right.a", "inner", Routing("hash", 3)),
+        (f"{NEAR} AND left.reach < right.far", "inner", Routing("range", 3, 1, "left", 8.0)),
     ],
 )
 def test_ranges_are_chosen_where_every_interval_is_equally_wide(on, how, route):
@@ -155,7 +159,7 @@ def test_ranges_are_chosen_where_every_interval_is_equally_wide(on, how, route):
 
 @pytest.mark.parametrize(
     ("on", "how", "why"),
-    [(NEAR, "full", "a full join"), ("left.x > right.x", "inner", "no interval condition")],
+    [(NEAR, "full", "a full join"), ("left.x > right.a", "inner", "no interval condition")],
 )
 def test_ranges_that_can_not_be_are_refused(on, how, why):
     with pytest.raises(sj.StreamJoinError, match=why):
@@ -175,7 +179,7 @@ VALUES = st.lists(
 def test_a_pair_within_the_interval_meets_at_one_worker(left, right, workers, how):
     task = ranged(NEAR, how, workers, "range")
     batches = {
-        side: pa.record_batch([list(range(len(xs))), xs, [0] * len(xs)], schema=POINTS)
+        side: pa.record_batch([list(range(len(xs))), xs, [0] * len(xs)], schema=POINTS[side])
         for side, xs in (("left", left), ("right", right))
     }
     parts = {side: divided(task, side, batch) for side, batch in batches.items()}
@@ -183,13 +187,13 @@ def test_a_pair_within_the_interval_meets_at_one_worker(left, right, workers, ho
     met = [
         (l, r)
         for lefts, rights in zip(parts["left"], parts["right"], strict=True)
-        for l, r in itertools.product(lefts["ts"].to_pylist(), rights["ts"].to_pylist())
+        for l, r in itertools.product(lefts["ts"].to_pylist(), rights["at"].to_pylist())
     ]
     for l, r in itertools.product(range(len(left)), range(len(right))):
         near = left[l] is not None and right[r] is not None and abs(left[l] - right[r]) <= 1
         assert met.count((l, r)) == 1 if near else met.count((l, r)) <= 1
     once = task.routing.once
-    placed = sorted(ts for part in parts[once] for ts in part["ts"].to_pylist())
+    placed = sorted(time for part in parts[once] for time in part.column(0).to_pylist())
     keys = {"left": left, "right": right}[once]
     asked_for = [n for n, x in enumerate(keys) if how != "inner" or (x is not None and x == x)]
     assert placed == asked_for, "each row of that side goes to one worker, if it can matter"
@@ -198,8 +202,11 @@ def test_a_pair_within_the_interval_meets_at_one_worker(left, right, workers, ho
 def test_uniform_keys_are_spread_evenly_and_few_rows_are_sent_twice():
     task = ranged(NEAR, workers=4)
     xs = np.random.default_rng(1).random(40_000) * 3_000
-    batch = pa.record_batch([np.arange(40_000), xs, np.zeros(40_000, np.int32)], schema=POINTS)
-    lefts, rights = ([part.num_rows for part in divided(task, side, batch)] for side in ("left", "right"))
+    columns = [np.arange(40_000), xs, np.zeros(40_000, np.int32)]
+    lefts, rights = (
+        [part.num_rows for part in divided(task, side, pa.record_batch(columns, schema=schema))]
+        for side, schema in POINTS.items()
+    )
     assert sum(lefts) == 40_000 and max(lefts) < 1.1 * min(lefts)
     assert 1.2 * 40_000 < sum(rights) < 1.3 * 40_000
 

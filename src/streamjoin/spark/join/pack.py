@@ -201,8 +201,7 @@ def reached_keys(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[np.n
     """The least and the greatest key that each row may meet, NaN if it meets none. Rows of the side that goes to one
     worker get their own key twice. If they match nothing but may be results, their time serves as a key."""
     ranged, once = task.compiled.ranged(task.routing), task.routing.once
-    keys = ranged.keys(batch)
-    lows, highs = (keys, keys) if side == once else ranged.intervals(batch)
+    lows, highs = [ranged.keys(batch)] * 2 if side == once else ranged.intervals(batch)
     if side in task.alone or task.late is not None:
         times, nowhere = task.times(batch, side).astype(np.float64), ~(lows <= highs)
         lows, highs = (np.where(nowhere, times, ends) for ends in (lows, highs))
