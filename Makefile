@@ -55,7 +55,7 @@ drawings: $(DEV_OK) ## draw docs/drawings/
 bench: $(DEV_OK) ## run every benchmark, or one: make bench NAME=three_step (ARGS=--quick)
 	@$(PY) benchmarks/harness.py $(NAME) $(ARGS)
 
-plots: $(DEV_OK) ## draw the stored results, copy their numbers into README and docs (NAME=three_step: draw one)
+plots: $(DEV_OK) ## draw the stored results, copy their numbers into docs/lab (NAME=three_step: draw one)
 	@$(PY) benchmarks/plot.py $(NAME)
 
 lock: $(DEV_OK) ## pin the newest versions that pyproject.toml allows

@@ -1,8 +1,8 @@
-"""Draw stored results, and copy their main numbers into README.md and docs/lab/hardware.md.
+"""Draw stored results, and copy their main numbers into docs/lab/README.md and docs/lab/hardware.md.
 
 Reads results/<name>.json and runs no benchmark. Each benchmark describes its own figures (`FIGURES`, see
-shared/figures.py), its lines of the README (`readme_rows`) and its tables of docs/lab/hardware.md (`tables`); this file
-draws and writes them.
+shared/figures.py), its lines of docs/lab/README.md (`main_rows`) and its tables of docs/lab/hardware.md (`tables`);
+this file draws and writes them.
 
     python benchmarks/plot.py
     python benchmarks/plot.py three_step
@@ -25,7 +25,7 @@ WIDE = 20  # x axes that span more than this factor are logarithmic
 STROKES = ("-", "--", ":", "-.")
 START, END = "<!-- measured: written by benchmarks/plot.py -->\n", "<!-- end of measured -->"
 # The benchmarks whose numbers a page shows, in its order.
-IN_README = ("scan_kernel", "three_step", "first_result")
+MAIN = ("scan_kernel", "three_step", "first_result")
 IN_HARDWARE = tuple(
     f"hardware_{what}" for what in ("throughput", "lanes", "clock", "resources", "latency", "power", "bisort")
 )
@@ -118,11 +118,11 @@ def results(names: Iterable[str]) -> dict[str, Row]:
     return {name: result for name, result in found.items() if result is not None}
 
 
-def readme_block() -> str:
+def main_block() -> str:
     """The main numbers as a Markdown table, and the machines they come from."""
     lines, machines = [], set()
-    for name, result in results(IN_README).items():
-        lines += [f"| {what} | {value} |" for what, value in harness.load(name).readme_rows(result)]
+    for name, result in results(MAIN).items():
+        lines += [f"| {what} | {value} |" for what, value in harness.load(name).main_rows(result)]
         facts = result["machine"]
         machines.add(
             f"{facts['cpu']} ({facts['llvm_cpu']}), {facts['cores']} cores, Numba {facts['packages']['numba']}"
@@ -143,7 +143,10 @@ def hardware_block() -> str:
     return "\n".join(parts) or "No results are stored yet.\n"
 
 
-PAGES: dict[str, Callable[[], str]] = {"README.md": readme_block, "docs/lab/hardware.md": hardware_block}
+PAGES: dict[str, Callable[[], str]] = {
+    "docs/lab/README.md": main_block,
+    "docs/lab/hardware.md": hardware_block,
+}
 
 
 def with_measured(page: str) -> str:
@@ -154,7 +157,7 @@ def with_measured(page: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="Draw stored benchmark results; write their numbers to README.md and docs/lab/hardware.md."
+        description="Draw stored benchmark results; write their numbers to docs/lab/README.md and docs/lab/hardware.md."
     )
     parser.add_argument("name", nargs="*", help="benchmarks; none draws all that have a stored result")
     chosen = parser.parse_args().name

@@ -88,8 +88,8 @@ def run(quick: bool) -> dict[str, Any]:
     return {"rows": rows, "summary": summary}
 
 
-def readme_rows(result: Row) -> list[tuple[str, str]]:
-    """The lines of the README's table."""
+def main_rows(result: Row) -> list[tuple[str, str]]:
+    """The lines of the lab's main table."""
     summary = result["summary"]
     return [
         ("first result of a fresh process, kernels compiled", f"{summary['cold_total_s']:.2f} s"),

@@ -87,8 +87,8 @@ def run(quick: bool) -> dict[str, Any]:
     return {"rows": rows, "summary": summary}
 
 
-def readme_rows(result: Row) -> list[tuple[str, str]]:
-    """The lines of the README's table."""
+def main_rows(result: Row) -> list[tuple[str, str]]:
+    """The lines of the lab's main table."""
     window = result["rows"][0]["window"]
     what = f"engine, scan, full windows of {window:,} tuples, one core"
     return [

@@ -179,8 +179,8 @@ def run(quick: bool) -> dict[str, Any]:
     return {"rows": tagged, "summary": summary}
 
 
-def readme_rows(result: Row) -> list[tuple[str, str]]:
-    """The lines of the README's table."""
+def main_rows(result: Row) -> list[tuple[str, str]]:
+    """The lines of the lab's main table."""
     summary = result["summary"]
     return [
         ("scan kernel, 2-D band, one core", f"{summary['best_gcps']:.1f} G comparisons/s"),
