@@ -52,6 +52,8 @@ from streamjoin.spark.state.manifest import MemoryStore, State
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32(), "n": pa.int32(), "name": pa.string()})
 EQUAL, NEAR, TEXT = "left.x = right.x", "abs(left.x - right.x) <= 1", "left.name <> right.name"
 WINDOW = sj.TimeWindow(10)
+# A score that reads the strings of both rows.
+BY_NAME = "CASE WHEN left.name < right.name THEN right.n ELSE 0 END"
 MOST_MEMORY = 256 << 20  # that the results of a worker may take
 
 
@@ -62,9 +64,10 @@ def make_task(
     order: Any = "any",
     index: Any = "auto",
     tuning: SparkTuning = DEFAULT_SPARK_TUNING,
+    keep: Any = "all",
 ) -> JoinTask:
     return JoinTask(
-        sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts", how),
+        sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts", how, keep=keep),
         Options(index=index, order=order, engine="spark"),
         tuning=tuning,
     )
@@ -224,6 +227,24 @@ def test_rows_without_partners_that_expire_together_leave_in_pieces(own_cache, h
 def test_a_condition_on_long_strings_is_checked_in_pieces(own_cache, monkeypatch):
     """Pairs are copied to be compared: 90,000 here, of strings of 2 KB."""
     task = make_task(TEXT, tuning=SparkTuning(result_bytes=1 << 20))
+    taken = record_taken(monkeypatch)
+    left, right = batch_of(300, "l" * 1000), batch_of(300, "r" * 1000)
+    assert sum(rows.num_rows for rows in step(task, [left], [right])) == 90_000
+    assert 1 < max(taken) <= 1 << 20
+
+
+def test_a_score_of_long_strings_is_computed_in_pieces(own_cache, monkeypatch):
+    """Of 90,000 pairs of strings of 2 KB, each left row keeps the two with the least scores."""
+    task = make_task(tuning=SparkTuning(result_bytes=1 << 20), keep=sj.Nearest(BY_NAME, k=2))
+    taken = record_taken(monkeypatch)
+    left, right = tied(batch_of(300, "l" * 1000)), tied(batch_of(300, "r" * 1000))
+    rows = pa.Table.from_batches(step(task, [left], [right], END_OF_TIME))
+    assert sorted(rows["n_right"].to_pylist()) == [0] * 300 + [1] * 300
+    assert 1 < max(taken) <= 1 << 20
+
+
+def record_taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of columns that are copied from now on, copy by copy."""
     taken, columns = [], content.Contents.columns
 
     def recorded(contents: Any, ids: np.ndarray, names: tuple[str, ...]) -> list[pa.Array]:
@@ -232,9 +253,7 @@ def test_a_condition_on_long_strings_is_checked_in_pieces(own_cache, monkeypatch
         return found
 
     monkeypatch.setattr(content.Contents, "columns", recorded)
-    left, right = batch_of(300, "l" * 1000), batch_of(300, "r" * 1000)
-    assert sum(rows.num_rows for rows in step(task, [left], [right])) == 90_000
-    assert 1 < max(taken) <= 1 << 20
+    return taken
 
 
 def test_rows_are_taken_from_more_batches_than_one_column_can_hold():
@@ -428,8 +447,24 @@ MEMORY: dict[str, Callable[[], Iterator[Any]]] = {
     "six thousand by six thousand": lambda: frames_of(
         make_task(), batch_of(6000, "left"), batch_of(6000, "right")
     ),
+    "left, long strings": lambda: frames_of(
+        make_task(how="left"), batch_of(1500, "l" * 1000), batch_of(1500, "r" * 1000)
+    ),
+    "full, six thousand by six thousand": lambda: frames_of(
+        make_task(how="full"), batch_of(6000, "left"), batch_of(6000, "right")
+    ),
+    "as of, six thousand by six thousand": lambda: picks_of(sj.AsOf("nearest"), 6000, 4),
+    "nearest, long strings scored": lambda: picks_of(sj.Nearest(BY_NAME), 700, 1000),
+    "nearest, all of long strings": lambda: picks_of(sj.Nearest("right.n", k=1500), 1500, 1000),
+    "nearest, a thousand of six thousand": lambda: picks_of(sj.Nearest("right.n", k=1000), 6000, 4),
 }
-LONG = ("long strings compared", "a row window", "no partners", "six thousand by six thousand")
+SHORT = ("many pairs", "long strings", "rows of a megabyte", "nearest, long strings scored")
+
+
+def picks_of(keep: Any, count: int, length: int) -> Iterator[pa.RecordBatch]:
+    """What left rows pick among as many right rows of the same key and time."""
+    left, right = (tied(batch_of(count, letter * length)) for letter in "lr")
+    return step(make_task(keep=keep, how="left"), [left], [right], END_OF_TIME)
 
 
 def tied(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -437,7 +472,7 @@ def tied(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in MEMORY]
+    "case", [name if name in SHORT else pytest.param(name, marks=pytest.mark.slow) for name in MEMORY]
 )
 def test_a_burst_takes_little_memory(case):
     done = subprocess.run([sys.executable, __file__, case], capture_output=True, text=True, check=False)

@@ -21,11 +21,12 @@ from streamjoin.index.times import Reach, reach_around, saturated_sum
 from streamjoin.index.tuples import ProbingTuples
 from streamjoin.plan.matching import cut_to
 from streamjoin.semantics.keep import AsOf, Nearest
+from streamjoin.semantics.spec import SIDES
 from streamjoin.semantics.windows import Delta
 from streamjoin.spark.join.prober import Ids, SparkProber
 from streamjoin.spark.join.step import StepRows, moved_back
 from streamjoin.spark.join.task import BEGIN_OF_TIME, END_OF_TIME, TIE
-from streamjoin.spark.state.content import StoredRows, tie_of
+from streamjoin.spark.state.content import StoredRows, in_pieces, tie_of
 from streamjoin.topologies.outcomes.best import BestMatches
 
 RINGS = (512, 64, 8, 1)  # the outer ends of the rings are these parts of the window
@@ -155,7 +156,7 @@ class Picker:
         for reaches in rings:
             some = probes if len(waits) == len(probes) else probes.pick(waits)
             for reach in reaches:
-                for pairs in self._prober.pairs("left", some, stored, reach.pick(waits)):
+                for pairs in self._pieces(self._prober.pairs("left", some, stored, reach.pick(waits))):
                     places = by_id[sorted_ids.searchsorted(pairs["left"])]
                     scores, counts = self._scored(pairs)
                     best.add(places[counts], pairs["right"][counts], [part[counts] for part in scores])
@@ -165,6 +166,17 @@ class Picker:
                 break
         places, right = best.of(np.arange(len(probes)))
         return {"left": probes.id[places], "right": right}, probes.id[~found]
+
+    def _pieces(self, found: Iterable[Ids]) -> Iterator[Ids]:
+        """The same pairs in pieces, because a score may copy long strings of their rows."""
+        scores = self._task.compiled.scores
+        if scores is None:
+            yield from found
+            return
+        names = {side: tuple(c.name for c in scores.columns if c.side == side) for side in SIDES}
+        for pairs in found:
+            for piece in in_pieces(self._contents, pairs, names, self._task.tuning):
+                yield {side: ids[piece] for side, ids in pairs.items()}
 
     @property
     def _dtypes(self) -> list[np.dtype]:
