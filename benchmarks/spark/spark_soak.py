@@ -1,7 +1,7 @@
 """Ten minutes of an inner and of a left join on Spark at full rate: do memory, threads and descriptors stay flat?
 
 The papers' 2-D band over generated rows, one micro-batch after another, 50,000 rows per side each. Windows span ten
-micro-batches: they are full after a minute and slide many times. The sink is a no-op, because the log of a file sink
+micro-batches, and are full when the ten minutes begin. The sink is a no-op, because the log of a file sink
 grows with every file. Each join runs in its own process, with its own JVM. The JVM takes its whole heap when it starts,
 so its resident memory grows only if something outside the heap does. Samples hold resident memory, threads and open
 descriptors of the JVM and of all Python workers, the live heap (the least of several collections, because a running
@@ -44,6 +44,7 @@ JOINS: tuple[How, ...] = ("inner", "left")
 SECONDS, EVERY = 600.0, 10.0
 ROWS = 50_000  # per side and micro-batch: 30 seconds of stream time
 WINDOW = "5 minutes"
+WARM = 30  # micro-batches before the clock starts
 HEAP, COLLECTIONS, APART = "2g", 5, 0.15  # seconds between the collections of a sample
 # The history that the driver keeps, as for a query that runs for months. These limits are reached within the first
 # minutes; with Spark's defaults, a thousand of each, it would still grow when the run ends.
@@ -179,8 +180,8 @@ def size_mb(folder: Path) -> float:
 def sample(
     session: SparkSession, query: StreamingQuery, folder: Path, seconds: float
 ) -> list[dict[str, Any]]:
-    """Take a sample every EVERY seconds, from the end of the first micro-batch on."""
-    while query.lastProgress is None or not query.lastProgress.numInputRows:
+    """Take a sample every EVERY seconds, from the end of the last warm micro-batch on."""
+    while query.lastProgress is None or query.lastProgress.batchId < WARM:
         check(query)
         time.sleep(0.1)
     rows: list[dict[str, Any]] = []
