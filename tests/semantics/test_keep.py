@@ -11,8 +11,6 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.plan.choose import make_plan
-from streamjoin.plan.options import Options
 from streamjoin.semantics import keep, oracle, windows
 from streamjoin.semantics.oracle import END_OF_STREAMS
 from streamjoin.semantics.windows import Delta, SideWindow
@@ -533,22 +531,6 @@ def test_pairs_are_asked_of_inner_joins_alone():
 
 
 # ---- what the engines do not run
-
-
-@pytest.mark.parametrize(
-    ("changed", "field"),
-    [
-        ({"window": sj.Interval(1, 5)}, "window"),
-        ({"window": sj.Interval(-5, -1)}, "window"),
-        ({"left_tie": "k"}, "left_tie"),
-        ({"right_tie": "k"}, "right_tie"),
-    ],
-)
-def test_spark_refuses_what_it_does_not_run(changed, field):
-    spec = spec_of(**({"window": sj.TimeWindow(1)} | changed))
-    with pytest.raises(sj.SpecError, match="Spark") as caught:
-        make_plan(spec, Options(engine="spark"))
-    assert caught.value.field == field
 
 
 @pytest.mark.parametrize("field", ["left_tie", "right_tie"])

@@ -37,20 +37,33 @@ class Timer:
 
     def __init__(self, timed: Timed, clock: Clock):
         self._timed, self._clock = weakref.ref(timed), clock
-        self._bell = Bell()
-        self._thread: WorkerThread | None = None
-        weakref.finalize(timed, self._bell.stop)
+        self._bell: Bell | None = (
+            None  # made with the thread: bells are compiled code, which most joins never need
+        )
+        self._stopped = False
 
     def wake(self) -> None:
         """Look at the next time again. Not for several threads at once."""
-        if self._thread is None and not self._bell.stopped:
-            self._thread = WorkerThread("streamjoin-timer", _serve, self._timed, self._bell, self._clock)
-            self._thread.start()
+        if self._stopped:
+            return
+        if self._bell is None:
+            self._bell = self._start()
         self._bell.ring()
+
+    def _start(self) -> Bell:
+        """Start the thread, which ends with the join; return the bell that wakes it."""
+        bell = Bell()
+        timed = self._timed()
+        if timed is not None:
+            weakref.finalize(timed, bell.stop)
+        WorkerThread("streamjoin-timer", _serve, self._timed, bell, self._clock).start()
+        return bell
 
     def stop(self) -> None:
         """End the thread, as soon as it has done what it does."""
-        self._bell.stop()
+        self._stopped = True
+        if self._bell is not None:
+            self._bell.stop()
 
 
 def _serve(timed: weakref.ref[Timed], bell: Bell, clock: Clock) -> None:
