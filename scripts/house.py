@@ -2,7 +2,7 @@
 
     python scripts/house.py
 
-- import cycles between modules, with imports inside functions and under TYPE_CHECKING
+- import cycles between modules, with imports inside functions, under TYPE_CHECKING, and by name in a `LazyRegistry`
 - isinstance tests on windows and structures outside `plan/` and the module that defines the class
 - column names made by f-strings
 - names defined at the top of more than one module
@@ -36,10 +36,12 @@ def modules() -> dict[str, ast.Module]:
 
 
 def imports(tree: ast.Module, known: set[str]) -> set[str]:
-    """The modules of the package that a module imports, at whatever depth."""
+    """The modules of the package that a module imports, at whatever depth, or names in a string "module:name"."""
     found = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
+        if isinstance(node, ast.Constant) and ":" in str(node.value):
+            found.add(str(node.value).partition(":")[0])
+        elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:

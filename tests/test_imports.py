@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,9 @@ import pytest
 from streamjoin.topologies.registry import TOPOLOGY_CLASSES
 
 PACKAGE = Path(__file__).parents[1] / "src" / "streamjoin"
+LAZY = re.compile(
+    r"streamjoin(\.\w+)+(:\w+|\.)?"
+)  # a string that names a module, "module:name", or a package
 
 # Part -> the parts it may import besides itself. "cli" sees the public names, the optional parts, and the grammar of
 # column lists in `semantics`.
@@ -55,29 +58,24 @@ def part_of(dotted: list[str]) -> str:
 
 
 def imported_modules(source: str, package: list[str]) -> list[list[str]]:
-    """Every module a source text imports, as dotted parts, at whatever depth it is written.
+    """Every module a source text imports, as dotted parts: at the top, inside functions, under TYPE_CHECKING, and by
+    a string such as "streamjoin.topologies.three_step:ThreeStep", which a `LazyRegistry` imports on first use.
 
     `package` is the dotted package of the file, against which relative imports are resolved.
-    `from a import b` counts as `a.b`, because b may be a module. What only type checkers import does not count.
+    `from a import b` counts as `a.b`, because b may be a module.
     """
     found = []
-    for node in running_nodes(ast.parse(source)):
-        if isinstance(node, ast.Import):
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and LAZY.fullmatch(node.value):
+            named = re.split(r"[.:]", node.value)
+            found += [named] if named[1] in ARROWS else []  # others name a file or a column
+        elif isinstance(node, ast.Import):
             found += [alias.name.split(".") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             base = base + (node.module.split(".") if node.module else [])
             found += [[*base, alias.name] for alias in node.names]
     return found
-
-
-def running_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """`ast.walk` without the bodies of `if TYPE_CHECKING:`."""
-    yield node
-    if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from running_nodes(child)
 
 
 def violations(source: str, part: str, package: list[str], module: str) -> list[str]:
@@ -97,10 +95,10 @@ def violations(source: str, part: str, package: list[str], module: str) -> list[
 
 
 def is_other_topology(imported: list[str], importer: list[str]) -> bool:
-    """Whether a topology's module or folder is imported from outside it; a module that several of them share is not
-    one."""
+    """Whether a topology's module or folder is imported from outside it. A module that several of them share is not
+    one, and the registry names them all."""
     homes = {TOPOLOGY_CLASSES[name].__module__.split(".")[2] for name in TOPOLOGY_CLASSES}
-    return bool(imported) and imported[0] in homes and imported[0] != importer[0]
+    return bool(imported) and imported[0] in homes and importer[0] not in (imported[0], "registry")
 
 
 def sources() -> list[Path]:
@@ -131,6 +129,22 @@ def test_every_part_that_exists_is_checked() -> None:
         ("from ..semantics import spec", "kernels", "kernels may not import streamjoin.semantics.spec"),
         ("from .. import engine", "topologies", "topologies may not import streamjoin.engine"),
         ("def f():\n    import numba", "semantics", "semantics may not use numba"),
+        (
+            "if TYPE_CHECKING:\n    import streamjoin.plan.choose",
+            "jit",
+            "jit may not import streamjoin.plan.choose",
+        ),
+        (
+            "made = {'a': 'streamjoin.engine.join:Join'}",
+            "index",
+            "index may not import streamjoin.engine.join.Join",
+        ),
+        ("import_module('streamjoin.engine.join')", "index", "index may not import streamjoin.engine.join"),
+        (
+            "made = 'streamjoin.topologies.celljoin:CellJoin'",
+            "topologies",
+            "topologies may not import each other: streamjoin.topologies.celljoin.CellJoin",
+        ),
         (
             "from streamjoin.engine.join import open_join",
             "cli",
