@@ -12,6 +12,7 @@ import streamjoin as sj
 from streamjoin.plan import choose
 from streamjoin.plan.choose import make_plan
 from streamjoin.plan.options import Options
+from streamjoin.semantics.analysis import analyse
 
 SCHEMA = pa.schema({"ts": pa.timestamp("ms"), "x": pa.int32(), "y": pa.float32()})
 BAND = "left.x BETWEEN right.x - 10 AND right.x + 10"
@@ -94,3 +95,16 @@ def test_the_chosen_topology_finds_what_the_oracle_finds(latency):
                 join.push(side, table.slice(first, 100))
         found = join.finish()
     assert found.equals(sj.oracle.join(table, table, spec)) and found.num_rows > 1000
+
+
+def test_join_tables_plans_once(monkeypatch):
+    planned = []
+
+    def counting(predicate):
+        planned.append(predicate)
+        return analyse(predicate)
+
+    monkeypatch.setattr(choose, "analyse", counting)
+    rows = pa.table({"ts": [1], "x": [7], "y": [0.0]}).cast(SCHEMA)
+    assert sj.join_tables(rows, rows, spec_of(EQUALITY)).num_rows == 1
+    assert len(planned) == 1

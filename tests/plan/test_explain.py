@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import pyarrow as pa
@@ -103,7 +104,7 @@ def test_the_whole_text_of_a_plan_for_spark():
         (
             lambda: on_spark(LESS, workers=6, keep=sj.AsOf()),
             [
-                "keep         of a left row's matches the one nearest in time not after it, once it is final",
+                "keep         each left row gets its latest match at or before its own time, once that is final",
                 "workers      6 of 6; matrix of 6 x 1: left rows go to a row of workers",
                 "             all matches of a left row are found at one worker, where it picks among them",
                 "replicas     left 1, right 6",
@@ -148,7 +149,20 @@ def test_the_whole_text_of_a_plan_for_spark():
                 "topology     panjoin, 2 workers: as asked",
                 "             nodes run Python code that calls kernels; results come with a later poll",
                 "order        timestamp",
+                "results      at most 1,000,000 rows wait for poll",
             ],
+        ),
+        (
+            lambda: embedded(EQUAL, topology="low_latency_handshake", max_results=77),
+            [
+                "compiled nodes look up their share of the keys in hash tables; results come with a later poll",
+                "             each tuple goes to one node, by its key in left.k = right.k",
+                "results      at most 77 rows wait for poll",
+            ],
+        ),
+        (
+            lambda: embedded(f"{MIXED} AND left.x = right.x", topology="low_latency_handshake"),
+            ["             each tuple goes to one node, by its key in left.k = right.k AND left.x = right.x"],
         ),
     ],
 )
@@ -197,8 +211,39 @@ def test_a_plan_for_spark_is_data():
         "workers": 4,
         "replicas": {"left": 1, "right": 2},
     }
+    assert on_spark(NEAR, partitioning="matrix").to_dict()["partitioning"] == "matrix"
     assert embedded(NEAR).to_dict()["routing"] is None
     assert embedded(NEAR).to_dict()["windows"]["left"]["runs"] is None
+
+
+def test_an_embedded_plan_is_data():
+    plan = embedded(EQUAL, topology="low_latency_handshake", rate=5, latency=0.5, max_results=9).to_dict()
+    assert json.loads(json.dumps(plan)) is not None
+    assert (plan["rate"], plan["latency"], plan["max_results"], plan["partitioning"]) == (5.0, 0.5, 9, "auto")
+    assert (plan["nodes"]["kind"], plan["nodes"]["key"]) == ("hashing", "left.k = right.k")
+    assert embedded(EQUAL).to_dict()["nodes"]["key"] is None
+
+
+@pytest.mark.parametrize(
+    ("direction", "strict", "text"),
+    [
+        ("backward", False, "latest match at or before its own time"),
+        ("backward", True, "latest match before its own time"),
+        ("forward", False, "earliest match at or after its own time"),
+        ("forward", True, "earliest match after its own time"),
+        ("nearest", False, "nearest match in time"),
+        ("nearest", True, "nearest match in time, but none at its own time"),
+    ],
+)
+def test_an_as_of_join_is_explained(direction, strict, text):
+    plan = make_plan(replace(spec_of(EQUAL), keep=sj.AsOf(direction, strict=strict)))
+    assert (
+        f"keep         each left row gets its {text}, once that is final" in explain_plan(plan).splitlines()
+    )
+
+
+def test_explain_takes_the_options_of_open_join():
+    assert set(signature(sj.explain).parameters) == set(signature(sj.open_join).parameters)
 
 
 @pytest.mark.parametrize(

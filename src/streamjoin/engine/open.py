@@ -61,9 +61,10 @@ def explain(
     order: Order = "any",
     rate: float | None = None,
     latency: float | None = None,
+    max_results: int = MAX_RESULTS,
 ) -> str:
-    """How `open_join` would run this spec, and why."""
-    return explain_plan(make_plan(spec, Options(topology, index, workers, order, rate=rate, latency=latency)))
+    """How `open_join` would run this spec, and why. The options are those of `open_join`."""
+    return explain_plan(make_plan(spec, Options(topology, index, workers, order, max_results, rate, latency)))
 
 
 def punctuation(batch: pa.RecordBatch) -> int | None:

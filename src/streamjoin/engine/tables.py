@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from streamjoin.engine.driver import BATCH_ROWS
 from streamjoin.engine.intake import Intake
-from streamjoin.engine.open import open_join
+from streamjoin.engine.open import open_plan
 from streamjoin.kernels.stamping import falls
 from streamjoin.plan.choose import make_plan
 from streamjoin.plan.options import Auto, IndexName, Options, Order, TopologyName
@@ -43,7 +43,7 @@ def join_tables(
         batches[side], times[side] = batch, ts
     at = dict.fromkeys(SIDES, 0)
     results: list[pa.RecordBatch] = []
-    with open_join(spec, topology, index, workers, order) as join:
+    with open_plan(plan) as join:
         for side in SIDES:
             join.source(side, "")
         while waiting := [side for side in SIDES if at[side] < len(times[side])]:

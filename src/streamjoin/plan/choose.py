@@ -16,7 +16,7 @@ from streamjoin.plan.options import MOST_THREADS, Engine, IndexName, Options, St
 from streamjoin.plan.physical import NodePlan, Plan, Rule, RunPlan, WindowPlan
 from streamjoin.plan.subwindows import BandKey, condition_of
 from streamjoin.plan.tuning import DEFAULT_TUNING, IndexCosts, Tuning
-from streamjoin.semantics.analysis import AccessPath, analyse, describe_path
+from streamjoin.semantics.analysis import AccessPath, analyse, band_text, describe_path
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import IndexNotApplicableError, SpecError, without_middle
 from streamjoin.semantics.keep import AsOf
@@ -260,11 +260,12 @@ def _choose_nodes(
         return NodePlan(
             "interpreted", workers, None, "nodes run Python code: no equality assigns tuples to nodes"
         )
+    key = _equality_text(programs["left"], band)
     if all(_is_hashed(windows[side], programs[side]) for side in SIDES):
-        return NodePlan(
-            "hashing", workers, band, "compiled nodes look up their share of the keys in hash tables"
-        )
-    return NodePlan("keyed", workers, band, "nodes run Python code, each on its share of the equality's keys")
+        why = "compiled nodes look up their share of the keys in hash tables"
+        return NodePlan("hashing", workers, band, why, key)
+    why = "nodes run Python code, each on its share of the equality's keys"
+    return NodePlan("keyed", workers, band, why, key)
 
 
 def _home_band(window: WindowPlan, program: WindowProgram) -> int | None:
@@ -273,6 +274,12 @@ def _home_band(window: WindowPlan, program: WindowProgram) -> int | None:
         return None
     alone = (b for b in program.indexable(True) if b == COMPOSITE or len(program.bands_beside(b)) == 1)
     return next(alone, None)
+
+
+def _equality_text(program: WindowProgram, band: int) -> str:
+    """The equality of a band as SQL; for COMPOSITE, all of them."""
+    bands = [clause.bands[0] for clause in program.clauses if clause.is_equality]
+    return " AND ".join(map(band_text, bands if band == COMPOSITE else [program.bounds.bands[band]]))
 
 
 def _is_hashed(window: WindowPlan, program: WindowProgram) -> bool:

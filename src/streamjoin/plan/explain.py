@@ -104,6 +104,8 @@ def run_lines(plan: Plan) -> HeadedLines:
     if "pushes" in plan.reasons:
         lines.append(("pushes", plan.reasons["pushes"]))
     lines.append(("order", plan.options.order))
+    if plan.routing is None:
+        lines.append(("results", f"at most {plan.options.max_results:,} rows wait for poll"))
     if any(window.kind == "adaptive" for window in plan.windows.values()):
         lines.append(
             ("not chosen", "raptable, wibtree: used only if asked for; at most 5 % faster where measured")
@@ -113,10 +115,13 @@ def run_lines(plan: Plan) -> HeadedLines:
 
 def _topology_lines(plan: Plan) -> HeadedLines:
     threads = f"{plan.workers} worker{'s' * (plan.workers > 1)}"
-    return [
+    lines = [
         ("topology", f"{plan.topology}, {threads}: {plan.reasons['topology']}"),
         ("", f"{plan.nodes.why}; {TRAITS[plan.topology].results}"),
     ]
+    if plan.nodes.key is not None:
+        lines.append(("", f"each tuple goes to one node, by its key in {plan.nodes.key}"))
+    return lines
 
 
 # Which workers get a row.
@@ -157,18 +162,16 @@ def outcome_lines(spec: JoinSpec) -> HeadedLines:
     lines: HeadedLines = []
     match spec.keep:
         case AsOf(direction, strict):
-            which = {"backward": "not after", "forward": "not before", "nearest": "on either side of"}[
-                direction
-            ]
-            if strict:
-                which = {"backward": "before", "forward": "after", "nearest": "before or after"}[direction]
-            lines.append(
-                ("keep", f"of a left row's matches the one nearest in time {which} it, once it is final")
-            )
+            which = {
+                "backward": f"latest match {'before' if strict else 'at or before'} its own time",
+                "forward": f"earliest match {'after' if strict else 'at or after'} its own time",
+                "nearest": f"nearest match in time{', but none at its own time' * strict}",
+            }[direction]
+            lines.append(("keep", f"each left row gets its {which}, once that is final"))
         case Nearest(by, k, largest):
             best = "largest" if largest else "smallest"
             lines.append(
-                ("keep", f"of a left row's matches the {k} with the {best} {by}, once they are final")
+                ("keep", f"each left row gets its {k} matches with the {best} {by}, once they are final")
             )
     text = {
         "left": "left rows without a match leave once none can come, with NULL for right's columns",

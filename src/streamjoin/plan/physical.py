@@ -70,12 +70,13 @@ class WindowPlan:
 @dataclass(frozen=True)
 class NodePlan:
     """What runs the join: `count` threads or nodes of one kind. `band`: for keyed and hashing nodes, the equality that
-    decides which node a tuple belongs to."""
+    decides which node a tuple belongs to, and `key` that equality as SQL."""
 
     kind: NodeKind
     count: int
     band: int | None
     why: str
+    key: str | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,6 +149,9 @@ class Plan:
                 side: {"window": window_text(spec, side), **asdict(self.windows[side])} for side in SIDES
             },
             "engine": self.options.engine,
+            "partitioning": self.options.partitioning,
+            "rate": self.options.rate,
+            "latency": self.options.latency,
             "how": spec.how,
             "topology": self.topology,
             "workers": self.workers,

@@ -110,7 +110,7 @@ def describe_path(path: AccessPath) -> list[str]:
     lines = []
     for clause in path.clauses:
         sort = "equality" if all(band.is_equality for band in clause.bands) else "interval"
-        lines.append(f"{sort}: {' OR '.join(_band_text(band) for band in clause.bands)}")
+        lines.append(f"{sort}: {' OR '.join(band_text(band) for band in clause.bands)}")
     return [*lines, f"residual: {'none' if path.residual is None else _residual_text(path.residual)}"]
 
 
@@ -120,7 +120,8 @@ def _residual_text(residual: Expr) -> str:
     return f"{to_sql(residual)}{why}"
 
 
-def _band_text(band: Band) -> str:
+def band_text(band: Band) -> str:
+    """A band as SQL."""
     key, los, his = to_sql(band.key), _arguments("max", band.lo), _arguments("min", band.hi)
     if band.is_equality:
         return f"{key} = {to_sql(los[0])}"

@@ -1,20 +1,27 @@
-"""What gives the result rows of a plan."""
+"""Choose what makes the result rows of a plan. What the plan does not need is not imported."""
 
 from __future__ import annotations
 
-from streamjoin.topologies.outcomes.as_of import AsOfJoin
-from streamjoin.topologies.outcomes.outcomes import AllMatches
-from streamjoin.topologies.outcomes.picked import PickedMatches
+from collections.abc import Callable
+
+from streamjoin.lazy import LazyRegistry
 from streamjoin.topologies.protocol import Task, Topology
 from streamjoin.topologies.registry import TOPOLOGY_CLASSES
 
+OUTCOME_CLASSES: LazyRegistry[Callable[..., Topology]] = LazyRegistry(
+    all_matches="streamjoin.topologies.outcomes.outcomes:AllMatches",
+    as_of="streamjoin.topologies.outcomes.as_of:AsOfJoin",
+    picked="streamjoin.topologies.outcomes.picked:PickedMatches",
+)
+
 
 def make_topology(task: Task) -> Topology:
-    """The topology itself where its matches are the result, in the order asked for; else what makes rows of them."""
+    """The topology itself if its matches are the result rows, in the requested order. Otherwise the topology that makes
+    result rows from them."""
     plan = task.plan
     if plan.nodes.kind == "last_rows":
-        return AsOfJoin(task)
+        return OUTCOME_CLASSES["as_of"](task)
     topology = TOPOLOGY_CLASSES[plan.topology](task)
     if plan.spec.keep != "all":
-        return PickedMatches(task, topology)
-    return AllMatches(task, topology) if plan.has_outcomes else topology
+        return OUTCOME_CLASSES["picked"](task, topology)
+    return OUTCOME_CLASSES["all_matches"](task, topology) if plan.has_outcomes else topology
