@@ -25,6 +25,12 @@ def saturated_sum(ts: np.ndarray, size: int) -> np.ndarray:
     return out
 
 
+def distances(ts: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """How far apart times are, as uint64: the distance of 64-bit times may need all 64 bits."""
+    apart: np.ndarray = np.where(others >= ts, others - ts, ts - others).view(np.uint64)
+    return apart
+
+
 @dataclass(slots=True, init=False, eq=False)
 class Reach:
     """Which stored tuples each probe may meet, by their place in the total order.

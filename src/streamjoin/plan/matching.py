@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from streamjoin.plan.options import Order
 from streamjoin.semantics.keep import AsOf
 from streamjoin.semantics.spec import JoinSpec
@@ -29,6 +31,15 @@ def cut_to(keep: AsOf, delta: Delta) -> Delta:
     elif keep.direction == "forward":
         lo = max(lo, 1 if keep.strict else 0)
     return Delta(lo, hi) if lo <= hi else delta
+
+
+def can_pick(keep: AsOf, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """`AsOf.allows`, for many pairs of event times. Their difference may need more than 64 bits."""
+    if keep.direction == "backward":
+        return right < left if keep.strict else right <= left
+    if keep.direction == "forward":
+        return right > left if keep.strict else right >= left
+    return right != left if keep.strict else np.ones(len(left), np.bool_)
 
 
 def widened(matching: JoinSpec) -> JoinSpec:

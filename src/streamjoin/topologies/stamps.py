@@ -95,7 +95,7 @@ class ArrivalStamps:
             low = min([low, *(int(tuples.ts[0]) for tuples in self.held(OTHER[side]))])
         if not math.isfinite(low):
             return INT64_MAX if low > 0 else INT64_MIN
-        return max(int(low) - self._sizes[side], INT64_MIN)
+        return min(max(int(low) - self._sizes[side], INT64_MIN), INT64_MAX)
 
     @property
     def place(self) -> int:

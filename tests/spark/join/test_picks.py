@@ -31,8 +31,11 @@ from spark_runs import (
 from streamjoin.plan.options import STREAM_ORDERS
 from streamjoin.semantics.keep import DIRECTIONS, HOW
 from streamjoin.semantics.windows import Delta
+from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.picks import ranks, rings_of
-from streamjoin.spark.join.task import JoinTask, differences
+from streamjoin.spark.join.task import END_OF_TIME, JoinTask, differences
+from streamjoin.spark.join.worker import SparkWorker
+from streamjoin.spark.state.manifest import MemoryStore, State
 from streamjoin.spark.window_join import make_task as plan_task
 
 BACK = sj.TimeWindow(0, 5)
@@ -86,6 +89,20 @@ def test_a_later_row_of_equal_distance_is_picked(start):
     query = start(make_task(window=sj.TimeWindow(5), keep=sj.AsOf("nearest"), workers=1))
     query.batch(left=[(10, 1, "l")], right=[(8, 1, "before"), (12, 1, "after")])
     assert query.finish() == [(10, 1, "l", 12, 1, "after")]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_times_at_opposite_ends_of_64_bits(start, direction):
+    """Their difference has 65 bits. The join is asked at once, because nothing so early passes a watermark."""
+    task = make_task(window=sj.RowWindow(3), how="left", keep=sj.AsOf(direction), workers=1)
+    query = start(task)
+    left, right = [(1 - 2**63, 1, "l")], [(5, 1, "r"), (2**63 - 4, 1, "s")]
+    content = {"left": [query._packed("left", left)], "right": [query._packed("right", right)]}
+    state = State(task, MemoryStore(), Counts())
+    worker = SparkWorker(task, 0, state, Counts())
+    rows = [tuple(row.values()) for batch in worker.step(content, END_OF_TIME) for row in batch.to_pylist()]
+    picked = (None, None, None) if direction == "backward" else (5, 1, "r")
+    assert rows == [(1 - 2**63, 1, "l", *picked)]
 
 
 def test_the_tie_column_ranks_rows_of_equal_time(start):

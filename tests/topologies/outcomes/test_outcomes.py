@@ -16,6 +16,7 @@ import pytest
 import streamjoin as sj
 from handshake_runs import open_with
 from streamjoin.plan.options import ORDERS, TOPOLOGY_NAMES
+from streamjoin.semantics.keep import DIRECTIONS
 from streamjoin.topologies.outcomes import outcomes, picked
 from streamjoin.topologies.outcomes.best import BestMatches
 from streamjoin.topologies.outcomes.picked import Deadlines
@@ -23,6 +24,7 @@ from streamjoin.topologies.outcomes.rows import Bounds, Undecided
 from streamjoin.topologies.protocol import Matches
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
+INT64_MAX, INT64_MIN = 2**63 - 1, -(2**63)
 SCHEMA = pa.schema(
     {"ts": pa.int64(), "x": pa.int32(), "v": pa.float64(), "tie": pa.string(), "n": pa.int64()}
 )
@@ -170,6 +172,53 @@ def test_sorted_rows_of_ties_need_no_row_that_is_gone():
     assert found == [(0, 0), (1, None), (2, None)] * 3
 
 
+@pytest.mark.parametrize("window", [sj.RowWindow(2, 5), (sj.RowWindow(2), sj.TimeWindow(9))])
+@pytest.mark.parametrize(
+    "keep", [sj.AsOf("nearest"), sj.AsOf("forward"), sj.Nearest("abs(left.n - right.n)")]
+)
+@pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
+def test_a_row_without_a_partner_waits_for_the_row_that_ends_its_window_though_right_has_ended(
+    topology, keep, window
+):
+    """Its result time is that of the second row after it. Rows with a match do not wait for that."""
+    left, right = [(1, 9), (2, 9), (3, 9), (4, 7), (5, 9), (6, 7)], table([(1, 7), (2, 8)])
+    spec = spec_of("left", keep, window)
+    with sj.open_join(spec, topology, order="timestamp", workers=2) as join:
+        join.push("right", right)
+        join.end("right")
+        found = []
+        for number, row in enumerate(left):
+            join.push("left", table([row], n=[number]))
+            found += rows_of(join.poll())
+        found += rows_of([join.finish()])
+    expected = sj.oracle.rows(table(left), right, spec)
+    assert found == [(row.left, row.right) for row in expected]
+
+
+def test_a_row_with_a_match_leaves_in_order_once_right_has_ended():
+    with sj.open_join(spec_of("left", sj.AsOf("nearest"), sj.RowWindow(1_000)), order="timestamp") as join:
+        join.push("right", table([(1, 7)]))
+        join.push("left", table([(2, 9), (3, 7)]))
+        join.end("right")
+        assert rows_of(join.poll()) == []  # a left row of the same time and a lower source can still come
+        join.push("left", table([(4, 9)]))
+        assert rows_of(join.poll()) == [(1, 0)]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("window", [sj.RowWindow(3), sj.TimeWindow(INT64_MAX)])
+@pytest.mark.parametrize("index", ["auto", "scan"])
+def test_times_at_opposite_ends_of_64_bits(index, window, direction):
+    """Their difference has 65 bits."""
+    spec = spec_of("left", sj.AsOf(direction), window)
+    ends = [([INT64_MIN], [INT64_MAX]), ([-INT64_MAX], [INT64_MAX]), ([INT64_MIN], [5, INT64_MAX - 3])]
+    ends += [([INT64_MAX], [INT64_MIN, INT64_MAX - 1]), ([0], [INT64_MIN, INT64_MAX])]
+    for times in ends:
+        left, right = (table([(ts, 7) for ts in side]) for side in times)
+        found = rows_of([sj.join_tables(left, right, spec, index=index, workers=1)])
+        assert found == [(row.left, row.right) for row in sj.oracle.rows(left, right, spec)]
+
+
 # ---- what is kept
 
 
@@ -210,7 +259,9 @@ def test_a_match_for_a_row_that_was_decided_is_an_error():
 
 
 def tables_of(draw: random.Random, lateness: int | None) -> dict[str, dict[str, pa.Table]]:
-    """By side and source: a few rows, in order, or out of order as far as `lateness` allows."""
+    """By side and source: a few rows, in order, or out of order as far as `lateness` allows. Some tables have times at
+    both ends of 64 bits."""
+    ends = lateness is None and draw.random() < 0.2
     made: dict[str, dict[str, pa.Table]] = {}
     for side in ("left", "right"):
         number, made[side] = 0, {}
@@ -219,6 +270,8 @@ def tables_of(draw: random.Random, lateness: int | None) -> dict[str, dict[str, 
             ts = sorted(draw.randrange(14) for _ in range(count))
             if lateness is not None:
                 ts = disordered(draw, ts, lateness)
+            if ends:
+                ts = [INT64_MIN + at if at < 7 else INT64_MAX - 13 + at for at in ts]
             values = [draw.choice([None, math.nan, -1.0, 0.0, 0.5, 2.0]) for _ in range(count)]
             columns: dict[str, Any] = {
                 "ts": ts,
@@ -268,6 +321,8 @@ def check(
             if not rest.num_rows:
                 if draw.random() < 0.5:
                     source.close()
+                if draw.random() < 0.5 and all(other.side != source.side for other, _ in waiting):
+                    join.end(source.side)
                 continue
             count = draw.randint(1, 4)
             while True:

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamjoin.codegen.columns import to_column_data
-from streamjoin.index.times import Reach, reach_around, saturated_sum
+from streamjoin.index.times import Reach, distances, reach_around, saturated_sum
 from streamjoin.index.tuples import ProbingTuples
-from streamjoin.plan.matching import cut_to
+from streamjoin.plan.matching import can_pick
 from streamjoin.semantics.keep import AsOf, Nearest
 from streamjoin.semantics.spec import SIDES
 from streamjoin.semantics.windows import Delta
@@ -30,7 +30,6 @@ from streamjoin.spark.state.content import StoredRows, in_pieces, tie_of
 from streamjoin.topologies.outcomes.best import BestMatches
 
 RINGS = (512, 64, 8, 1)  # the outer ends of the rings are these parts of the window
-EVER = Delta(BEGIN_OF_TIME, END_OF_TIME)
 
 Picked = tuple[Ids, np.ndarray]  # picked pairs, and the ids of the left rows that pick none
 Rings = Iterable[Sequence[Reach]]  # what the probes reach, the nearest first
@@ -181,19 +180,15 @@ class Picker:
     @property
     def _dtypes(self) -> list[np.dtype]:
         scores = self._task.compiled.scores
-        return [np.dtype(np.int64)] if scores is None else scores.dtypes
+        return [np.dtype(np.uint64)] if scores is None else scores.dtypes
 
     def _scored(self, pairs: Ids) -> tuple[list[np.ndarray], np.ndarray]:
         """The scores of pairs, the smaller the better, and which pairs count."""
         scores, keep = self._task.compiled.scores, self._keep
         if scores is None:
             assert isinstance(keep, AsOf)
-            apart = self._contents["right"].times(pairs["right"]) - self._contents["left"].times(
-                pairs["left"]
-            )
-            allowed = cut_to(keep, EVER)
-            counts = (apart >= allowed.lo) & (apart <= allowed.hi)
-            return [np.abs(apart)], counts & (apart != 0) if keep.strict else counts
+            left, right = (self._contents[side].times(pairs[side]) for side in SIDES)
+            return [distances(left, right)], can_pick(keep, left, right)
         data = {}
         for column in scores.columns:
             (values,) = self._contents[column.side].columns(pairs[column.side], (column.name,))

@@ -56,7 +56,8 @@ class Outcomes:
         )
         self._facts = {side: RowFacts(timed) for side in SIDES}
         self._delta = task.plan.delta
-        self._undecided = {side: Undecided(_window(task, side)) for side in kept}
+        timed = task.plan.options.order == "timestamp"
+        self._undecided = {side: Undecided(_window(task, side), timed) for side in kept}
         self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
         self._ties = {side: _tie_column(self.spec, side) for side in SIDES}
         self._queue: ResultQueue | None = None

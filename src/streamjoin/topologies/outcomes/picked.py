@@ -7,12 +7,16 @@ its place.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.codegen.scores import Scores
+from streamjoin.index.times import distances
 from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.stamping import INT64_MAX
+from streamjoin.plan.matching import can_pick
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.keep import AsOf, Nearest
 from streamjoin.topologies.outcomes.best import BestMatches
@@ -35,9 +39,12 @@ class PickedMatches(Outcomes):
             self._scores = Scores(self.spec.score, keep.largest)
             self._best = BestMatches(keep.k, self._scores.dtypes, self._lateness)
         else:
-            self._best = BestMatches(1, [np.dtype(np.int64)], self._lateness)
+            self._best = BestMatches(1, [np.dtype(np.uint64)], self._lateness)
         self._looks_ahead = isinstance(keep, AsOf) and keep.direction != "backward"
         self._deadlines = Deadlines()
+        # Of left rows before this time, those with a match have left, since right has ended. The others wait for the
+        # row of their own side that ends their window: no result of theirs is earlier than what is still to be placed.
+        self._given_before = -math.inf
 
     def _lateness(self, right: np.ndarray) -> list[np.ndarray]:
         return [*self._place("right", right), self._facts["right"].ts(right)]
@@ -49,7 +56,7 @@ class PickedMatches(Outcomes):
 
     def take_matches(self, matches: Matches) -> None:
         if isinstance(self.spec.keep, AsOf):  # a window of rows has matches that cannot be picked
-            matches = _those(matches, _allowed(self.spec.keep, self._apart(matches)))
+            matches = _those(matches, can_pick(self.spec.keep, *self._times(matches)))
         state = self._facts["left"].state(matches.left)
         self.check_undecided(state)
         matches = _those(matches, state == NO_MATCH)  # others have left with a match that is better
@@ -63,15 +70,14 @@ class PickedMatches(Outcomes):
             self._deadlines.add(improved, self._deadlines_of(improved))
             self._seen = ()  # some may be decided already
 
-    def _apart(self, matches: Matches) -> np.ndarray:
-        """How much later the right row of each match is than its left row."""
-        apart: np.ndarray = self._facts["right"].ts(matches.right) - self._facts["left"].ts(matches.left)
-        return apart
+    def _times(self, matches: Matches) -> tuple[np.ndarray, np.ndarray]:
+        """The event times of left and right rows."""
+        return self._facts["left"].ts(matches.left), self._facts["right"].ts(matches.right)
 
     def _scored(self, matches: Matches) -> tuple[list[np.ndarray], np.ndarray]:
         """The scores of matches, and which of them count."""
         if isinstance(self.spec.keep, AsOf):
-            return [np.abs(self._apart(matches))], np.ones(len(matches), np.bool_)
+            return [distances(*self._times(matches))], np.ones(len(matches), np.bool_)
         data: dict[Column, ColumnData] = {}
         for side, ids in matches.by_side().items():
             read = tuple(column for column in self._scores.columns if column.side == side)
@@ -81,22 +87,30 @@ class PickedMatches(Outcomes):
     def _deadlines_of(self, ids: np.ndarray) -> np.ndarray:
         """The last time at which a right row to come would be picked for left rows that have a match. At the same
         distance a later row is better."""
-        facts = self._facts["left"]
-        distance = np.abs(self._facts["right"].ts(self._best.first(ids)) - facts.ts(ids))
-        return np.where(facts.ts(ids) > INT64_MAX - distance, INT64_MAX, facts.ts(ids) + distance)
+        ts = self._facts["left"].ts(ids)
+        distance = distances(ts, self._facts["right"].ts(self._best.first(ids)))
+        room = distances(ts, np.full(len(ts), INT64_MAX))
+        last: np.ndarray = ts + np.minimum(distance, room).view(np.int64)  # the sum is right modulo 2**64
+        return last
 
     def decide_early(self, side: str, bounds: Bounds) -> None:
         """Let rows leave with their match whose deadline has passed."""
         ids = self._deadlines.take(bounds.partner)
         ids = np.unique(ids[ids >= self._facts[side].first])
         ids = ids[self._facts[side].state(ids) == NO_MATCH]
-        if bounds.own < INT64_MAX and len(ids):  # some may not be joined themselves
+        if bounds.own < math.inf and len(ids):  # some may not be joined themselves
             waits = self._facts[side].ts(ids) >= bounds.own
             self._deadlines.add(ids[waits], self._deadlines_of(ids[waits]))
             ids = ids[~waits]
         if len(ids):
             self._give_best(side, ids)
             self._drop_given(side)
+        if bounds.partner == math.inf and self._queue is not None:
+            before = min(bounds.own, bounds.placed)
+            ids = self._undecided[side].joined(self._given_before, before)
+            self._give_best(side, ids[self._facts[side].state(ids) == NO_MATCH])
+            self._drop_given(side)
+            self._given_before = before
 
     def _give_best(self, side: str, ids: np.ndarray) -> None:
         left, right = self._best.of(ids)
@@ -141,7 +155,7 @@ class PickedMatches(Outcomes):
     def least_result_time(self) -> float:
         """A result is no earlier than its left row, and a forward one no earlier than the right row to come that may
         still replace it."""
-        least = self._undecided["left"].least_time
+        least = self._undecided["left"].least_time_from(self._given_before)
         if isinstance(self.spec.keep, AsOf) and self.spec.keep.direction == "forward":
             bounds = self._bounds("left")
             least = max(least, min(bounds.own, bounds.partner))
@@ -173,12 +187,3 @@ class Deadlines:
 
 def _those(matches: Matches, which: np.ndarray) -> Matches:
     return matches if which.all() else Matches(matches.left[which], matches.right[which])
-
-
-def _allowed(keep: AsOf, delta: np.ndarray) -> np.ndarray:
-    """`AsOf.allows`, of many."""
-    if keep.direction == "backward":
-        return delta < 0 if keep.strict else delta <= 0
-    if keep.direction == "forward":
-        return delta > 0 if keep.strict else delta >= 0
-    return delta != 0 if keep.strict else np.ones(len(delta), np.bool_)

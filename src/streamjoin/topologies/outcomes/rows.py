@@ -101,8 +101,9 @@ class Undecided:
     n-th row of its side after it, and unknown until that row is there.
     """
 
-    def __init__(self, window: SideWindow):
-        self._window = window
+    def __init__(self, window: SideWindow, timed: bool):
+        """`timed`: whether last times matter, so that a row waits until its last time is known."""
+        self._window, self._timed = window, timed
         self._rows = SortedTuples()
 
     def __len__(self) -> int:
@@ -141,14 +142,25 @@ class Undecided:
         """Forget the first rows."""
         self._rows.drop(count)
 
+    def joined(self, after: float, before: float) -> np.ndarray:
+        """The numbers of the rows with event times from `after` to less than `before`; valid until the next change."""
+        ts = self._rows.ts
+        return self._rows.id[_before(ts, after) : _before(ts, before)]
+
+    def least_time_from(self, time: float) -> float:
+        """The event time of the first row that is not before `time`; infinity if there is none."""
+        ts = self._rows.ts
+        at = _before(ts, time)
+        return int(ts[at]) if at < len(ts) else math.inf
+
     def _decided(self, bounds: Bounds) -> int:
         ts, size = self._rows.ts, self._window.size
         joined = _before(ts, bounds.own)
         if not self._window.rows:
             return min(joined, _before(ts, bounds.partner - size))
-        return (
-            joined if bounds.partner == math.inf else min(joined, max(0, _before(ts, bounds.placed) - size))
-        )
+        if min(bounds.partner, bounds.placed if self._timed else math.inf) == math.inf:
+            return joined
+        return min(joined, max(0, _before(ts, bounds.placed) - size))
 
     def _last_times(self, count: int) -> np.ndarray:
         ts, size = self._rows.ts, self._window.size
