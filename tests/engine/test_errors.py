@@ -52,12 +52,16 @@ BAD_DATA: dict[str, tuple[Any, list[str]]] = {
         ["['ts', 'x', 'x']", "the spec says ['ts', 'x']"],
     ),
     "another type": (
-        pa.table({"ts": [20], "x": [7.0]}),
-        ["left column 'x' has type double", "the spec says int32"],
+        pa.table({"ts": [20], "x": ["7"]}),
+        ["left column 'x' has type string", "the spec says int32", "cast it first"],
     ),
-    "a wider type": (
-        pa.table({"ts": [20], "x": [7]}),
-        ["left column 'x' has type int64", "the spec says int32"],
+    "a fraction": (
+        pa.table({"ts": [20, 20], "x": [7.0, 7.5]}),
+        ["left column 'x' has 7.5 at row 1", "int32", "declare the column as double", "pc.cast("],
+    ),
+    "a value beyond the type": (
+        pa.table({"ts": [20], "x": [2**31]}),
+        ["left column 'x' has 2147483648 at row 0", "int32", "declare the column as int64"],
     ),
     "timestamps": (
         typed(pa.timestamp("us"), [20]),

@@ -151,7 +151,7 @@ def test_null_times_and_other_schemas_are_refused():
     with pytest.raises(InputError, match="right row 1 has NULL in its time column 'ts'"):
         oracle.pairs(good, pa.table({"ts": [1, None]}, TIMES), spec)
     with pytest.raises(InputError, match="left table has the columns"):
-        oracle.pairs(pa.table({"ts": pa.array([1], pa.int32())}), good, spec)
+        oracle.pairs(pa.table({"ts": ["1"]}), good, spec)
 
 
 def test_tables_may_have_another_column_order_and_layout():

@@ -178,7 +178,7 @@ class PandasFrames:
     chooses, pushed = False, True
 
     def fits(self, data: Any) -> bool:
-        return _is_of("pandas", "DataFrame", data)
+        return is_of("pandas", "DataFrame", data)
 
     def schema(self, data: Any, side: str) -> pa.Schema:
         return self.read(data, side).schema  # the types of object columns follow from their values
@@ -226,7 +226,7 @@ class PolarsFrames:
     chooses, pushed = True, True
 
     def fits(self, data: Any) -> bool:
-        return _is_of("polars", "DataFrame", data)
+        return is_of("polars", "DataFrame", data)
 
     def schema(self, data: Any, side: str) -> pa.Schema:
         return data.clear().to_arrow().schema
@@ -244,7 +244,7 @@ class PolarsLazyFrames(PolarsFrames):
     pushed = False
 
     def fits(self, data: Any) -> bool:
-        return _is_of("polars", "LazyFrame", data)
+        return is_of("polars", "LazyFrame", data)
 
     def schema(self, data: Any, side: str) -> pa.Schema:
         return data.clear().collect().to_arrow().schema
@@ -262,7 +262,7 @@ class DuckDBRelations:
     chooses, pushed = True, True
 
     def fits(self, data: Any) -> bool:
-        return _is_of("duckdb", "DuckDBPyRelation", data)
+        return is_of("duckdb", "DuckDBPyRelation", data)
 
     def schema(self, data: Any, side: str) -> pa.Schema:
         return pa.table(data.limit(0)).schema
@@ -352,10 +352,10 @@ def _odd_one(values: Sequence[Any]) -> str:
 
 def index_names(data: Any) -> Sequence[Any]:
     """The names of the levels of a pandas index; nothing for other tables."""
-    return list(data.index.names) if _is_of("pandas", "DataFrame", data) else []
+    return list(data.index.names) if is_of("pandas", "DataFrame", data) else []
 
 
-def _is_of(library: str, name: str, data: Any) -> bool:
+def is_of(library: str, name: str, data: Any) -> bool:
     """Whether `data` is of a class of a library, which is not imported for that."""
     module = sys.modules.get(library)
     return isinstance(data, getattr(module, name, ()))

@@ -19,6 +19,7 @@ from streamjoin.codegen.columns import ColumnData, one_array, plain_dtype, to_co
 from streamjoin.codegen.evaluate import key_dtype
 from streamjoin.codegen.prepared import Probing, Stored
 from streamjoin.engine import column_copies
+from streamjoin.engine.cast_advice import cast_advice
 from streamjoin.engine.column_copies import MOST_COPIED, ColumnCopier
 from streamjoin.engine.frames import index_names, read_pushed
 from streamjoin.engine.rows import one_batch, payload_fields, storage_schema, storage_type
@@ -27,6 +28,7 @@ from streamjoin.kernels import stamping
 from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
 from streamjoin.plan.choose import TRAITS
 from streamjoin.plan.physical import Plan
+from streamjoin.semantics.casts import cast_exactly, is_castable
 from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.expressions import Column, Expr
 from streamjoin.semantics.spec import OTHER, JoinSpec
@@ -147,7 +149,7 @@ class Intake:
             else:
                 batch = one_batch(_imported(data, self.schema, self._side))
             if not batch.schema.equals(self.schema):
-                batch = _conformed(batch, self.schema, self._side)
+                batch = _conformed(batch, self.schema, self._side, data)
         except _REFUSED as error:
             raise InputError(
                 f"{self._side} data cannot become one batch of the spec's types ({error}): push fewer rows at a time "
@@ -234,8 +236,8 @@ def _is_held_as(kind: pa.DataType, dtype: np.dtype) -> bool:
     return bool(number and np.dtype(kind.to_pandas_dtype()) == dtype)
 
 
-def _conformed(batch: pa.RecordBatch, schema: pa.Schema, side: str) -> pa.RecordBatch:
-    """The batch in the order and the types of the spec."""
+def _conformed(batch: pa.RecordBatch, schema: pa.Schema, side: str, data: Any) -> pa.RecordBatch:
+    """The batch in the order and the types of the spec. `data`: what was pushed."""
     missing = [name for name in schema.names if name not in batch.schema.names]
     extra = [name for name in batch.schema.names if name not in schema.names]
     if missing or extra or len(batch.schema.names) != len(schema.names):
@@ -244,7 +246,7 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema, side: str) -> pa.Record
             + (f"; missing: {missing}" if missing else "")
             + (f"; not in the spec: {extra}" if extra else "")
         )
-    columns = [conform(batch.column(field.name), field, side) for field in schema]
+    columns = [conform(batch.column(field.name), field, side, data) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -254,9 +256,10 @@ def _imported(data: Any, schema: pa.Schema, side: str) -> pa.Table:
     return read_pushed(data.reset_index(indexed) if indexed else data, side)
 
 
-def conform(column: pa.Array, field: pa.Field, side: str) -> pa.Array:
-    """The column in the spec's type: another layout of the same values is converted, another type refused. A column
-    without any value has the type null in pandas and polars, and is one of the spec's type."""
+def conform(column: pa.Array, field: pa.Field, side: str, data: Any = None) -> pa.Array:
+    """The column in the spec's type, the same values: another layout is converted, another type cast if it can hold
+    every value (`semantics/casts.py`), and all else refused. A column without any value has the type null in pandas
+    and polars, and is one of the spec's type. `data`: what was pushed, which decides how an error words a cast."""
     if column.type == field.type:
         return column
     if pa.types.is_null(column.type):
@@ -267,7 +270,22 @@ def conform(column: pa.Array, field: pa.Field, side: str) -> pa.Array:
     )
     if storage_type(plain) == storage_type(field.type) or alike:
         return one_array(column).cast(storage_type(plain)).cast(field.type)
-    raise InputError(f"{side} column {field.name!r} has type {column.type}, the spec says {field.type}")
+
+    def advice() -> str:
+        return cast_advice(data, side, field.name, field.type)
+
+    what = f"{side} column {field.name!r}"
+    if is_castable(plain, field.type):
+        return cast_exactly(one_array(column), field.type, what, advice)
+    if pa.types.is_timestamp(plain) and pa.types.is_timestamp(field.type):
+        hint = "say which zone it is in, such as with pandas' dt.tz_localize or polars' dt.replace_time_zone"
+    else:
+        hint = f"cast it first, such as {advice()}"
+    raise InputError(
+        f"{what} has type {column.type}, the spec says {field.type}: {hint}",
+        given=str(column.type),
+        allowed=str(field.type),
+    )
 
 
 def event_times(batch: pa.RecordBatch, spec: JoinSpec, side: str) -> np.ndarray:

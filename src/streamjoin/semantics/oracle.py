@@ -1,8 +1,8 @@
 """The definition of a window join, executed: nested loops over two whole tables in plain Python.
 
 Every engine is judged by this module, so it is written to be read, not to be fast: it shares no
-code with them, looks at all O(left rows x right rows) pairs, and interprets the typed predicate
-tree with a three-valued logic of its own (`None` is SQL's unknown).
+code with them but the casts of input columns, looks at all O(left rows x right rows) pairs, and interprets the
+typed predicate tree with a three-valued logic of its own (`None` is SQL's unknown).
 
 In four steps: all tuples in one total order; the matches, which are the pairs that are in the window and satisfy the
 predicate; `keep` and `how`, which make result rows of them; the result times, which order the rows.
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamjoin.semantics.callables import CallablePredicate
+from streamjoin.semantics.casts import cast_exactly, is_castable
 from streamjoin.semantics.errors import InputError, PredicateError, SpecError
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns
 from streamjoin.semantics.keep import AsOf, Nearest
@@ -264,13 +265,29 @@ def _declared(table: pa.Table, spec: JoinSpec, side: str) -> pa.Table:
     schema = spec.side_schema(side)
     given = {field.name: _without_layout(field.type) for field in table.schema}
     declared = {field.name: _without_layout(field.type) for field in schema}
-    if given != declared or len(table.column_names) != len(given):
+    fit = given.keys() == declared.keys() and len(table.column_names) == len(given)
+    if not fit or not all(_is_readable(given[name], kind) for name, kind in declared.items()):
         raise InputError(f"the {side} table has the columns {given}, but the spec declares {declared}")
-    arrays = [table.column(name) for name in schema.names]
-    for at, field in enumerate(schema):
-        if arrays[at].type != field.type:
-            arrays[at] = arrays[at].cast(declared[field.name]).cast(field.type)
+    arrays = [_read_as(table.column(field.name), declared[field.name], field, side) for field in schema]
     return pa.Table.from_arrays(arrays, names=schema.names)
+
+
+def _is_readable(given: pa.DataType, declared: pa.DataType) -> bool:
+    return given == declared or pa.types.is_null(given) or is_castable(given, declared)
+
+
+def _read_as(column: pa.ChunkedArray, plain: pa.DataType, field: pa.Field, side: str) -> pa.ChunkedArray:
+    """The column in the spec's type. `plain`: that type without its layout."""
+    if column.type == field.type:
+        return column
+    decoded = column.cast(_without_layout(column.type))
+    if is_castable(decoded.type, plain) and decoded.type != plain:
+        whole = pa.concat_arrays([pa.nulls(0, decoded.type), *decoded.chunks])
+        name = field.name
+        decoded = pa.chunked_array(
+            [cast_exactly(whole, plain, f"{side} column {name!r}", lambda: f'pc.cast(table["{name}"], ...)')]
+        )
+    return decoded.cast(plain).cast(field.type)
 
 
 def _without_layout(kind: pa.DataType) -> pa.DataType:
