@@ -1,18 +1,22 @@
-"""Long predicates, and what it costs to open a join on one of them.
+"""Long predicates, other joins with long expressions, and what it costs to open one of them.
 
 python tests/long_predicates.py "or of equalities"     prints CPU seconds; STREAMJOIN_CACHE_DIR decides what is cached
 """
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 import streamjoin as sj
+from streamjoin.codegen.compile_cost import MOST, compile_cost
+from streamjoin.semantics.sql import parse_predicate
 
 NUMBERS = {"ts": pa.int64(), "k": pa.int32(), "b": pa.int64(), "x": pa.float64(), "e": pa.float32()}
 OTHERS = {"w": pa.decimal128(30, 2), "s": pa.string(), "p": pa.bool_()}
@@ -64,13 +68,68 @@ LONG: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 
 
-def opened(on: Any) -> None:
+def near_limit(seed: int) -> str:
+    """A random predicate whose cost is just below the limit of what is compiled."""
+    choose = random.Random(seed)
+    terms = {
+        "left.x * right.x / #.5": "right.e - #", "left.b % (right.k + #)": "#", "POWER(left.x, #.5)": "right.e",
+        "left.k + right.k * #": "left.b - right.b", "left.w * #": "right.w + left.k", "abs(left.x - right.e)": "#.5",
+        "GREATEST(left.k, right.k, #)": "right.b", "left.c# - right.c#": "left.k",
+    }  # fmt: skip
+    predicate = "left.x > right.x"
+    while True:
+        value, other = choose.choice(list(terms.items()))
+        text = f"{value} {choose.choice(('<', '<=', '<>', '='))} {other}".replace(
+            "#", str(choose.randrange(2, 90))
+        )
+        longer = choose.choice((f"{predicate} OR {text}", f"({predicate}) AND ({text} OR left.p)"))
+        if compile_cost([parse_predicate(longer, SCHEMA, SCHEMA)]) > MOST:
+            return predicate
+        predicate = longer
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a join is opened on."""
+
+    on: Any
+    spec: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+CHAIN = {"topology": "low_latency_handshake", "workers": 2}
+SCORE = "left.x * # / (right.x + #.5)"
+BASES: dict[str, Opening] = {
+    "default": Opening(BASE),
+    "chain": Opening(BASE, {}, CHAIN),
+    "bisort": Opening(BASE, {}, {"index": "bisort"}),
+    "wibtree": Opening(BASE, {}, {"index": "wibtree"}),
+    "nearest": Opening(BASE, {"how": "left", "keep": sj.Nearest("left.x - right.x")}),
+}
+RANDOM = [f"random {seed}" for seed in (0, 1, 2, 3, 23)]  # the last one generates the most source of 50
+
+
+def opening(name: str) -> Opening:
+    """A join by its name: one of BASES or RANDOM, a kind of LONG, or "base, kind" for a base with a long predicate; for
+    "nearest", with a long score of the kind instead."""
+    if name in BASES:
+        return BASES[name]
+    base, _, kind = name.rpartition(", ")
+    plain = BASES[base or "default"]
+    if base == "nearest":
+        score = {"compiled": listed(SCORE, 4, " + "), "long": listed(SCORE, 25, " + ")}[kind]
+        return Opening(BASE, {"how": "left", "keep": sj.Nearest(score, k=3, largest=True)})
+    on = near_limit(int(kind.split()[1])) if kind.startswith("random ") else LONG[kind]()
+    return Opening(f"{BASE} AND ({on})" if base else on, plain.spec, plain.options)
+
+
+def opened(given: Opening) -> None:
     """Open a join, and push a row with values and one of NULLs to both sides: what is put off is done now."""
-    spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(10), "ts", "ts")
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, given.on, sj.TimeWindow(10), "ts", "ts", **given.spec)
     first: dict[str, Any] = dict.fromkeys(SCHEMA.names, 1)
     first |= {"s": "a", "p": True}
     rows = pa.Table.from_pylist([first, {"ts": 2}], SCHEMA)
-    with sj.open_join(spec) as join:
+    with sj.open_join(spec, **given.options) as join:
         for side in ("left", "right"):
             for at in (0, 1):
                 join.push(side, rows.slice(at, 1))
@@ -78,9 +137,9 @@ def opened(on: Any) -> None:
 
 
 def main(name: str) -> None:
-    on = LONG[name]() if name in LONG else name
+    given = opening(name)
     began = time.process_time()
-    opened(on)
+    opened(given)
     print(time.process_time() - began)
 
 

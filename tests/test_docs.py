@@ -47,6 +47,16 @@ def test_a_word_of_the_glossary_stands_there_once_and_in_the_file_it_names() -> 
         assert all(part in used for part in re.split(r"[ -]", word.lower())), f"{word} is not in {path}"
 
 
+def test_the_page_on_job_files_says_that_they_are_code_and_links_the_model_of_trust() -> None:
+    paragraphs = (ROOT / "docs" / "jobs.md").read_text().split("\n\n")
+    (warning,) = [text for text in paragraphs if "a job file is code" in text.lower()]
+    assert "](../SECURITY.md)" in warning and "`select`" in warning
+    security = ROOT / "SECURITY.md"
+    assert {"report-a-vulnerability", "who-is-trusted-with-what", "a-job-file-is-code"} <= anchors(security)
+    reporting = re.search(r"## Report a vulnerability\n(.*?)\n## ", security.read_text(), re.DOTALL)
+    assert reporting and "in private" in reporting[1] and "Please do not open a public issue" in reporting[1]
+
+
 # The architecture's page.
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()

@@ -10,16 +10,15 @@ import json
 import math
 import random
 import re
-import signal
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fuzz.limits import no_hang
 
 import streamjoin as sj
 
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 CHUNKS, CHUNK = 24, 1000
-MOST_SECONDS, HANG_SECONDS = 2.0, 60.0  # of the processor, so that a busy machine is no slow one
+MOST_SECONDS = 2.0  # of the processor, so that a busy machine is no slow one
 SECRET = "hunter2-secret"
 SMALL = """
 [join]
@@ -221,22 +220,6 @@ def case(number: int) -> str:
     return changed_text(choose, text) if number % 2 else changed_tables(choose, text)
 
 
-@contextmanager
-def no_hang(number: int) -> Iterator[None]:
-    """Raise an error in code that uses the processor for longer than the limit."""
-
-    def stop(*_: object) -> None:
-        raise AssertionError(f"case {number} hangs:\n{case(number)[:2000]}")
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, HANG_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-
-
 def read(path: Path) -> tuple[bool, str]:
     """Whether a file is accepted, and the message about it."""
     try:
@@ -253,7 +236,7 @@ def read_in_time(path: Path, number: int) -> tuple[bool, str]:
     takes longer is read once more."""
     for _ in range(2):
         began = time.process_time()
-        with no_hang(number):
+        with no_hang(lambda: f"case {number}:\n{case(number)[:2000]}"):
             found = read(path)
         if time.process_time() - began < MOST_SECONDS:
             return found

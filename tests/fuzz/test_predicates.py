@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import random
 import re
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
+from tests.fuzz.limits import no_hang
 
 import streamjoin as sj
 from streamjoin.codegen.compile_cost import compile_cost
@@ -27,7 +25,7 @@ from streamjoin.semantics.sql import FUNCTIONS, parse_predicate
 
 CHUNKS, CHUNK = 40, 5_000
 SHORT = 3_000  # cases of the default suite
-MOST_SECONDS, HANG_SECONDS = 2.0, 60.0  # of the processor, so that a busy machine is no slow one
+MOST_SECONDS = 2.0  # of the processor, so that a busy machine is no slow one
 MOST_MESSAGE = 2_000  # characters
 
 LEFT = pa.schema(
@@ -197,22 +195,6 @@ def case(number: int) -> str:
             return " ".join(choose.choice((*WORDS, *TEXTS)) for _ in range(choose.randrange(1, 25)))
 
 
-@contextmanager
-def no_hang(number: int) -> Iterator[None]:
-    """Raise in what takes the processor for longer than anything may."""
-
-    def stop(*_: object) -> None:
-        raise AssertionError(f"case {number} hangs:\n{case(number)[:2000]!r}")
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, HANG_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-
-
 def read(text: str) -> bool:
     """Whether a predicate is accepted. One that is can be analysed, shown and read again."""
     try:
@@ -241,7 +223,7 @@ def check(number: int) -> bool:
     text = case(number)
     began = time.process_time()
     try:
-        with no_hang(number):
+        with no_hang(lambda: f"case {number}:\n{case(number)[:2000]!r}"):
             accepted = read(text)
     except Exception as error:
         raise AssertionError(f"case {number} raises {error!r}:\n{text[:2000]!r}") from error
