@@ -65,16 +65,19 @@ def picks_last_row(spec: JoinSpec) -> bool:
 
 
 def sorts_late(spec: JoinSpec) -> bool:
-    """Whether results in time order are sorted after the topology. The topology does not know which matches `keep`
-    picks, nor ties, and it joins windows without zero in the order of arrival."""
-    if spec.keep != "all" or spec.delta is None:
-        return spec.keep != "all"
-    return spec.left_tie is not None or spec.right_tie is not None or not spec.delta.contains_zero
+    """Whether results in time order are sorted after the topology, which does not know ties."""
+    return _found_early(spec) or spec.left_tie is not None or spec.right_tie is not None
+
+
+def _found_early(spec: JoinSpec) -> bool:
+    """Whether matches are found before their place in time order is known: `keep` picks among the matches of a window,
+    and windows without zero are joined in the order of arrival."""
+    return spec.keep != "all" or (spec.delta is not None and not spec.delta.contains_zero)
 
 
 def matching_order(spec: JoinSpec, order: Order) -> Order:
     """The order in which the topology gives its matches. Unmatched rows need its punctuations: they say which times are
     complete."""
     if order == "timestamp":
-        return "punctuated" if sorts_late(spec) else "timestamp"
+        return "punctuated" if _found_early(spec) else "timestamp"
     return order if spec.how == "inner" and spec.keep == "all" else "punctuated"

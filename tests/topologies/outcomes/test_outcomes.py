@@ -15,11 +15,14 @@ import pytest
 
 import streamjoin as sj
 from handshake_runs import open_with
+from strategies import push_all
 from streamjoin.plan.options import ORDERS, TOPOLOGY_NAMES
 from streamjoin.semantics.keep import DIRECTIONS
+from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.outcomes import outcomes, picked
 from streamjoin.topologies.outcomes.best import BestMatches
-from streamjoin.topologies.outcomes.picked import Deadlines
+from streamjoin.topologies.outcomes.by_time import RowsByTime
+from streamjoin.topologies.outcomes.queue import ResultQueue
 from streamjoin.topologies.outcomes.rows import Bounds, Undecided
 from streamjoin.topologies.protocol import Matches
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
@@ -244,6 +247,46 @@ def test_what_is_kept_does_not_grow(how, keep, order):
     assert max(sizes[5:]) <= max(sizes[:5])
 
 
+@pytest.mark.parametrize("ties", [{}, {"right_tie": "tie"}])
+@pytest.mark.parametrize("how", ["inner", "left", "semi"])
+@pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
+def test_rows_that_wait_to_be_sorted_are_bounded(topology, how, ties):
+    """All of 60 x 60 rows match: the matches of a push leave while it is joined, not after it."""
+    most, add = 0, ResultQueue.add
+
+    def watched(queue: ResultQueue, *rows: Any) -> None:
+        nonlocal most
+        add(queue, *rows)
+        most = max(most, len(queue))
+
+    left, right = table([(ts, 7) for ts in range(60)]), table([(ts, 7) for ts in range(60, 120)])
+    spec = spec_of(how, window=sj.TimeWindow(1_000), **ties)
+    with patch.object(ResultQueue, "add", watched), patch.object(outcomes, "FEW_MATCHES", 100):
+        join = sj.open_join(spec, topology, order="timestamp", index="scan", workers=2, max_results=50)
+        with join:
+            batches = push_all(join, [("left", left), ("right", right)], lambda: False)
+            for side in SIDES:
+                join.end(side)
+            while len(found := join.poll(timeout=10.0)):
+                batches += found
+    times = sj.oracle.rows(left, right, spec)
+    assert rows_of(batches) == [(row.left, None if how == "semi" else row.right) for row in times]
+    assert most <= 300
+
+
+def test_pairs_of_one_time_do_not_wait_for_each_other():
+    with sj.open_join(spec_of("left"), order="timestamp", max_results=10) as join:
+        join.push("left", table([(5, 7)] * 300))
+        join.push("right", table([(5, 7)] * 300))
+        made: Any = join._topology
+        with patch.object(outcomes, "FEW_MATCHES", 500):
+            join.push("right", table([(6, 8)]), timeout=0.0)
+            join.push("left", table([(6, 8)]), timeout=0.0)
+            assert len(made._queue) == 0
+            assert sum(batch.num_rows for batch in join.poll()) >= 10
+            assert join.finish().num_rows > 80_000
+
+
 def test_a_match_for_a_row_that_was_decided_is_an_error():
     made: Any = outcomes.AllMatches
     with sj.open_join(spec_of("left")) as join:
@@ -437,7 +480,7 @@ class EarlierFirst(BestMatches):
         super().__init__(k, dtypes, lambda right: [~key for key in lateness(right)])
 
 
-class Hasty(Deadlines):
+class Hasty(RowsByTime):
     """Lets as-of rows leave although a right row at the same distance may come."""
 
     def take(self, before: float) -> Any:
@@ -446,7 +489,7 @@ class Hasty(Deadlines):
 
 @pytest.mark.parametrize(
     ("where", "name", "broken"),
-    [(outcomes, "Undecided", TooEarly), (picked, "BestMatches", EarlierFirst), (picked, "Deadlines", Hasty)],
+    [(outcomes, "Undecided", TooEarly), (picked, "BestMatches", EarlierFirst), (picked, "RowsByTime", Hasty)],
 )
 def test_a_mutation_of_what_decides_is_found(where, name, broken):
     with patch.object(where, name, broken):

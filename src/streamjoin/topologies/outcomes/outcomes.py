@@ -41,6 +41,7 @@ from streamjoin.topologies.outcomes.rows import (
 )
 from streamjoin.topologies.protocol import Frontier, Matches, Task, Topology, WindowSize
 
+NOTHING = Matches(NO_ROWS, NO_ROWS)
 FEW_MATCHES = 65_536  # taken from the topology at a time where they are not results themselves
 
 
@@ -179,21 +180,20 @@ class Outcomes:
         """Whether the topology is, and no result row is ready. Decides rows, as far as they can be."""
         if self._ready or not self._topology.idle:
             return False
-        self._decide_rows()
-        return not self._ready
-
-    def _decide_rows(self) -> None:
         bounds = {side: self._bounds(side) for side in self._undecided}
         seen = (self._topology.least_result_time, *bounds.values())
-        if seen == self._seen:
-            return
+        if seen != self._seen:
+            self._decide_rows(bounds)
+            self._release(self.least_result_time)
+            self._seen = seen
+        return not self._ready
+
+    def _decide_rows(self, bounds: Mapping[str, Bounds]) -> None:
         for side, undecided in self._undecided.items():
             self.decide_early(side, bounds[side])
             ids, times = undecided.take(bounds[side])
             if len(ids):
                 self.decide(side, ids, times)
-        self._release()
-        self._seen = seen
 
     def _bounds(self, side: str) -> Bounds:
         """What matches of the rows of a side can still come."""
@@ -204,10 +204,10 @@ class Outcomes:
         partner = min(self._frontier.low[other], self._topology.least_unjoined_time(other))
         return Bounds(self._topology.least_unjoined_time(side), partner, placed)
 
-    def _release(self) -> None:
-        """Let sorted rows go that nothing to come precedes."""
+    def _release(self, before: float) -> None:
+        """Let sorted rows go whose result time is below this, because nothing to come precedes them."""
         if self._queue is not None:
-            rows = self._queue.release(self.least_result_time)
+            rows = self._queue.release(before)
             if rows is not None and len(rows := self.sorted_rows(rows)):
                 self._ready.append(rows)
 
@@ -250,6 +250,11 @@ def _window(task: Task, side: str) -> SideWindow:
     return window
 
 
+def those(matches: Matches, which: np.ndarray) -> Matches:
+    """Some of the matches."""
+    return matches if which.all() else Matches(matches.left[which], matches.right[which])
+
+
 def _tie_column(spec: JoinSpec, side: str) -> Column | None:
     name = spec.side_tie(side)
     if name is None:
@@ -278,6 +283,7 @@ class AllMatches(Outcomes):
     def __init__(self, task: Task, topology: Topology):
         how = task.plan.spec.how
         self._alone = UNMATCHED[how]
+        self._found_in_order = task.order == "timestamp" and not task.plan.sorts_results
         super().__init__(task, topology, ("left",) if how == "semi" else self._alone)
 
     def take_matches(self, matches: Matches) -> None:
@@ -287,10 +293,32 @@ class AllMatches(Outcomes):
             self.check_undecided(state)
             if self.spec.how != "semi":
                 facts.set_state(ids, HAS_MATCH)
-        if self.spec.how == "semi" and self._queue is None:
-            matches = self._first_of_each(matches)
-        if self.spec.how != "anti":
-            self.give(matches.left, matches.right)  # of a semi join, the right rows only say when
+        if self.spec.how == "semi":
+            rows = self._first_found(matches)  # the right rows only say when
+        else:
+            rows = NOTHING if self.spec.how == "anti" else matches
+        if self._queue is not None and self._matches_are_sorted:
+            self._give_in_order(rows, self._last_time(matches))
+        else:
+            self.give(rows.left, rows.right)
+
+    def _last_time(self, matches: Matches) -> int:
+        """The result time of the last match."""
+        return max(int(self._facts[side].ts(ids[-1:])[0]) for side, ids in matches.by_side().items())
+
+    def _give_in_order(self, rows: Matches, last: int) -> None:
+        """Let rows leave before all matches of a push are found, which may be many: no match to come is earlier than
+        `last`, and rows without a partner come after pairs of the same time."""
+        assert self._queue is not None
+        self._decide_rows(dict.fromkeys(self._undecided, Bounds(last, last, last)))
+        cut = len(rows)
+        if self._found_in_order:
+            times = [self._facts[side].ts(ids) for side, ids in rows.by_side().items()]
+            cut = int(np.maximum(*times).searchsorted(last))
+        self.give(rows.left[:cut], rows.right[:cut])
+        self._release(last)
+        if cut < len(rows):
+            self._ready.append(Matches(rows.left[cut:], rows.right[cut:]))
 
     def decide(self, side: str, ids: np.ndarray, times: np.ndarray) -> None:
         facts = self._facts[side]
@@ -299,15 +327,21 @@ class AllMatches(Outcomes):
         if side in self._alone:
             self.give_alone(side, ids[unmatched], times[unmatched])
 
+    def _first_found(self, matches: Matches) -> Matches:
+        """The matches among which is the first one of each left row in order."""
+        if self._queue is None or self._found_in_order:
+            return self._first_of_each(matches)
+        # All matches wait to be sorted, but for those of rows that have left.
+        return those(matches, self._facts["left"].state(matches.left) == NO_MATCH)
+
     def sorted_rows(self, rows: Matches) -> Matches:
-        """Of a semi join all matches are sorted, since the first one that is found may not be the first in order."""
-        return self._first_of_each(rows) if self.spec.how == "semi" else rows
+        return self._first_of_each(rows) if self.spec.how == "semi" and not self._found_in_order else rows
 
     def _first_of_each(self, matches: Matches) -> Matches:
         """The first match of each left row that had none; O(matches + rows between the least and the greatest)."""
         new = np.flatnonzero(self._facts["left"].state(matches.left) != HAS_MATCH)
         if not len(new):
-            return Matches(NO_ROWS, NO_ROWS)
+            return NOTHING
         ids, order = matches.left[new], np.arange(len(new))
         at = ids - ids.min()
         first = np.empty(int(at.max()) + 1, np.int64)

@@ -20,7 +20,8 @@ from streamjoin.plan.matching import can_pick
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.keep import AsOf, Nearest
 from streamjoin.topologies.outcomes.best import BestMatches
-from streamjoin.topologies.outcomes.outcomes import Outcomes
+from streamjoin.topologies.outcomes.by_time import RowsByTime
+from streamjoin.topologies.outcomes.outcomes import Outcomes, those
 from streamjoin.topologies.outcomes.rows import ENDED, HAS_MATCH, NO_MATCH, NO_ROWS, Bounds
 from streamjoin.topologies.protocol import Matches, Task, Topology
 
@@ -41,7 +42,7 @@ class PickedMatches(Outcomes):
         else:
             self._best = BestMatches(1, [np.dtype(np.uint64)], self._lateness)
         self._looks_ahead = isinstance(keep, AsOf) and keep.direction != "backward"
-        self._deadlines = Deadlines()
+        self._deadlines = RowsByTime()  # numbers of left rows; of several times of a row the least counts
         # Of left rows before this time, those with a match have left, since right has ended. The others wait for the
         # row of their own side that ends their window: no result of theirs is earlier than what is still to be placed.
         self._given_before = -math.inf
@@ -56,18 +57,18 @@ class PickedMatches(Outcomes):
 
     def take_matches(self, matches: Matches) -> None:
         if isinstance(self.spec.keep, AsOf):  # a window of rows has matches that cannot be picked
-            matches = _those(matches, can_pick(self.spec.keep, *self._times(matches)))
+            matches = those(matches, can_pick(self.spec.keep, *self._times(matches)))
         state = self._facts["left"].state(matches.left)
         self.check_undecided(state)
-        matches = _those(matches, state == NO_MATCH)  # others have left with a match that is better
+        matches = those(matches, state == NO_MATCH)  # others have left with a match that is better
         if not len(matches):
             return
         scores, counts = self._scored(matches)
         if not counts.all():
-            matches, scores = _those(matches, counts), [part[counts] for part in scores]
+            matches, scores = those(matches, counts), [part[counts] for part in scores]
         improved = self._best.add(matches.left, matches.right, scores)
         if self._looks_ahead and len(improved):
-            self._deadlines.add(improved, self._deadlines_of(improved))
+            self._deadlines.add(self._deadlines_of(improved), improved)
             self._seen = ()  # some may be decided already
 
     def _times(self, matches: Matches) -> tuple[np.ndarray, np.ndarray]:
@@ -95,12 +96,13 @@ class PickedMatches(Outcomes):
 
     def decide_early(self, side: str, bounds: Bounds) -> None:
         """Let rows leave with their match whose deadline has passed."""
-        ids = self._deadlines.take(bounds.partner)
-        ids = np.unique(ids[ids >= self._facts[side].first])
+        due = self._deadlines.take(bounds.partner)
+        ids = NO_ROWS if due is None else np.unique(due[1])
+        ids = ids[ids >= self._facts[side].first]
         ids = ids[self._facts[side].state(ids) == NO_MATCH]
         if bounds.own < math.inf and len(ids):  # some may not be joined themselves
             waits = self._facts[side].ts(ids) >= bounds.own
-            self._deadlines.add(ids[waits], self._deadlines_of(ids[waits]))
+            self._deadlines.add(self._deadlines_of(ids[waits]), ids[waits])
             ids = ids[~waits]
         if len(ids):
             self._give_best(side, ids)
@@ -149,7 +151,7 @@ class PickedMatches(Outcomes):
 
     def clear(self) -> None:
         super().clear()
-        self._deadlines = Deadlines()
+        self._deadlines.clear()
 
     @property
     def least_result_time(self) -> float:
@@ -160,30 +162,3 @@ class PickedMatches(Outcomes):
             bounds = self._bounds("left")
             least = max(least, min(bounds.own, bounds.partner))
         return min(self._frontier.low["left"], least)
-
-
-class Deadlines:
-    """Left rows by the time until which they wait. A row may be here several times, of which the least counts."""
-
-    def __init__(self) -> None:
-        self._parts: list[tuple[np.ndarray, np.ndarray]] = []  # row numbers, times
-        self._least: float = np.inf
-
-    def add(self, ids: np.ndarray, times: np.ndarray) -> None:
-        if len(ids):
-            self._parts.append((ids, times))
-            self._least = min(self._least, int(times.min()))
-
-    def take(self, before: float) -> np.ndarray:
-        """Remove the rows whose time is before this; their numbers. O(waiting) if there are any."""
-        if before <= self._least:
-            return NO_ROWS
-        ids, times = (np.concatenate(columns) for columns in zip(*self._parts, strict=True))
-        goes = times < before if before <= INT64_MAX else np.ones(len(times), np.bool_)
-        self._parts, self._least = [], np.inf
-        self.add(ids[~goes], times[~goes])
-        return ids[goes]
-
-
-def _those(matches: Matches, which: np.ndarray) -> Matches:
-    return matches if which.all() else Matches(matches.left[which], matches.right[which])

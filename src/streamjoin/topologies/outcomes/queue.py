@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.topologies.outcomes.by_time import RowsByTime
 from streamjoin.topologies.outcomes.rows import RowFacts
 from streamjoin.topologies.protocol import Matches
 
@@ -20,27 +20,24 @@ class ResultQueue:
 
     def __init__(self, spec: JoinSpec, facts: Mapping[str, RowFacts], place: PlaceKeys):
         self._picks, self._facts, self._place = spec.keep != "all", facts, place
-        self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # left, right, result times
-        self._least: float = math.inf
+        self._rows = RowsByTime()  # with left and right row numbers
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def add(self, left: np.ndarray, right: np.ndarray, times: np.ndarray | None) -> None:
         """Take rows; pairs have no times of their own."""
         if times is None:
             times = np.maximum(self._facts["left"].ts(left), self._facts["right"].ts(right))
-        self._parts.append((left, right, times))
-        self._least = min(self._least, int(times.min()))
+        self._rows.add(times, left, right)
 
     def release(self, before: float) -> Matches | None:
-        """The rows whose result time is below `before`, in order; O(waiting + n log n) for n that go."""
-        if before <= self._least:
+        """The rows whose result time is below `before`, in order; O(n log n) for n that go."""
+        taken = self._rows.take(before)
+        if taken is None:
             return None
-        left, right, times = (np.concatenate(columns) for columns in zip(*self._parts, strict=True))
-        goes = times < before if before < math.inf else np.ones(len(times), np.bool_)
-        rest = ~goes
-        self._parts = [(left[rest], right[rest], times[rest])] if rest.any() else []
-        self._least = int(times[rest].min()) if rest.any() else math.inf
-        left, right = left[goes], right[goes]
-        order = np.lexsort([*self._keys(left, right), times[goes]])
+        times, left, right = taken
+        order = np.lexsort([*self._keys(left, right), times])
         return Matches(left[order], right[order])
 
     def _keys(self, left: np.ndarray, right: np.ndarray) -> list[np.ndarray]:
@@ -77,13 +74,11 @@ class ResultQueue:
 
     def oldest_id(self, side: str) -> int | None:
         """The least row number of a side among the rows that wait; O(waiting)."""
-        number = SIDES.index(side)
-        ids = np.concatenate([part[number] for part in self._parts] or [np.empty(0, np.int64)])
-        ids = ids[ids >= 0]
-        return int(ids.min()) if len(ids) else None
+        parts = self._rows.column(1 + SIDES.index(side))
+        return min((int(ids[ids >= 0].min()) for ids in parts if (ids >= 0).any()), default=None)
 
     def clear(self) -> None:
-        self._parts, self._least = [], math.inf
+        self._rows.clear()
 
 
 def _padded(keys: list[np.ndarray], count: int) -> list[np.ndarray]:
