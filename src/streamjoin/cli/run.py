@@ -75,7 +75,8 @@ def run_job(job: Job, master: str | None, console: Console) -> FinishedRun:
                 if not stop.is_set():
                     query = begin(spark, job, console)
                     when_stopped.callback(RUN_FILES.remove_all_of, query.id)
-                    watch(query, listener, stop, console, live=job.sink.kind != "console")
+                    prints = any(sink.kind == "console" for sink in job.sinks.values())
+                    watch(query, listener, stop, console, live=not prints)
         except FAILURES as error:
             logging.getLogger(__name__).error(
                 "the run failed\n%s", job.without_secrets(traceback.format_exc())
@@ -187,7 +188,7 @@ def progress_table(progress: QueryProgress, seconds: float) -> Table:
     if progress.behind is not None:
         table.add_row("behind", f"{progress.behind:,}", "rows wait in Kafka")
     if progress.late:
-        table.add_row("late", f"{progress.late:,}", "rows came after the lateness and were dropped")
+        table.add_row("late", f"{progress.late:,}", "rows came too late to be joined")
     if progress.malformed:
         table.add_row("malformed", f"{progress.malformed:,}", "rows could not be joined and were dropped")
     table.add_row(

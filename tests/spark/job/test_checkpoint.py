@@ -89,7 +89,7 @@ def test_a_new_checkpoint_with_an_old_sink_is_refused(spark, tmp_path):
     """Spark would take the sink's log for its own and skip as many micro-batches as it lists."""
     path = write_job(tmp_path, files=1)
     (tmp_path / "out" / "_spark_metadata").mkdir(parents=True)
-    with pytest.raises(CheckpointError, match=r"sink.path .*holds the results of another run"):
+    with pytest.raises(CheckpointError, match=r"sink.path .*holds the rows of another run"):
         claim(load_job(Job.read(path), spark))
     assert not (tmp_path / "checkpoint").exists()
 

@@ -76,7 +76,7 @@ def test_progress_adds_up_and_knows_how_far_it_is_behind():
     assert progress_line(QueryProgress()) == "no micro-batch was run: nothing new has come"
     printed.print(progress_table(QueryProgress(late=3, malformed=2, batches=1), seconds=1.0))
     text = printed.export_text()
-    assert "3  rows came after the lateness" in text
+    assert "3  rows came too late" in text
     assert "2  rows could not be joined and were dropped" in text
     assert progress_line(QueryProgress(late=3, malformed=2, batches=1)).endswith(", 3 late, 2 malformed")
 

@@ -90,7 +90,7 @@ def check_changes_are_refused(spark: SparkSession, path: Path, job: Job) -> None
     results = path.parent / "out"
     results.rename(path.parent / "moved")
     with pytest.raises(
-        CheckpointError, match=r"sink.path of .*/out', which lacks the results \(_spark_metadata\)"
+        CheckpointError, match=r"sink.path of .*/out', which lacks the rows \(_spark_metadata\)"
     ):
         claim(load_job(job, spark))
     (path.parent / "moved").rename(results)
@@ -211,3 +211,21 @@ def test_explain_tells_sources_workers_and_windows(tmp_path):
         "10 seconds; bisort index, or a scan",
     ):
         assert words in told
+
+
+def test_a_job_picks_the_last_row_before_each_left_row(spark, tmp_path):
+    """As-of by a band: `[join] keep` and `right_tie` from the file to the files of the sink."""
+    lines = 'workers = 2\nkeep = { as_of = "backward", strict = true }\nright_tie = "a"'
+    path = write_job(tmp_path, 3, lambda job: job.replace("workers = 2", lines))
+    run_to_the_end(spark, path)
+    left, right = (pa.concat_tables(rows_of(side, n) for n in range(3)) for side in ("left", "right"))
+    spec = sj.JoinSpec(
+        *(LEFT, RIGHT, ON, sj.TimeWindow("10 seconds"), "ts", "ts"),
+        keep=sj.AsOf("backward", strict=True),
+        right_tie="a",
+    )
+    expected = counted(sj.oracle.join(left, right, spec).to_pylist())
+    found = written(spark, tmp_path)
+    assert found <= expected
+    # The last rows wait for a watermark that the end of the files does not bring.
+    assert found.total() > 40

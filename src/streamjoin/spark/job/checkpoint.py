@@ -68,9 +68,9 @@ def refused(job: Job, why: str) -> CheckpointError:
     )
 
 
-def sink_refused(job: Job, sink: FilesSink, why: str) -> CheckpointError:
-    """An error about `sink.path`; `why` completes the sentence."""
-    return CheckpointError(job.without_secrets(f"sink.path of {job.path} is {sink.path!r}, {why}"))
+def sink_refused(job: Job, name: str, sink: FilesSink, why: str) -> CheckpointError:
+    """An error about `sink.path` or `late.path`; `why` completes the sentence."""
+    return CheckpointError(job.without_secrets(f"{name}.path of {job.path} is {sink.path!r}, {why}"))
 
 
 def identity(job: Job) -> dict[str, str]:
@@ -85,7 +85,10 @@ def identity(job: Job) -> dict[str, str]:
             join[name] = str(join[name])
     windows = join["window"] if isinstance(join["window"], tuple) else (join["window"], join["window"])
     join["window"] = [described_window(window) for window in windows]
-    found: dict[str, Any] = {"join": join, "sink": kept(job.sink, SINK_KEYS)}
+    found: dict[str, Any] = {
+        "join": join,
+        **{name: kept(sink, SINK_KEYS) for name, sink in job.sinks.items()},
+    }
     for side in ("left", "right"):
         sources = {f"source[{at}]": of_source(each) for at, each in enumerate(job.side(side).sources)}
         found[side] = {"time": job.side(side).time, **sources}
@@ -172,40 +175,38 @@ def continued(join: JoinTable, before: dict[str, str]) -> JoinTable:
 def refuse_used_sink(spark: SparkSession, job: Job) -> None:
     """Raise if another query has written to the sink: Spark would take the sink's log for that of the new query, and
     skip as many micro-batches as the log has."""
-    if isinstance(job.sink, FilesSink) and Folder(spark, job.sink.path).has(SINK_LOG):
-        raise sink_refused(
-            job,
-            job.sink,
-            f"which holds the results of another run, and {job.run.checkpoint!r} is a new checkpoint: give another "
-            "sink.path, or remove the old results",
-        )
+    for name, sink in job.files_sinks.items():
+        if Folder(spark, sink.path).has(SINK_LOG):
+            raise sink_refused(
+                *(job, name, sink),
+                f"which holds the rows of another run, and {job.run.checkpoint!r} is a new checkpoint: give another "
+                f"{name}.path, or remove the old rows",
+            )
 
 
 def refuse_lost_sink(spark: SparkSession, job: Job) -> None:
     """Raise if results of finished micro-batches are gone: Spark would start a new log without them, which no reader
     can use."""
-    if not isinstance(job.sink, FilesSink):
-        return
-    done, written = f"{job.run.checkpoint}/commits", f"{job.sink.path}/{SINK_LOG}"
-    if log_entries(Folder(spark, done)) and not log_entries(Folder(spark, written)):
-        raise sink_refused(
-            job,
-            job.sink,
-            f"which lacks the results ({SINK_LOG}) that were written there according to {job.run.checkpoint!r}: put "
-            "them back to resume, or start anew with another run.checkpoint",
-        )
+    done = Folder(spark, f"{job.run.checkpoint}/commits")
+    for name, sink in job.files_sinks.items():
+        if log_entries(done) and not log_entries(Folder(spark, f"{sink.path}/{SINK_LOG}")):
+            raise sink_refused(
+                *(job, name, sink),
+                f"which lacks the rows ({SINK_LOG}) that were written there according to {job.run.checkpoint!r}: put "
+                "them back to resume, or start anew with another run.checkpoint",
+            )
 
 
 def try_sink(spark: SparkSession, job: Job) -> None:
     """Raise unless files can be written to the sink's folder; otherwise the first micro-batch would fail."""
-    if isinstance(job.sink, FilesSink):
-        folder = Folder(spark, job.sink.path)
+    for name, sink in job.files_sinks.items():
+        folder = Folder(spark, sink.path)
         try:
             folder.write(TRIAL, "")
             folder.remove(TRIAL)
         except Py4JJavaError as error:
             told = f"where nothing can be written: {error.java_exception.getMessage()}"
-            raise sink_refused(job, job.sink, told) from None
+            raise sink_refused(job, name, sink, told) from None
 
 
 def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> None:
@@ -247,12 +248,12 @@ def mend(spark: SparkSession, job: Job) -> int | None:
     if job.run.checkpoint is None:
         return None
     offsets, commits = (Folder(spark, f"{job.run.checkpoint}/{log}") for log in ("offsets", "commits"))
-    sink = [Folder(spark, f"{job.sink.path}/{SINK_LOG}")] if isinstance(job.sink, FilesSink) else []
-    torn = {log: number for log in (offsets, commits, *sink) if (number := torn_at_the_end(log)) is not None}
+    sinks = [Folder(spark, f"{sink.path}/{SINK_LOG}") for sink in job.files_sinks.values()]
+    torn = {log: number for log in (offsets, commits, *sinks) if (number := torn_at_the_end(log)) is not None}
     if not torn:
         return None
     first = min(torn.values())
-    for log in sorted((offsets, commits, *sink), key=torn.__contains__):
+    for log in sorted((offsets, commits, *sinks), key=torn.__contains__):
         again = log is commits or first in (torn.get(log), torn.get(offsets))
         for number, name in log_entries(log):
             if number > first or (number == first and again):

@@ -26,7 +26,8 @@ def explained(job: Job, master: str | None) -> HeadedLines:
     lines: HeadedLines = [("job", f"{job.run.name}, on {chosen}, {job.run.trigger}")]
     for side in SIDES:
         lines += [(side, f"{each.kind} {each.place}".rstrip()) for each in job.side(side).sources]
-    lines.append(("sink", f"{job.sink.kind} {job.sink.place}".rstrip()))
+    for name, sink in job.sinks.items():
+        lines.append((name, f"{sink.kind} {sink.place}".rstrip()))
     lines.append(("checkpoint", str(job.run.checkpoint or "none: a restart begins anew")))
     lines += [("package", package) for package in packages_of(job)]
     task = job.task(workers or 1)

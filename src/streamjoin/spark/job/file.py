@@ -1,7 +1,7 @@
 """A job: what `streamjoin run` reads from a TOML file, checked before Spark starts.
 
-A file has the tables `[join]`, `[left]` and `[right]` with their `[[left.source]]`, `[sink]`, `[run]` and `[spark]`
-(docs/jobs.md is the reference). Relative paths are relative to the file. Every mistake is reported at once.
+A file has the tables `[join]`, `[left]` and `[right]` with their `[[left.source]]`, `[sink]`, `[late]`, `[run]` and
+`[spark]` (docs/jobs.md is the reference). Relative paths are relative to the file. Every mistake is reported at once.
 """
 
 from __future__ import annotations
@@ -35,13 +35,28 @@ from streamjoin.spark.job.paths import in_the_way, is_remote, lies_in
 from streamjoin.spark.job.run_tables import RunTable, SparkTable
 from streamjoin.spark.job.shown import secrets_in, without_secrets, written_key
 from streamjoin.spark.job.sides import SideTable
-from streamjoin.spark.job.sinks import SINK_KINDS, AnySink, FilesSink
+from streamjoin.spark.job.sinks import (
+    LATE_SINK_KINDS,
+    SINK_KINDS,
+    AnyLateSink,
+    AnySink,
+    FilesSink,
+    SinkTable,
+)
 from streamjoin.spark.job.sources import FilesSource
 from streamjoin.spark.job.tables import Table, TableContext
 from streamjoin.spark.job.toml import JobError, read_toml
 from streamjoin.spark.join.task import JoinTask
-from streamjoin.spark.window_join import CASE, arrow_schema, check_column_names, make_task, tells_case
+from streamjoin.spark.window_join import (
+    CASE,
+    arrow_schema,
+    check_column_names,
+    make_task,
+    tells_case,
+    with_late,
+)
 
+LATE_COLUMN = "streamjoin late"  # tells late rows from results on their way to the sinks
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # A join cannot be checked against its columns while one of these is wrong; the other keys have defaults that fit.
 NEEDED_KEYS = ("join", "join.on", "join.window", "join.lateness", "join.suffix")
@@ -71,6 +86,8 @@ class JobFile(Table):
     """Where the right stream comes from."""
     sink: AnySink
     """Where results go."""
+    late: AnyLateSink | None = None
+    """Where rows go that came too late to be joined; without this table they are dropped."""
     run: RunTable = Field(default_factory=RunTable.model_construct)
     """When micro-batches start, and where state is kept."""
     spark: SparkTable = Field(default_factory=SparkTable)
@@ -82,6 +99,7 @@ SECTIONS: Mapping[str, type[Table] | Kinds] = {
     "left": SideTable,
     "right": SideTable,
     "sink": SINK_KINDS,
+    "late": LATE_SINK_KINDS,
     "run": RunTable,
     "spark": SparkTable,
 }
@@ -108,6 +126,7 @@ class Job:
     left: SideTable
     right: SideTable
     sink: AnySink
+    late: AnyLateSink | None
     run: RunTable
     spark: SparkTable
     spec: JoinSpec | None = field(default=None, compare=False, repr=False)
@@ -133,9 +152,19 @@ class Job:
     def side(self, name: str) -> SideTable:
         return self.left if name == "left" else self.right
 
+    @property
+    def sinks(self) -> dict[str, SinkTable]:
+        """The sinks, by the name of their table."""
+        return {"sink": self.sink} if self.late is None else {"sink": self.sink, "late": self.late}
+
+    @property
+    def files_sinks(self) -> dict[str, FilesSink]:
+        """The sinks that write files, by the name of their table."""
+        return {name: sink for name, sink in self.sinks.items() if isinstance(sink, FilesSink)}
+
     def without_secrets(self, text: str) -> str:
         """A text from Spark, without the secrets in this file's options and settings."""
-        parts = (*self.left.sources, *self.right.sources, self.sink)
+        parts = (*self.left.sources, *self.right.sources, *self.sinks.values())
         options = [getattr(part, "options", {}) for part in parts]
         return without_secrets(text, secrets_in([*options, self.spark.settings]))
 
@@ -176,16 +205,18 @@ def top_mistakes(values: dict[str, Any]) -> list[Mistake]:
 def read_section(name: str, values: dict[str, Any], path: Path) -> tuple[Any, dict[str, str]]:
     """A table of the file as a model, and its mistakes. With mistakes, the model is read without the wrong keys; it
     is None if that is impossible."""
-    if name not in values and JobFile.model_fields[name].is_required():
+    about = JobFile.model_fields[name]
+    if name not in values and (about.is_required() or about.default is None):
         return None, {}
-    given, sink = values.get(name, {}), values.get("sink")
+    given = values.get(name, {})
     shared = given.get("schema") if isinstance(given, dict) else None
     reading = TableContext(
         folder=path.resolve().parent,
         name=path.stem,
         side=name,
         side_schema=shared if isinstance(shared, str) else None,
-        sink_kind=sink.get("kind") if isinstance(sink, dict) else None,
+        sink_kind=kind_in(values.get("sink")),
+        late_kind=kind_in(values.get("late")),
     )
     reader: TypeAdapter[Any] = _READERS[name]
     try:
@@ -200,6 +231,11 @@ def read_section(name: str, values: dict[str, Any], path: Path) -> tuple[Any, di
         if name in SIDES and not any(map(changes_columns, found)):
             found = dict(find_mistakes(error, rest, name, SECTIONS[name])) | found
         return None, found
+
+
+def kind_in(given: object) -> Any:
+    """The kind of a sink, as the file gives it."""
+    return given.get("kind") if isinstance(given, dict) else None
 
 
 def changes_columns(key: str) -> bool:
@@ -225,8 +261,18 @@ def check_join(tables: Mapping[str, Any]) -> tuple[JoinSpec | None, dict[str, st
         check_column_names(task, tells_case(settings.get(CASE, "false")))
     except SpecError as error:
         return None, dict([join_mistake(error, join)])
-    sink = tables["sink"]
-    return spec, {} if sink is None else {f"sink.{key}": told for key, told in sink.check(task.schema)}
+    found: dict[str, str] = {}
+    for name in ("sink", "late"):
+        if tables[name] is not None:
+            written = task.schema if name == "sink" else late_schema(task)
+            found |= {f"{name}.{key}": told for key, told in tables[name].check(written)}
+    return spec, found
+
+
+def late_schema(task: JoinTask) -> pa.Schema:
+    """The columns of late rows: those of both sides."""
+    marked = with_late(task, LATE_COLUMN).schema
+    return marked.remove(marked.get_field_index(LATE_COLUMN))
 
 
 def join_mistake(error: SpecError, join: JoinTable) -> Mistake:
@@ -250,24 +296,33 @@ def parts_of(window: Window | tuple[Window, Window]) -> tuple[str, ...]:
 
 
 def place_mistakes(tables: Mapping[str, Any]) -> list[Mistake]:
-    """Refuse output paths that are files, that a source reads, or that results and checkpoint share."""
-    sink, run = tables["sink"], tables["run"]
-    results = sink.path if isinstance(sink, FilesSink) else None
-    checkpoint = run.checkpoint if run else None
+    """Refuse output paths that are files, that a source reads, or that two outputs share."""
+    run = tables["run"]
+    sinks = {name: tables[name].path for name in ("sink", "late") if isinstance(tables[name], FilesSink)}
+    places = {"run.checkpoint": run.checkpoint} if run and run.checkpoint else {}
+    places |= {f"{name}.path": path for name, path in sinks.items()}
     sources = [each for side in SIDES if tables[side] for each in tables[side].sources]
     read = [each.path for each in sources if isinstance(each, FilesSource)]
     found = []
-    for key, place in (("run.checkpoint", checkpoint), ("sink.path", results)):
-        if place is None:
-            continue
+    for key, place in places.items():
         if obstacle := in_the_way(place):
             found.append((key, f"is {place!r}, {obstacle}: give a folder"))
         elif reader := next((path for path in read if lies_in(place, path)), None):
             told = f"is {place!r}, which the source {reader!r} reads: give another folder"
             found.append((key, told))
-        elif key == "run.checkpoint" and results is not None and lies_in(results, place):
+        elif key == "run.checkpoint" and any(lies_in(path, place) for path in sinks.values()):
             found.append((key, f"is {place!r}, where the results go: give a folder of its own"))
-    return found + (log_mistakes(run.log) if run else [])
+    if len(sinks) == 2 and (lies_in(sinks["late"], sinks["sink"]) or lies_in(sinks["sink"], sinks["late"])):
+        found.append(("late.path", f"is {sinks['late']!r}, where the results go: give a folder of its own"))
+    return found + late_mistakes(tables) + (log_mistakes(run.log) if run else [])
+
+
+def late_mistakes(tables: Mapping[str, Any]) -> list[Mistake]:
+    """Refuse `[late]` beside a sink that cannot share a query."""
+    if tables["late"] is None or tables["sink"] is None or tables["sink"].kind != "memory":
+        return []
+    allowed = ", ".join(LATE_SINK_KINDS)
+    return [("late", f"is given, but a memory sink writes no late rows; allowed beside it: {allowed}")]
 
 
 def log_mistakes(log: str) -> list[Mistake]:

@@ -6,19 +6,23 @@ parsed and planned here.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamjoin.plan.options import PARTITIONING
 from streamjoin.semantics.durations import nanoseconds
 from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
-from streamjoin.spark.job.file import Job, join_mistake, spec_of_job, task_of
+from streamjoin.spark.job.file import LATE_COLUMN, Job, join_mistake, spec_of_job, task_of
 from streamjoin.spark.job.join_table import JoinTable
 from streamjoin.spark.job.sides import SideError
+from streamjoin.spark.job.sinks import SinkTable
 from streamjoin.spark.job.toml import JobError
 from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.window_join import (
@@ -26,8 +30,10 @@ from streamjoin.spark.window_join import (
     arrow_schema,
     assemble,
     check_column_names,
+    quoted,
     tells_case,
     watermarked,
+    with_late,
 )
 
 
@@ -49,6 +55,8 @@ class LoadedJob:
             check_column_names(task, tells_case(self.spark.conf.get(CASE)))
         except SpecError as error:
             raise refused_join(self.job, error) from None
+        if self.job.late is not None:
+            task = with_late(task, LATE_COLUMN)
         malformed = [self.job.side(side).malformed for side in SIDES]
         return replace(task, malformed="drop" if "drop" in malformed else "fail")
 
@@ -76,7 +84,7 @@ class LoadedJob:
     def start(self) -> StreamingQuery:
         """Start the query; it resumes from its checkpoint if there is one."""
         job = self.job
-        writer = job.sink.write(self.results()).outputMode("append")
+        writer = self._written(self.results()).outputMode("append")
         if job.sink.kind != "memory":  # the name of that query is the name of its table
             writer = writer.queryName(job.run.name)
         if job.run.checkpoint is not None:
@@ -85,6 +93,29 @@ class LoadedJob:
             return writer.trigger(availableNow=True).start()
         seconds = 0.0 if job.run.trigger == "asap" else float(nanoseconds(job.run.trigger, "trigger")) / 1e9
         return writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds").start()
+
+    def _written(self, results: DataFrame) -> DataStreamWriter:
+        """A writer of the results, and of late rows if they have a sink."""
+        sink, late = self.job.sink, self.job.late
+        if late is None:
+            return sink.write(results)
+        return results.writeStream.foreachBatch(to_both(sink, late, self.spec.schema.names))
+
+
+def to_both(sink: SinkTable, late: SinkTable, columns: Sequence[str]) -> Callable[[DataFrame, int], None]:
+    """A function that writes the results of a micro-batch, which have these columns, to one sink, and its late rows to
+    the other. The rows are computed once, because the second time would update the state again."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        is_late = F.col(quoted(LATE_COLUMN))
+        batch.persist()
+        try:
+            sink.write_batch(batch.where(~is_late).select(*map(quoted, columns)), number)
+            late.write_batch(batch.where(is_late).drop(LATE_COLUMN), number)
+        finally:
+            batch.unpersist()
+
+    return write
 
 
 def load_job(job: Job, spark: SparkSession) -> LoadedJob:

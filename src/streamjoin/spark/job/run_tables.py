@@ -64,14 +64,20 @@ class RunTable(Table):
     @field_validator("checkpoint")
     @classmethod
     def _check_checkpoint(cls, checkpoint: str | None, info: ValidationInfo) -> str | None:
-        kind = cast(TableContext, info.context).sink_kind if info.context else None
-        need = SINK_KINDS[kind].checkpoint if isinstance(kind, str) and kind in SINK_KINDS else "possible"
-        if checkpoint is None and need == "needed":
+        if not info.context:
+            return checkpoint
+        context = cast(TableContext, info.context)
+        needs = {
+            SINK_KINDS[kind].checkpoint: kind
+            for kind in (context.sink_kind, context.late_kind)
+            if isinstance(kind, str) and kind in SINK_KINDS
+        }
+        if checkpoint is None and "needed" in needs:
             raise SpecError(
-                f"is missing, and a {kind} sink needs one: give a folder for the state of the query"
+                f"is missing, and a {needs['needed']} sink needs one: give a folder for the state of the query"
             )
-        if checkpoint is not None and need == "impossible":
-            raise SpecError(f"is given, but a {kind} sink cannot resume from one: remove it")
+        if checkpoint is not None and "impossible" in needs and "needed" not in needs:
+            raise SpecError(f"is given, but a {needs['impossible']} sink cannot resume from one: remove it")
         return checkpoint
 
 

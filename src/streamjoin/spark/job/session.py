@@ -70,7 +70,7 @@ def settings_of(job: Job, master: str) -> dict[str, str]:
 
 def packages_of(job: Job) -> tuple[str, ...]:
     """The packages that Spark must fetch: those of the file, and the Kafka connector if it is used but not given."""
-    kinds = {each.kind for each in (*job.left.sources, *job.right.sources)} | {job.sink.kind}
+    kinds = {each.kind for each in (*job.left.sources, *job.right.sources, *job.sinks.values())}
     given = (*job.spark.packages, job.spark.settings.get("spark.jars", ""))
     if "kafka" not in kinds or any("spark-sql-kafka" in name for name in given):
         return job.spark.packages

@@ -1,19 +1,24 @@
-"""Sinks, which write results: one model per kind.
+"""Sinks, which write results and late rows: one model per kind.
 
 A files sink has every row exactly once, even after failures: Spark commits its files with the micro-batch. Kafka
 gets every row at least once: after a crash, the last micro-batch is written again.
+
+A Spark query has one sink. A job with two (`[sink]` and `[late]`) writes each micro-batch to one after the other, by
+`write_batch`. Each keeps its guarantee: the log of a files sink names the micro-batches it has, so that one which
+runs again is skipped.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import pyarrow as pa
 from pydantic import Field, field_validator
 from pyspark.sql import DataFrame, types
 from pyspark.sql import functions as F
+from pyspark.sql.readwriter import DataFrameWriter
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamjoin.semantics.errors import SpecError
@@ -30,6 +35,7 @@ CONTROLS = (
 HAS_TEXT = (types.StringType, types.ArrayType, types.MapType, types.StructType, types.VariantType)
 
 Need = Literal["needed", "possible", "impossible"]
+Writer = TypeVar("Writer", DataStreamWriter, DataFrameWriter)
 
 
 class SinkTable(Table):
@@ -52,9 +58,21 @@ class SinkTable(Table):
         """Mistakes that depend on the columns of the result."""
         return iter(())
 
-    def write(self, results: DataFrame) -> DataStreamWriter:
-        """A writer that is ready to be started."""
+    def prepared(self, results: DataFrame) -> DataFrame:
+        """The rows in the form that this sink writes."""
+        return results
+
+    def configured(self, writer: Writer) -> Writer:
+        """A writer of a stream or of a table, with this sink's format and options."""
         raise NotImplementedError
+
+    def write(self, results: DataFrame) -> DataStreamWriter:
+        """A writer of the stream that is ready to be started."""
+        return self.configured(self.prepared(results).writeStream)
+
+    def write_batch(self, results: DataFrame, number: int) -> None:
+        """Write the rows of one micro-batch."""
+        self.configured(self.prepared(results).write).mode("append").save()
 
 
 class FilesSink(SinkTable):
@@ -94,9 +112,27 @@ class FilesSink(SinkTable):
                 f"is 'csv', which cannot hold the column {shown(nested[0])} of type {kind}; allowed: parquet, json",
             )
 
-    def write(self, results: DataFrame) -> DataStreamWriter:
-        writer = results.writeStream.format(self.format).options(**self.options).option("path", self.path)
+    def configured(self, writer: Writer) -> Writer:
+        writer = writer.format(self.format).options(**self.options).option("path", self.path)
         return writer.partitionBy(*self.partition_by) if self.partition_by else writer
+
+    def write_batch(self, results: DataFrame, number: int) -> None:
+        """Write the rows as Spark's sink for streams does: with a log, by which it skips a micro-batch that it has."""
+        session = results.sparkSession
+        jvm = cast(Any, session._jvm)
+        sql = jvm.org.apache.spark.sql.execution
+        formats = sql.datasources
+        kinds = {
+            "parquet": formats.parquet.ParquetFileFormat,
+            "json": formats.json.JsonFileFormat,
+            "csv": formats.csv.CSVFileFormat,
+        }
+        columns = jvm.PythonUtils.toSeq(list(self.partition_by))
+        options = jvm.PythonUtils.toScalaMap(self.options)
+        sink = sql.streaming.sinks.FileStreamSink(
+            session._jsparkSession, self.path, kinds[self.format](), columns, options
+        )
+        sink.addBatch(number, results._jdf)
 
 
 class KafkaSink(SinkTable):
@@ -122,11 +158,14 @@ class KafkaSink(SinkTable):
     def check(self, columns: pa.Schema) -> Iterator[Mistake]:
         return unknown_columns("key", () if self.key is None else (self.key,), columns.names)
 
-    def write(self, results: DataFrame) -> DataStreamWriter:
+    def prepared(self, results: DataFrame) -> DataFrame:
         records = [F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value")]
         if self.key is not None:
-            records.append(F.col(self.key).cast("string").alias("key"))
-        writer = results.select(*records).writeStream.format("kafka").options(**self.options)
+            records.append(F.col(quoted(self.key)).cast("string").alias("key"))
+        return results.select(*records)
+
+    def configured(self, writer: Writer) -> Writer:
+        writer = writer.format("kafka").options(**self.options)
         return writer.option("kafka.bootstrap.servers", brokers(self.servers)).option("topic", self.topic)
 
 
@@ -142,13 +181,11 @@ class ConsoleSink(SinkTable):
     truncate: Flag = True
     """Whether long values are cut."""
 
-    def write(self, results: DataFrame) -> DataStreamWriter:
-        return (
-            printable(results)
-            .writeStream.format("console")
-            .option("numRows", self.rows)
-            .option("truncate", self.truncate)
-        )
+    def prepared(self, results: DataFrame) -> DataFrame:
+        return printable(results)
+
+    def configured(self, writer: Writer) -> Writer:
+        return writer.format("console").option("numRows", self.rows).option("truncate", self.truncate)
 
 
 class MemorySink(SinkTable):
@@ -172,8 +209,11 @@ class MemorySink(SinkTable):
     def place(self) -> str:
         return self.table
 
+    def configured(self, writer: Writer) -> Writer:
+        return writer.format("memory")
+
     def write(self, results: DataFrame) -> DataStreamWriter:
-        return results.writeStream.format("memory").queryName(self.table)
+        return super().write(results).queryName(self.table)
 
 
 class NoopSink(SinkTable):
@@ -184,8 +224,8 @@ class NoopSink(SinkTable):
     kind: Literal["noop"]
     """A sink that drops all rows."""
 
-    def write(self, results: DataFrame) -> DataStreamWriter:
-        return results.writeStream.format("noop")
+    def configured(self, writer: Writer) -> Writer:
+        return writer.format("noop")
 
 
 def printable(results: DataFrame) -> DataFrame:
@@ -209,10 +249,14 @@ def unknown_columns(key: str, given: Iterable[str], allowed: Sequence[str]) -> I
 
 
 AnySink = Annotated[FilesSink | KafkaSink | ConsoleSink | MemorySink | NoopSink, Field(discriminator="kind")]
+AnyLateSink = Annotated[FilesSink | KafkaSink | ConsoleSink | NoopSink, Field(discriminator="kind")]
 SINK_KINDS: Mapping[str, type[SinkTable]] = {
     "files": FilesSink,
     "kafka": KafkaSink,
     "console": ConsoleSink,
     "memory": MemorySink,
     "noop": NoopSink,
+}
+LATE_SINK_KINDS: Mapping[str, type[SinkTable]] = {
+    kind: model for kind, model in SINK_KINDS.items() if kind != "memory"
 }

@@ -41,13 +41,14 @@ LEFT_OPEN: Any = None  # the default of a key whose value a validator fills in
 @dataclass(frozen=True)
 class TableContext:
     """What a table's validators need from outside the table: the job file's folder and name, the side, the schema that
-    the side's sources share, and the kind of the sink."""
+    the side's sources share, and the kinds of the sinks of results and of late rows."""
 
     folder: Path
     name: str
     side: str = "left"
     side_schema: str | None = None
     sink_kind: str | None = None
+    late_kind: str | None = None
 
 
 class Table(BaseModel):
