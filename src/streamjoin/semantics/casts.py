@@ -64,8 +64,8 @@ def _cast_or_none(column: pa.Array, declared: pa.DataType) -> pa.Array | None:
 
 
 def _in_steps(column: pa.Array, kind: pa.DataType, safe: bool = True) -> pa.Array:
-    """A cast by Arrow. Half floats take a step between, because Arrow casts their bits or rounds. So do integers on their
-    way to a decimal, because Arrow wants room for any integer of their type."""
+    """A cast by Arrow. Half floats take a step between, because Arrow casts their bits or rounds. So do integers that
+    become decimals, because Arrow wants room for any integer of their type."""
     if types.is_float16(kind) or types.is_float16(column.type):
         column = column.cast(pa.float32(), safe=safe)
     elif types.is_integer(column.type) and types.is_decimal(kind):
