@@ -328,7 +328,7 @@ def _atom(draw: Draw, known: Operands) -> str:
         lambda: f"{a} IS {draw(st.sampled_from(['', 'NOT ']))}DISTINCT FROM {b}",
         lambda: f"{a} IS {draw(st.sampled_from(['', 'NOT ']))}NULL",
         lambda: _membership(draw, family, a, b),
-        lambda: _like(draw, a) if family == "string" else (a if family == "bool" else f"{a} = NULL"),
+        lambda: _of_string(draw, a, b) if family == "string" else (a if family == "bool" else f"{a} = NULL"),
     ]
     return str(draw(st.sampled_from(shapes))())
 
@@ -364,6 +364,11 @@ def _membership(draw: Draw, family: str, a: str, b: str) -> str:
     return f"{a} {draw(st.sampled_from(['IN', 'NOT IN']))} ({', '.join(literals)})"
 
 
+def _of_string(draw: Draw, a: str, b: str) -> str:
+    forms = [_like(draw, a), f"LENGTH({a}) >= LENGTH({b})", f"UPPER({a}) = UPPER({b})"]
+    return str(draw(st.sampled_from(forms)))
+
+
 def _like(draw: Draw, a: str) -> str:
     return f"{a} {draw(st.sampled_from(['LIKE', 'NOT LIKE']))} {draw(st.sampled_from(PATTERNS))}"
 
@@ -395,7 +400,20 @@ def _expression(draw: Draw, known: Operands, family: str, depth: int) -> str:
         return f"({a} {draw(st.sampled_from('+-'))} {draw(st.sampled_from(INTERVALS))})"
     if family == "date":
         return f"({a} {draw(st.sampled_from('+-'))} INTERVAL '1' DAY)"
-    return a
+    return f"({a} || {b})" if family == "string" and shape == "operator" else _text_function(draw, family, a)
+
+
+def _text_function(draw: Draw, family: str, a: str) -> str:
+    forms = [
+        "LOWER({})",
+        "UPPER({})",
+        "SUBSTRING({}, 2)",
+        "SUBSTRING({}, 1, 1)",
+        "TRIM({}, 'ab')",
+        "RTRIM({}, 'b')",
+    ]
+    forms += ["CONCAT({}, 'b')"]
+    return str(draw(st.sampled_from(forms))).format(a) if family == "string" else a
 
 
 def _arithmetic(draw: Draw, a: str, b: str) -> str:
@@ -407,7 +425,16 @@ def _arithmetic(draw: Draw, a: str, b: str) -> str:
 
 def _function(draw: Draw, a: str) -> str:
     forms = ["ABS({})", "-({})", "FLOOR({})", "CEIL({})", "SQRT({})", "POWER({}, 2)", "POWER(2, {})"]
-    forms += ["CAST({} AS DOUBLE)", "CAST({} AS REAL)"]
+    forms += [
+        "CAST({} AS DOUBLE)",
+        "CAST({} AS REAL)",
+        "ROUND({})",
+        "ROUND({}, 1)",
+        "SIN({})",
+        "EXP({})",
+        "LN({})",
+    ]
+    forms += ["ATAN2({}, 2)", "RADIANS({})"]
     return str(draw(st.sampled_from(forms))).format(a)
 
 

@@ -79,6 +79,9 @@ GROWING = {
     "abs": lambda n: listed("ABS(i - k - #)", n, " + ") + " < 900",
     "distinct": lambda n: listed("f IS DISTINCT FROM g + #", n, " AND "),
     "powers": lambda n: listed("POWER(f, #.5) < POWER(g, 3)", n, " OR "),
+    "functions of floats": lambda n: listed("SIN(f + #) < ATAN2(g, #.5)", n, " OR ") + " OR ROUND(f, 1) = ROUND(g * 3)",
+    "functions of text": lambda n: "LOWER(t) = LOWER(z) AND (" + listed("t || '#' <> UPPER(z)", n, " OR ") + ")",
+    "parts of text": lambda n: listed("SUBSTRING(t, #) = TRIM(z, 'a#')", n, " OR ") + " OR LENGTH(t) > LENGTH(z) + 1",
     "booleans": lambda n: listed("(p = q) IS NOT TRUE AND COALESCE(p, q, #=3)", n, " OR "),
 }  # fmt: skip
 

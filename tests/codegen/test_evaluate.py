@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from strategies import _pools, array, can_be_typed, predicates, schemas
 from streamjoin.codegen.columns import to_column_data
-from streamjoin.codegen.columnwise import Vec, as_sort
+from streamjoin.codegen.columnwise import as_sort
 from streamjoin.codegen.evaluate import Bounds, Filter, Keys, _Loop, distinct_columns
 from streamjoin.codegen.expressions import Emitter, sort_of
+from streamjoin.codegen.vec import Vec
 from streamjoin.kernels.values import text
 from streamjoin.semantics import oracle
 from streamjoin.semantics.analysis import analyse
@@ -167,6 +168,25 @@ EXPRESSIONS = {
         "POWER(f, 2)", "f / 0", "i / k", "f + 0.1", "f * 1e300",
     ],
     "powers": ["POWER(f, g)", "POWER(2, f)", "POWER(f, 0.5)", "POWER(f, -1)", "POWER(i, 3)", "POWER(10, s)"],
+    "functions of floats": [
+        *(f"{name}(f)" for name in ("LN", "EXP", "SIN", "COS", "TAN", "ASIN", "ACOS", "ATAN")),
+        *(f"{name}(g / 3)" for name in ("LN", "EXP", "SIN", "COS", "TAN", "ASIN", "ACOS", "ATAN")),
+        "ATAN2(f, g)", "ATAN2(g, -f)", "RADIANS(f)", "DEGREES(e)", "SIN(i)", "LN(d)", "EXP(w)", "ASIN(0.5)", "LN(0)",
+        "EXP(s)", "EXP(710)", "SIN(RADIANS(f) / 2)",
+    ],
+    "rounding": [
+        "ROUND(f)", "ROUND(e)", "ROUND(f / 3, 2)", "ROUND(e * 0.3, 1)", "ROUND(i)", "ROUND(d)", "ROUND(d, 1)",
+        "ROUND(d, 2)", "ROUND(w)", "ROUND(w, 1)", "ROUND(n + 0.5)", "ROUND(-d - 0.005, 2)", "ROUND(i * 0.25)",
+        "ROUND(b * 0.5)", "ROUND(g + 0.5)", "ROUND(0.49999999999999994e0)", "ROUND(-2.5e0)", "ROUND(b * 0.01, 1)",
+    ],
+    "parts of texts": [
+        "LENGTH(t)", "LENGTH(z)", "LENGTH(raw)", "LENGTH('é')", "SUBSTRING(t, 2)", "SUBSTRING(z, 1, 1)",
+        "SUBSTRING(t FROM 2 FOR 2)", "SUBSTRING(z, -2)", "SUBSTRING(z, -2, 1)", "SUBSTRING(t, 0, 2)",
+        "SUBSTRING(t, i, k)", "SUBSTRING(z, b, c)", "SUBSTRING(t, -9223372036854775808, 9223372036854775807)",
+        "SUBSTRING(t, NULL)", "TRIM(t)", "TRIM('a' FROM z)", "LTRIM(z, 'ba')", "RTRIM(t, 'bé😀')", "TRIM(t, z)",
+        "TRIM(LEADING t FROM z)", "TRIM(z, '')", "LENGTH(TRIM(SUBSTRING(z, 2), 'b')) + 1",
+        "CASE WHEN p THEN SUBSTRING(t, 2) ELSE TRIM(z, 'a') END", "TRIM('  a b ')",
+    ],
     "singles": [
         "e + h", "e - h", "e * h", "e / h", "e % h", "-e", "ABS(h)", "FLOOR(e)", "CEIL(h)", "e + 0.1", "e * 3",
         "e + f", "SQRT(e)", "e / 3",
@@ -211,6 +231,13 @@ EXPRESSIONS = {
         "f IS NOT DISTINCT FROM g", "t IS DISTINCT FROM z", "p IS DISTINCT FROM q", "w IS NOT DISTINCT FROM n",
         "i IS DISTINCT FROM NULL",
     ],
+    "new texts": [
+        "LOWER(t)", "UPPER(z)", "t || z", "t || 'é' || z || t", "CONCAT(t, z)", "CONCAT(t)", "CONCAT(NULL, t)",
+        "LOWER(UPPER(t || 'ßİǅΣς')) || SUBSTRING(z, 2)", "TRIM(UPPER(t), 'A')", "raw || X'61'", "UPPER('a' || 'b')",
+        "COALESCE(UPPER(t), z, 'none')", "CASE WHEN p THEN LOWER(t) WHEN q THEN z ELSE UPPER(z) || t END",
+        "LEAST(UPPER(t), z)", "UPPER(t) = z", "UPPER(t) < LOWER(z)", "UPPER(t) LIKE 'A%'", "LENGTH(t || z)",
+        "UPPER(t) IN ('A', 'AB', 'ABC', 'B', 'É')", "LOWER(t) IS DISTINCT FROM z",
+    ],
     "patterns": [
         "t LIKE 'a%'", "t LIKE '%b'", "z LIKE '_'", "t LIKE '%a%b%'", "t NOT LIKE 'a_b'", "t LIKE ''", "z LIKE '%'",
         "t LIKE 'a!%b' ESCAPE '!'", "t LIKE 'a!_%' ESCAPE '!'", "z LIKE '_é%' OR t LIKE 'é'",
@@ -226,6 +253,8 @@ WAYS = pytest.mark.parametrize("fused", [True, False], ids=["compiled", "column 
 @pytest.mark.parametrize("nulls", [False, True], ids=["without nulls", "with nulls"])
 @pytest.mark.parametrize("group", EXPRESSIONS)
 def test_generated_code_computes_what_the_oracle_computes(group, nulls, fused):
+    if fused and group == "new texts":
+        pytest.skip("never compiled: see test_what_makes_text_is_not_compiled")
     expressions = [values_of(expression) for expression in EXPRESSIONS[group]]
     left, right = sample(LEFT, nulls, 1), sample(RIGHT, nulls, 2)
     found = Values(expressions, fused)(column_data(left, right), ROWS)
@@ -234,6 +263,14 @@ def test_generated_code_computes_what_the_oracle_computes(group, nulls, fused):
         wrong = [row for row in range(ROWS) if key(values[row]) != key(wanted[row])]
         at = [(left.slice(row, 1), right.slice(row, 1)) for row in wrong[:1]]
         assert not wrong, f"{sql}: {values[wrong[0]]!r}, not {wanted[wrong[0]]!r} for {at}"
+
+
+@pytest.mark.parametrize("made", ["LOWER(t)", "UPPER(t)", "t || 'a'"])
+def test_what_makes_text_is_not_compiled(made):
+    made_text = values_of(made)
+    assert not Filter(values_of(f"{made} = z AND i = k")).is_fused
+    assert not Keys([Call("hash64", (made_text,), signed(64))]).is_fused
+    assert Filter(values_of("SUBSTRING(t, 2) = z AND LENGTH(t) > 3")).is_fused
 
 
 def test_filter_is_true_only_where_the_condition_is_neither_false_nor_null():

@@ -184,7 +184,17 @@ CONDITIONS = st.recursive(
         ),
         NUMBERS.map(lambda t: f"{t} IS NOT NULL"),
         st.sampled_from(
-            ["left.ok", "right.flag", "left.name LIKE '%a_'", "right.day - left.day < 3", "TRUE"]
+            [
+                "left.ok",
+                "right.flag",
+                "left.name LIKE '%a_'",
+                "(left.name || 'a') LIKE 'b' AND NOT left.name || 'a' < 'b'",
+                "CONCAT(left.name, right.name) BETWEEN TRIM(left.name) AND LTRIM(right.name, 'a')",
+                "ROUND(left.price, 1) > ROUND(left.price) + 0.5",
+                "SIN(0.5) < LN(ROUND(2.5e0, 1))",
+                "right.day - left.day < 3",
+                "TRUE",
+            ]
         ),
     ),
     lambda condition: (

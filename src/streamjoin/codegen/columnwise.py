@@ -2,8 +2,9 @@
 
 Numba and LLVM take more than linear time for a function, so a loop of some hundred operations does not compile within
 seconds. Here each operation of the tree is one pass over a *tile* of rows that stays in the L2 cache. Nearly nothing is
-compiled: a few kernels for text and POWER, the same for all predicates. A pass costs about a nanosecond a row and
-operation. ORed equalities of one value with literals are a search in a sorted array, whatever their number.
+compiled: a few kernels for text and functions of the C library, the same for all predicates. A pass costs about a
+nanosecond a row and operation. ORed equalities of one value with literals are a search in a sorted array, whatever
+their number. `column_functions` has the functions of floats and text.
 
 A value is a `Vec`. Exact numbers of up to 64 bits are int64, wider ones are `Limbs`, two limbs. No result wraps, as the
 ranges in the types say. For the same tree, this module and the loops of `expressions` give the same bits.
@@ -14,13 +15,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from streamjoin.codegen.column_functions import FUNCTIONS
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.codegen.expressions import INT64, escaped_pattern, literal_bytes, sort_of
-from streamjoin.kernels.values import tiles
+from streamjoin.codegen.vec import Limbs, TextSpans, Tile, Vec
+from streamjoin.kernels.values import libm, tiles
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve, children, walk
 from streamjoin.semantics.linear import as_equality_with_constant
 from streamjoin.semantics.types import Type
@@ -31,45 +34,6 @@ MAX_SHARED = 256  # how many values of a tile are kept because several operation
 
 U32 = np.uint64(0xFFFF_FFFF)
 HALF = np.uint64(32)
-
-
-class Limbs(NamedTuple):
-    """Integers of 128 bits: `low` is uint64, `high` int64."""
-
-    low: Any
-    high: Any
-
-
-class TextSpans(NamedTuple):
-    """Strings or binaries: where each begins in the tile's bytes, and its length."""
-
-    start: Any
-    length: Any
-
-
-class Vec(NamedTuple):
-    """A value for each row, or one scalar for all rows. `null`: True where the value is NULL; None if no value is.
-    A boolean is False where it is NULL."""
-
-    data: Any
-    null: Any = None
-
-
-class Tile:
-    """The inputs of some rows, and the values that are kept while the rows are evaluated."""
-
-    def __init__(self, count: int, inputs: Mapping[Column, Vec], pool: np.ndarray):
-        self.count, self.inputs, self.pool = count, inputs, pool
-        self.kept: dict[int, Vec] = {}
-
-    def array(self, data: Any, dtype: Any) -> np.ndarray:
-        """`data` as a contiguous array with a number for each row."""
-        return np.ascontiguousarray(np.broadcast_to(np.asarray(data, dtype), (self.count,)))
-
-    def texts(self, *values: TextSpans) -> list[np.ndarray]:
-        """The arguments of text kernels: the bytes, then start and length of each value."""
-        ends = [self.array(end, np.int64) for value in values for end in value]
-        return [self.pool, *ends]
 
 
 Evaluate = Callable[[Tile], Vec]
@@ -98,22 +62,26 @@ class ColumnWise:
 
     def tiles(self, used: Mapping[Column, ColumnData], count: int) -> Iterator[tuple[slice, Tile]]:
         """The rows of aligned columns, some at a time."""
-        pool, bases = bytearray(self.literals), {}
+        literals = np.frombuffer(bytes(self.literals) + b"\0", np.uint8)
         texts = {column: data for column, data in used.items() if sort_of(column.type) == "text"}
-        for column in texts:
-            bases[column] = len(pool)
-            pool += texts[column].parts[1].tobytes()
-        joined = np.frombuffer(bytes(pool) + b"\0", np.uint8).copy()
         for at in range(0, count, TILE):
             rows = slice(at, min(count, at + TILE))
+            pool, bases, size = [literals], {}, len(literals)
+            for column, data in texts.items():
+                offsets, content = data.parts
+                first, last = offsets[rows.start], offsets[rows.stop]
+                pool.append(content[first:last])
+                bases[column] = size - first
+                size += last - first
             inputs = {
                 column: _rows_read(column, data, rows, bases.get(column, 0)) for column, data in used.items()
             }
-            yield rows, Tile(rows.stop - at, inputs, joined)
+            yield rows, Tile(rows.stop - at, inputs, np.concatenate(pool))
 
     def rehearse(self) -> None:
         """Compile the kernels that these expressions may call."""
         none, byte, flags = np.empty(0, np.int64), np.zeros(1, np.uint8), np.empty(0, np.bool_)
+        real = np.empty(0)
         texts = [byte, none, none]
         for kernel in self._kernels:
             match kernel:
@@ -127,8 +95,16 @@ class ColumnWise:
                     tiles.text_member(*texts, none, none, flags)
                 case "hash":
                     tiles.text_hash(*texts, none)
-                case "power":
-                    tiles.power_column(np.empty(0), np.empty(0), np.empty(0))
+                case "libm":
+                    libm.apply(0, real, real, real)
+                case "length":
+                    tiles.text_length(*texts, none)
+                case "substring":
+                    tiles.text_substring(*texts, none, none, none, none)
+                case "trim":
+                    tiles.text_trim(*texts, none, none, True, True, none, none)
+                case "gather":
+                    tiles.text_gather(*texts, byte)
 
     # A tree as functions
 
@@ -168,11 +144,10 @@ class ColumnWise:
         return strict
 
     def _note_kernel(self, call: Call) -> None:
-        if call.op in ("hash64", "power"):
-            self._kernels.add(call.op.removesuffix("64"))
-        elif call.args and sort_of(call.args[-1].type) == "text" and call.op != "is_null":
-            kernel = "equal" if call.op in ("eq", "ne", "is_distinct") else "order"
-            self._kernels.update(() if call.op in ("case", "coalesce") else (kernel,))
+        if call.op in _KERNELS:
+            self._kernels.add(_KERNELS[call.op])
+        elif call.args and sort_of(call.args[-1].type) == "text" and call.op in COMPARING:
+            self._kernels.add("equal" if call.op in ("eq", "ne", "is_distinct") else "order")
 
     def _literal(self, literal: Literal) -> Vec:
         sort, value = sort_of(literal.type), literal.value
@@ -301,7 +276,7 @@ def _kept(evaluate: Evaluate, key: int) -> Evaluate:
 
 
 def _rows_read(column: Column, data: ColumnData, rows: slice, base: int) -> Vec:
-    """Some rows of a column. `base`: where the column's bytes begin in the pool."""
+    """Some rows of a column. `base`: where in the tile's pool the column's byte 0 would be."""
     sort = sort_of(column.type)
     null = None
     if data.valid is not None and not data.valid[rows].all():
@@ -456,13 +431,21 @@ def _of_python_integers(values: list[int]) -> Limbs:
     return Limbs(lows, np.array([value >> 64 for value in values], np.int64))
 
 
-def _divided(tile: Tile, data: Any, divisor: int, up: bool, kind: Type) -> Any:
-    """The quotient by a positive constant, rounded down or up."""
+def _divided(tile: Tile, data: Any, divisor: int, towards: str, kind: Type) -> Any:
+    """The quotient by a positive constant, rounded "down", "up", or to the nearest, half "away" from zero."""
     sort = 128 if divisor not in INT64 else _sort_for([data], kind)
     if sort == 128:
         integers = _python_integers(as_sort(data, 128), tile.count)
-        return _of_python_integers([-(-v // divisor) if up else v // divisor for v in integers])
-    return data // np.int64(divisor) + (data % np.int64(divisor) != 0 if up else 0)
+        return _of_python_integers([value // divisor + _step(value, divisor, towards) for value in integers])
+    return data // np.int64(divisor) + _step(data, np.int64(divisor), towards)
+
+
+def _step(value: Any, divisor: Any, towards: str) -> Any:
+    """What is added to the quotient rounded down."""
+    rest = value % divisor
+    if towards == "away":
+        return (rest > divisor - rest) | ((rest == divisor - rest) & (value > 0))
+    return rest != 0 if towards == "up" else 0
 
 
 def _comparison_of_columns(op: str, a: Any, b: Any, tile: Tile) -> Any:
@@ -556,6 +539,15 @@ def _bisected(holds: Callable[[np.ndarray], Any], count: int, bits: int, highest
     return found
 
 
+COMPARING = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "is_distinct", "least", "greatest", "max", "min"))
+# The kernels of operations that have their own; see `rehearse`.
+_KERNELS = {
+    "hash64": "hash", "length": "length", "substring": "substring",
+    **dict.fromkeys(("trim", "ltrim", "rtrim"), "trim"), **dict.fromkeys(("lower", "upper", "concat"), "gather"),
+    **dict.fromkeys(libm.NAMES, "libm"),
+}  # fmt: skip
+
+
 # Operations: each takes the call, the data of its arguments and the tile, and gives data, or a `Vec` that has NULLs.
 
 
@@ -587,29 +579,23 @@ def _div(call: Call, data: list[Any], tile: Tile) -> Any:
     return Vec(data[0] / data[1], data[1] == 0)
 
 
-def _round(up: bool) -> Callable[[Call, list[Any], Tile], Any]:
+def _round(towards: str) -> Callable[[Call, list[Any], Tile], Any]:
     def operate(call: Call, data: list[Any], tile: Tile) -> Any:
         kind = call.args[0].type
         if kind.is_float:
-            return (np.ceil if up else np.floor)(data[0])
-        return as_sort(_divided(tile, data[0], 10**kind.scale, up, kind), sort_of(call.type))
+            return (np.ceil if towards == "up" else np.floor)(data[0])
+        return as_sort(_divided(tile, data[0], 10**kind.scale, towards, kind), sort_of(call.type))
 
     return operate
 
 
-def _divide_by(up: bool) -> Callable[[Call, list[Any], Tile], Any]:
+def _divide_by(towards: str) -> Callable[[Call, list[Any], Tile], Any]:
     def operate(call: Call, data: list[Any], tile: Tile) -> Any:
         divisor = call.args[1]
         assert isinstance(divisor, Literal) and isinstance(divisor.value, int)
-        return as_sort(_divided(tile, data[0], divisor.value, up, call.type), sort_of(call.type))
+        return as_sort(_divided(tile, data[0], divisor.value, towards, call.type), sort_of(call.type))
 
     return operate
-
-
-def _power_column(call: Call, data: list[Any], tile: Tile) -> Any:
-    out = np.empty(tile.count)
-    tiles.power_column(tile.array(data[0], np.float64), tile.array(data[1], np.float64), out)
-    return out
 
 
 def _cast(call: Call, data: list[Any], tile: Tile) -> Any:
@@ -662,12 +648,12 @@ OPERATIONS: dict[str, Callable[[Call, list[Any], Tile], Any]] = {
     "abs": _sum_like(np.abs, _wide_abs),
     "mod": _mod,
     "div": _div,
-    "floor": _round(up=False),
-    "ceil": _round(up=True),
-    "floordiv": _divide_by(up=False),
-    "ceildiv": _divide_by(up=True),
+    "floor": _round("down"),
+    "ceil": _round("up"),
+    "floordiv": _divide_by("down"),
+    "ceildiv": _divide_by("up"),
     "sqrt": lambda call, data, tile: np.sqrt(data[0]),
-    "power": _power_column,
+    "rounddiv": _divide_by("away"),
     "cast": _cast,
     "max": _strict_extreme("gt"),
     "min": _strict_extreme("lt"),
@@ -677,6 +663,7 @@ OPERATIONS: dict[str, Callable[[Call, list[Any], Tile], Any]] = {
     "hash64": _hash,
     "not": lambda call, data, tile: ~data[0],
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), _compared),
+    **FUNCTIONS,
 }
 
 # Operations that do not give NULL whenever an argument is: each takes the call, its arguments and the tile.

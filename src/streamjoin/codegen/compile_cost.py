@@ -7,9 +7,10 @@ time for a long loop. So an expression that costs more than MOST is evaluated co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
-from streamjoin.codegen.expressions import sort_of
+from streamjoin.codegen.expressions import LIBM, sort_of
 from streamjoin.semantics.expressions import Call, Expr, Solve, walk
 
 MOST = 48.0  # the highest cost of a loop that is compiled
@@ -18,9 +19,11 @@ MOST_OF_BANDS = 64.0  # the same for the loop that computes a window's bounds, e
 CLAMP = 3.0  # cost of cutting a bound to the range of its key, and of comparing it with the opposite bound
 SOLVE = 12.0  # cost of a bisection, without its condition
 
-_CALLS = frozenset(
-    ("mod", "floordiv", "ceildiv", "floor", "ceil", "like", "hash64", "power", "next_up", "next_down")
-)
+_CALLS = frozenset((
+    "mod", "floordiv", "ceildiv", "rounddiv", "floor", "ceil", "round", "like", "hash64", "length", "substring",
+    "trim", "ltrim", "rtrim", "next_up", "next_down", *LIBM,
+))  # fmt: skip
+MAKING_TEXT = frozenset(("lower", "upper", "concat"))  # a compiled loop has no memory for their bytes
 
 
 def compile_cost(expressions: Iterable[Expr]) -> float:
@@ -44,6 +47,8 @@ def _cost(node: Expr) -> float:
         return SOLVE
     if not isinstance(node, Call):
         return 0.5
+    if node.op in MAKING_TEXT:
+        return math.inf
     cost = 1.0 + 0.5 * max(0, len(node.args) - 2)
     if node.op in ("least", "greatest", "case", "coalesce"):
         cost = 1.5 * len(node.args)

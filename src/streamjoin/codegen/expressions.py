@@ -26,11 +26,17 @@ import numpy as np
 
 from streamjoin.kernels.values import exact
 from streamjoin.kernels.values import floats
+from streamjoin.kernels.values import libm
 from streamjoin.kernels.values import text
 from streamjoin.kernels.values import wide
 from streamjoin.jit.decorator import jit
 """
 
+# Functions of float64 as source. `math` stands for the C library in compiled code.
+LIBM = {
+    "ln": "libm.ln", "power": "math.pow",
+    **{name: f"math.{name}" for name in ("exp", "sin", "cos", "tan", "asin", "acos", "atan", "atan2")},
+}  # fmt: skip
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 INT64 = range(-(2**63), 2**63)
 
@@ -295,37 +301,52 @@ class Emitter:
         null = self.let(f"{values[1].code} == 0")
         return self.result(f"{values[0].code} / {values[1].code}", values, values[0].sort, call.type, null)
 
-    def _divide(self, call: Call, value: CodeValue, divisor: int, up: bool) -> CodeValue:
+    def _divide(self, call: Call, value: CodeValue, divisor: int, towards: str) -> CodeValue:
+        """The quotient by a positive constant, rounded "down", "up", or to the nearest, half "away" from zero."""
         sort = self.common([value], Type("int", 0, -divisor, divisor))
         a, b = self.widen(value, sort), self.constant(divisor, int(sort))
         if sort == 128:
-            code = f"wide.floor_divide({a}, {b})"
-            code = f"wide.neg(wide.floor_divide(wide.neg({a}), {b}))" if up else code
+            code = {
+                "down": f"wide.floor_divide({a}, {b})",
+                "up": f"wide.neg(wide.floor_divide(wide.neg({a}), {b}))",
+                "away": f"wide.round_divide({a}, {b})",
+            }[towards]
         else:
-            code = f"np.int{sort}({a} // {b}{f' + ({a} % {b} != 0)' if up else ''})"
+            code = {
+                "down": f"np.int{sort}({a} // {b})",
+                "up": f"np.int{sort}({a} // {b} + ({a} % {b} != 0))",
+                "away": f"np.int{sort}(exact.round_divide64({a}, {b}))",
+            }[towards]
         return self.result(code, [value], sort, call.type)
 
-    def _floordiv(self, call: Call, values: list[CodeValue]) -> CodeValue:
-        return self._divide(call, values[0], call.args[1].value, up=False)  # type: ignore[union-attr, arg-type]
+    def _divide_by(self, call: Call, values: list[CodeValue]) -> CodeValue:
+        towards = {"floordiv": "down", "ceildiv": "up", "rounddiv": "away"}[call.op]
+        return self._divide(call, values[0], call.args[1].value, towards)  # type: ignore[union-attr, arg-type]
 
-    def _ceildiv(self, call: Call, values: list[CodeValue]) -> CodeValue:
-        return self._divide(call, values[0], call.args[1].value, up=True)  # type: ignore[union-attr, arg-type]
+    _floordiv = _ceildiv = _rounddiv = _divide_by
 
     def _floor(self, call: Call, values: list[CodeValue]) -> CodeValue:
         if isinstance(values[0].sort, str):
             return self.result(f"np.floor({values[0].code})", values, values[0].sort, call.type)
-        return self._divide(call, values[0], 10 ** call.args[0].type.scale, up=False)
+        return self._divide(call, values[0], 10 ** call.args[0].type.scale, "down")
 
     def _ceil(self, call: Call, values: list[CodeValue]) -> CodeValue:
         if isinstance(values[0].sort, str):
             return self.result(f"np.ceil({values[0].code})", values, values[0].sort, call.type)
-        return self._divide(call, values[0], 10 ** call.args[0].type.scale, up=True)
+        return self._divide(call, values[0], 10 ** call.args[0].type.scale, "up")
 
     def _sqrt(self, call: Call, values: list[CodeValue]) -> CodeValue:
         return self.result(f"np.sqrt({values[0].code})", values, "float64", call.type)
 
-    def _power(self, call: Call, values: list[CodeValue]) -> CodeValue:
-        return self.result(f"math.pow({values[0].code}, {values[1].code})", values, "float64", call.type)
+    def _round(self, call: Call, values: list[CodeValue]) -> CodeValue:
+        code = f"np.{values[0].sort}(floats.round_away({values[0].code}))"
+        return self.result(code, values, values[0].sort, call.type)
+
+    def _libm(self, call: Call, values: list[CodeValue]) -> CodeValue:
+        arguments = ", ".join(value.code for value in values)
+        return self.result(f"{LIBM[call.op]}({arguments})", values, "float64", call.type)
+
+    _ln = _exp = _sin = _cos = _tan = _asin = _acos = _atan = _atan2 = _power = _libm
 
     def _cast(self, call: Call, values: list[CodeValue]) -> CodeValue:
         value, kind = values[0], call.args[0].type
@@ -541,6 +562,27 @@ class Emitter:
         a, b = values[0].null, values[1].null
         code = self.let(f"({a} != {b}) | ((not {a}) & (not {b}) & (not {equal}))")
         return CodeValue(code, "False", "bool")
+
+    # Text that is part of another text. What has bytes of its own is evaluated column by column.
+
+    def _length(self, call: Call, values: list[CodeValue]) -> CodeValue:
+        code = values[0].code
+        characters = f"text.characters({code})" if call.args[0].type.name == "string" else f"{code}[2]"
+        return self.result(f"np.int64({characters})", values, 64, call.type)
+
+    def _substring(self, call: Call, values: list[CodeValue]) -> CodeValue:
+        bounds = [self.widen(value, 64) for value in values[1:]]
+        bounds += [self.constant(2**63 - 1, 64)] * (len(values) < 3)
+        return self.result(
+            f"text.substring({', '.join([values[0].code, *bounds])})", values, "text", call.type
+        )
+
+    def _trim(self, call: Call, values: list[CodeValue]) -> CodeValue:
+        ends = f"{call.op != 'rtrim'}, {call.op != 'ltrim'}"
+        code = f"text.trim({values[0].code}, {values[1].code}, {ends})"
+        return self.result(code, values, "text", call.type)
+
+    _ltrim = _rtrim = _trim
 
     def _like(self, call: Call, values: list[CodeValue]) -> CodeValue:
         pattern, escape = call.args[1], call.args[2] if len(call.args) > 2 else None

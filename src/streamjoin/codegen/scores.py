@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamjoin.codegen.columnwise import Vec, as_sort
+from streamjoin.codegen.columnwise import as_sort
 from streamjoin.codegen.compile_cost import MOST, compile_cost
 from streamjoin.codegen.evaluate import DataByColumn, _Loop, key_dtype
 from streamjoin.codegen.expressions import Emitter, sort_of
+from streamjoin.codegen.vec import Vec
 from streamjoin.semantics.expressions import Expr, columns
 
 _SIGN = np.int64(-(2**63))

@@ -12,7 +12,8 @@ import numpy as np
 
 from streamjoin.codegen.blocks import BUDGET
 from streamjoin.codegen.columns import ColumnData
-from streamjoin.codegen.columnwise import TILE, ColumnWise, Limbs, Tile, Vec
+from streamjoin.codegen.columnwise import TILE, ColumnWise
+from streamjoin.codegen.vec import Limbs, Tile, Vec
 from streamjoin.kernels.cursor import DONE
 from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns

@@ -5,7 +5,7 @@ Numbers
   bring both to the finer scale, multiplying by a power of ten; `*` adds the scales. Ranges follow by
   interval arithmetic; a range beyond 128 bits is refused.
 - `/` is always floating: float32 of two float32, else float64. SQRT and POWER give float64;
-  POWER(u, 2) is u * u in float64. FLOOR and CEIL give an int of an exact number, else the same float.
+  POWER(u, 2) is u * u in float64. FLOOR, CEIL and ROUND give an int of an exact number, else the same float.
 - Exact with float becomes float64, and so does float32 with float64. A literal takes the float type
   of what it meets, rounded once (float64 if it exceeds float32).
 - CAST of an exact number to REAL goes by way of DOUBLE.
@@ -96,7 +96,7 @@ def absolute_value(a: Expr) -> Expr:
 
 def rounded(op: str, a: Expr) -> Expr:
     """FLOOR or CEIL (`op` is floor or ceil)."""
-    _require_number(op.upper(), a)
+    require_number(op.upper(), a)
     if not a.type.is_exact:
         return a if a.type == NULL else Call(op, (a,), a.type)
     if a.type.scale == 0:
@@ -106,14 +106,30 @@ def rounded(op: str, a: Expr) -> Expr:
     return exact_call(op, (a,), "int", 0, (lo, hi))
 
 
+def rounded_to(a: Expr, digits: int) -> Expr:
+    """An exact number rounded to decimal digits, half away from zero."""
+    steps = a.type.scale - digits
+    if steps <= 0:
+        return a
+    unit = 10**steps
+    step = Literal(unit, Type("decimal", steps, unit, unit))
+    lo, hi = (_half_away(v, unit) for v in (a.type.lo, a.type.hi))
+    return exact_call("rounddiv", (a, step), "decimal" if digits else "int", digits, (lo, hi))
+
+
+def _half_away(value: int, unit: int) -> int:
+    nearest = (2 * abs(value) + unit) // (2 * unit)
+    return -nearest if value < 0 else nearest
+
+
 def square_root(a: Expr) -> Expr:
-    _require_number("SQRT", a)
+    require_number("SQRT", a)
     return Call("sqrt", (as_float(a, FLOAT64),), FLOAT64)
 
 
 def power(base: Expr, exponent: Expr) -> Expr:
     for arg in (base, exponent):
-        _require_number("POWER", arg)
+        require_number("POWER", arg)
     base = as_float(base, FLOAT64)
     if isinstance(exponent, Literal) and exponent.value == 2 * 10**exponent.type.scale:
         return Call("mul", (base, base), FLOAT64)
@@ -124,7 +140,7 @@ def cast(a: Expr, target: Type) -> Expr:
     """An explicit CAST to a float type; never folded, so that it keeps its type beside other floats."""
     if a.type == NULL:
         return Literal(None, target)
-    _require_number("CAST to a float", a)
+    require_number("CAST to a float", a)
     if a.type.is_exact and target == FLOAT32:
         # Through float64, so that there is only one conversion from exact numbers, with one rounding rule.
         a = Call("cast", (a,), FLOAT64)
@@ -214,7 +230,7 @@ _RANGES = {
 }
 
 
-def _require_number(what: str, a: Expr) -> None:
+def require_number(what: str, a: Expr) -> None:
     if not (a.type.is_number or a.type == NULL):
         raise PredicateError(f"{what} needs a number, but {described(a)}")
 

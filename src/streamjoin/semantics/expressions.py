@@ -10,7 +10,11 @@ neg abs                 exact or float. Strict
 mod                     two exact of one scale, or two floats; sign of the dividend; NULL if divisor is 0. Strict
 div                     two floats of the result's type; NULL if divisor is 0. Strict
 floor ceil              float -> float; exact of scale s -> int. Strict
+round                   float -> float, half away from zero. Strict
+rounddiv                exact, positive literal -> exact quotient, half away from zero. Strict
 sqrt power              float64 -> float64 as in C (sqrt(-1) and power(-8, 0.5) are NaN). Strict
+ln exp sin cos tan      float64 -> float64 as Python's math, NaN outside of the domain, infinite where that
+asin acos atan atan2    overflows; atan2 takes two. Strict
 cast                    exact v of scale s -> float(v) / 10.0**s; float -> float. Strict
 least greatest          n of one type, NULLs skipped, NaN is the largest
 coalesce                n of one type
@@ -23,6 +27,11 @@ is_null                 any -> bool, never NULL
 is_distinct             two of one sort -> bool, never NULL: one is NULL and the other not, or neither
                         is and `eq` is false
 like                    string, literal pattern[, literal escape] -> bool. Strict
+lower upper             string -> string. Strict
+length                  string -> int, its code points; binary -> int, its bytes. Strict
+substring               string, int start[, int length] -> string. Strict
+trim ltrim rtrim        string, string of characters -> string. Strict
+concat                  n strings or binaries -> the same. Strict
 
 The analysis adds some that never stem from SQL (all strict):
 floordiv ceildiv        exact, positive literal -> exact quotient rounded down / up

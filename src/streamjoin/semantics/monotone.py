@@ -107,7 +107,7 @@ def _path(expr: Expr, stored: str) -> _Path | None:
     if alone and not all(map(_is_finite, others)):
         return alone
     match expr.op:
-        case "add" | "floor" | "ceil" | "cast":
+        case "add" | "floor" | "ceil" | "round" | "cast":
             turns = False
         case "neg":
             turns = True

@@ -11,8 +11,11 @@ predicate; `keep` and `how`, which make result rows of them; the result times, w
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -458,6 +461,33 @@ def _power(base: float, exponent: float) -> float:
         return float(np.float64(base) ** np.float64(exponent))
 
 
+def _round(value: float) -> float:
+    """The nearest whole number, away from zero if two are equally near."""
+    if not math.isfinite(value):
+        return value
+    nearest = _round_exact(Fraction(value), 1)
+    return math.copysign(float(nearest), value)
+
+
+def _round_exact(value: int | Fraction, unit: int) -> int:
+    nearest = math.floor(Fraction(abs(value)) / unit + Fraction(1, 2))
+    return -nearest if value < 0 else nearest
+
+
+def _of_math(function: Callable[..., float]) -> Callable[[list[Value], Type], Value]:
+    """A function of `math`: NaN outside of its domain, infinity if the result is too large."""
+
+    def apply(values: list[Value], _: Type) -> float:
+        try:
+            return function(*values)
+        except ValueError:
+            return math.nan
+        except OverflowError:
+            return math.inf
+
+    return apply
+
+
 def _to_float(value: Value, kind: Type) -> float:
     return float(value) / 10.0**kind.scale if kind.is_exact else float(value)
 
@@ -475,6 +505,18 @@ def is_like(text: str, pattern: str, escape: str | None = None) -> bool:
         else:
             reached = {at + 1 for at in reached if text[at : at + 1] == (literal or character)}
     return len(text) in reached
+
+
+def _with_case(change: Callable[[str], str], text: str) -> str:
+    """Each code point by itself, as Unicode's tables give it; one whose other case is several stays."""
+    return "".join(changed if len(changed := change(each)) == 1 else each for each in text)
+
+
+def _substring(text: str, start: int, length: int | None = None) -> str:
+    """Positions count from 1, and from the end if `start` is negative; there may be none at some of them."""
+    first = start if start >= 0 else len(text) + 1 + start
+    end = len(text) + 1 if length is None else first + length
+    return "".join(each for position, each in enumerate(text, 1) if first <= position < end)
 
 
 NULL_AWARE: dict[str, Callable[[list[Value]], Value]] = {
@@ -498,11 +540,26 @@ STRICT: dict[str, Callable[[list[Value], Type], Value]] = {
     "abs": lambda values, _: abs(values[0]),
     "floor": lambda values, kind: _round_down(values[0], kind),
     "ceil": lambda values, kind: _round_up(values[0], kind),
+    "round": lambda values, _: _round(values[0]),
+    "rounddiv": lambda values, _: _round_exact(*values),
+    **{
+        name: _of_math(getattr(math, name))
+        for name in ("exp", "sin", "cos", "tan", "asin", "acos", "atan", "atan2")
+    },
+    "ln": _of_math(math.log),
     "sqrt": lambda values, _: math.sqrt(values[0]) if values[0] >= 0 else math.nan,
     "power": lambda values, _: _power(values[0], values[1]),
     "cast": lambda values, kind: _to_float(values[0], kind),
     "not": lambda values, _: not values[0],
     "like": lambda values, _: is_like(*values),
+    "lower": lambda values, _: _with_case(str.lower, values[0]),
+    "upper": lambda values, _: _with_case(str.upper, values[0]),
+    "length": lambda values, _: len(values[0]),
+    "substring": lambda values, _: _substring(*values),
+    "trim": lambda values, _: values[0].strip(values[1]),
+    "ltrim": lambda values, _: values[0].lstrip(values[1]),
+    "rtrim": lambda values, _: values[0].rstrip(values[1]),
+    "concat": lambda values, _: functools.reduce(operator.add, values),
     "eq": lambda values, _: _compare("eq", *values),
     "ne": lambda values, _: _compare("ne", *values),
     "lt": lambda values, _: _compare("lt", *values),

@@ -13,14 +13,17 @@ import numpy as np
 
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve
 from streamjoin.semantics.temporal import date_text, timestamp_text
+from streamjoin.semantics.types import STRING
 
 # How strongly operators bind, weakest first.
-_OR, _AND, _NOT, _COMPARISON, _ADD, _MUL, _NEG, _ATOM = range(8)
+_OR, _AND, _NOT, _COMPARISON, _CONCAT, _ADD, _MUL, _NEG, _ATOM = range(9)
 _INFIX = {
     "add": ("+", _ADD), "sub": ("-", _ADD), "mul": ("*", _MUL), "div": ("/", _MUL), "mod": ("%", _MUL),
     "eq": ("=", _COMPARISON), "ne": ("<>", _COMPARISON), "lt": ("<", _COMPARISON), "le": ("<=", _COMPARISON),
     "gt": (">", _COMPARISON), "ge": (">=", _COMPARISON),
 }  # fmt: skip
+# Functions that make floats of their arguments, literals too.
+_OF_FLOATS = frozenset(("sqrt", "power", "ln", "exp", "sin", "cos", "tan", "asin", "acos", "atan", "atan2"))
 _TYPE_NAMES = {"float32": "REAL", "float64": "DOUBLE"}
 _PLAIN_NAME = re.compile(r"(?!(?:select|not)$)[a-z_][a-z0-9_]*", re.IGNORECASE)
 
@@ -51,7 +54,9 @@ def _render(expr: Expr, bare: bool = False) -> tuple[str, int]:
 def _call_text(call: Call) -> tuple[str, int]:
     # A literal next to a float becomes one by itself; among literals alone it has to say so.
     values = (*call.args[1:-1:2], call.args[-1]) if call.op == "case" else call.args
-    bare = call.op in ("div", "sqrt", "power") or any(not isinstance(value, Literal) for value in values)
+    bare = (
+        call.op == "div" or call.op in _OF_FLOATS or any(not isinstance(value, Literal) for value in values)
+    )
 
     def at(index: int, least: int) -> str:
         return _within(call.args[index], least, bare)
@@ -73,6 +78,13 @@ def _call_text(call: Call) -> tuple[str, int]:
     if op == "like":
         escape = f" ESCAPE {at(2, _ADD)}" if len(call.args) == 3 else ""
         return f"{at(0, _ADD)} LIKE {at(1, _ADD)}{escape}", _COMPARISON
+    if op == "concat":
+        return " || ".join(at(i, _ADD) for i in range(len(call.args))), _CONCAT
+    if op == "rounddiv":
+        digits = f", {call.type.scale}" if call.type.scale else ""
+        return f"ROUND({at(0, _OR)}{digits})", _ATOM
+    if op in ("trim", "ltrim", "rtrim") and call.args[1] == Literal(" ", STRING):
+        return f"{op.upper()}({at(0, _OR)})", _ATOM
     if op == "cast":
         return f"CAST({at(0, _OR)} AS {_TYPE_NAMES.get(call.type.name, str(call.type))})", _ATOM
     if op == "case":

@@ -1,7 +1,7 @@
 """SQL predicates over the tables `left` and `right`, parsed (by sqlglot) into typed expression trees.
 
 What is allowed: columns, literals (`5`, `0.5` exact; `1e3` float64; strings; X'ff' binary; TRUE, FALSE,
-NULL; DATE '...', TIMESTAMP '...', INTERVAL '...'), `+ - * / %`, the functions of `FUNCTIONS`, CASE,
+NULL; DATE '...', TIMESTAMP '...', INTERVAL '...'), `+ - * / % ||`, the functions of `functions`, CASE,
 CAST to DOUBLE or REAL, comparisons, BETWEEN, IN (list), LIKE, IS NULL / TRUE / FALSE / DISTINCT FROM,
 AND, OR, NOT. What they mean for each type is `coercion`'s business.
 
@@ -20,12 +20,13 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from streamjoin.semantics import coercion
+from streamjoin.semantics import coercion, functions
 from streamjoin.semantics.coercion import UNTYPED_NULL
 from streamjoin.semantics.columns import resolve
 from streamjoin.semantics.conversion import described
 from streamjoin.semantics.errors import MAX_QUOTED, PredicateError
 from streamjoin.semantics.expressions import Call, Expr, Literal
+from streamjoin.semantics.functions import FUNCTIONS
 from streamjoin.semantics.syntax import PredicateText, too_deep
 from streamjoin.semantics.temporal import date_literal, interval_literal, timestamp_literal
 from streamjoin.semantics.types import (
@@ -40,25 +41,10 @@ from streamjoin.semantics.types import (
     Type,
 )
 
-ANY_NUMBER = 1_000_000
 LONG_SUM = 32  # terms of a sum from which on its tree is balanced
 # What is translated, so that nothing that walks a tree takes long or runs out of stack.
 MAX_SIZE = 100_000
 MAX_CHAIN = 128
-# name -> fewest arguments, most arguments, what it builds
-FUNCTIONS: dict[str, tuple[int, int, Callable[..., Expr]]] = {
-    "ABS": (1, 1, coercion.absolute_value),
-    "LEAST": (1, ANY_NUMBER, lambda *args: coercion.choose("least", args)),
-    "GREATEST": (1, ANY_NUMBER, lambda *args: coercion.choose("greatest", args)),
-    "FLOOR": (1, 1, lambda a: coercion.rounded("floor", a)),
-    "CEIL": (1, 1, lambda a: coercion.rounded("ceil", a)),
-    "CEILING": (1, 1, lambda a: coercion.rounded("ceil", a)),
-    "SQRT": (1, 1, coercion.square_root),
-    "POWER": (2, 2, coercion.power),
-    "POW": (2, 2, coercion.power),
-    "MOD": (2, 2, lambda a, b: coercion.arithmetic("mod", a, b)),
-    "COALESCE": (1, ANY_NUMBER, lambda *args: coercion.choose("coalesce", args)),
-}
 _ARITHMETIC: dict[type[exp.Expr], str] = {
     exp.Add: "add", exp.Sub: "sub", exp.Mul: "mul", exp.Div: "div", exp.Mod: "mod",
 }  # fmt: skip
@@ -67,12 +53,19 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "eq", exp.NEQ: "ne", exp.LT: "lt", exp.LTE: "le", exp.GT: "gt", exp.GTE: "ge",
     exp.NullSafeNEQ: "is_distinct",
 }  # fmt: skip
-_AGGREGATES = {"COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST", "LAST", "STDDEV", "VARIANCE", "MEDIAN"}
 _ONE_PAIR = "a predicate sees one left and one right tuple"
 _SPOKEN_NAMES: dict[type[exp.Expr], str] = {
-    exp.DPipe: "||", exp.Bracket: "a subscript", exp.IntDiv: "//", exp.ILike: "ILIKE", exp.Tuple: "a tuple",
-    exp.Pow: "^", exp.Placeholder: "?",
+    exp.Bracket: "a subscript", exp.Tuple: "a tuple", exp.Placeholder: "?",
 }  # fmt: skip
+# Operators of other languages: how they are written, and what to write instead.
+_SIGNS: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.ArrayOverlaps: ("&&", "AND between conditions"),
+    exp.BitwiseAnd: ("&", "AND between conditions"),
+    exp.BitwiseOr: ("|", "OR between conditions"),
+    exp.Pow: ("^", "POWER({a}, {b})"),
+    exp.IntDiv: ("//", "FLOOR({a} / {b})"),
+    exp.ILike: ("ILIKE", "LOWER({a}) LIKE with a pattern in lower case"),
+}
 _FLOAT_CASTS = {exp.DType.DOUBLE: FLOAT64, exp.DType.FLOAT: FLOAT32}
 _TIMESTAMP_CASTS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ, exp.DType.DATETIME)
 
@@ -121,7 +114,7 @@ class _Translator:
         if kind in _ARITHMETIC:
             return coercion.arithmetic(_ARITHMETIC[kind], *self.operands(node))
         if kind in _COMPARISONS:
-            return coercion.comparison_of(_COMPARISONS[kind], *self.operands(node))
+            return self.comparison(node)
         handler = _HANDLERS.get(kind)
         if handler is None:
             raise self.unsupported(node)
@@ -223,16 +216,38 @@ class _Translator:
 
     def function(self, node: exp.Anonymous) -> Expr:
         name = node.name.upper()
-        if name in _AGGREGATES:
+        if name in functions.AGGREGATES:
             raise self.error(f"the aggregate {name} is not supported; {_ONE_PAIR}", node)
         if name not in FUNCTIONS:
-            raise self.error(f"unknown function {node.name}; allowed: {', '.join(FUNCTIONS)}", node)
-        fewest, most, build = FUNCTIONS[name]
-        count = len(node.expressions)
-        if not fewest <= count <= most:
-            wanted = f"{fewest} argument{'s' * (fewest > 1)}" + (" or more" if most == ANY_NUMBER else "")
-            raise self.error(f"{name} takes {wanted}, {count} given", node)
-        return build(*(self.translate(arg) for arg in node.expressions))
+            raise self.error(functions.unknown(node.name), node)
+        return functions.call(name, [self.translate(arg) for arg in node.expressions])
+
+    def substring(self, node: exp.Substring) -> Expr:
+        given = (node.this, node.args.get("start"), node.args.get("length"))
+        return functions.call("SUBSTRING", [self.translate(arg) for arg in given if arg is not None])
+
+    def trim(self, node: exp.Trim) -> Expr:
+        name = {"LEADING": "LTRIM", "TRAILING": "RTRIM"}.get(node.args.get("position") or "", "TRIM")
+        given = (node.this, node.expression) if node.args.get("expression") else (node.this,)
+        return functions.call(name, [self.translate(arg) for arg in given])
+
+    def concatenation(self, node: exp.DPipe) -> Expr:
+        parts = [self.translate(part) for part in _spine(node, exp.DPipe)]
+        try:
+            return functions.joined(parts)
+        except PredicateError as error:
+            raise self.source.error_at_sign(str(error), "||", node) from None
+
+    def comparison(self, node: exp.Expr) -> Expr:
+        operands = self.operands(node)
+        try:
+            return coercion.comparison_of(_COMPARISONS[type(node)], *operands)
+        except PredicateError as error:
+            if not any(type(part) in _COMPARISONS for part in (node.this, node.expression)):
+                raise
+            joins = any(isinstance(part, exp.DPipe) for part in node.walk())
+            word = "OR between conditions, because || joins strings" if joins else "AND between comparisons"
+            raise PredicateError(f"{error}; write {word}") from None
 
     def junction(self, node: exp.And | exp.Or) -> Expr:
         op, kind = ("and", exp.And) if isinstance(node, exp.And) else ("or", exp.Or)
@@ -310,13 +325,22 @@ class _Translator:
             return self.error(f"window functions are not supported; {_ONE_PAIR}", node)
         if isinstance(node, exp.Star):
             return self.error("* is not a column; name one", node)
+        if type(node) in _SIGNS:
+            return self.other_word(node, *_SIGNS[type(node)])
         what = (
             _SPOKEN_NAMES.get(type(node)) or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
         )
         return self.error(
-            f"{what} is not supported in a predicate; allowed: + - * / %, comparisons, BETWEEN, IN, LIKE, "
+            f"{what} is not supported in a predicate; allowed: + - * / % ||, comparisons, BETWEEN, IN, LIKE, "
             f"IS, AND, OR, NOT, CASE, CAST and the functions {', '.join(FUNCTIONS)}",
             node,
+        )
+
+    def other_word(self, node: exp.Expr, sign: str, form: str) -> PredicateError:
+        """What to write instead of an operator that predicates do not have."""
+        a, b = (self.source.excerpt(each) for each in (node.this, node.expression))
+        return self.source.error_at_sign(
+            f"{sign} is not supported; write {form.format(a=a, b=b)}", sign, node
         )
 
 
@@ -378,6 +402,9 @@ _HANDLERS: dict[type[exp.Expr], Callable[[_Translator, Any], Expr]] = {
     exp.Interval: _Translator.interval,
     exp.Cast: _Translator.cast,
     exp.Anonymous: _Translator.function,
+    exp.Substring: _Translator.substring,
+    exp.Trim: _Translator.trim,
+    exp.DPipe: _Translator.concatenation,
     exp.Neg: lambda self, node: coercion.negate(self.translate(node.this)),
     exp.And: _Translator.junction,
     exp.Or: _Translator.junction,

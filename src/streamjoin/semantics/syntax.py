@@ -32,7 +32,9 @@ class _Dialect(DuckDB):
 
     class Parser(DuckDBParser):
         FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {}
-        FUNCTION_PARSERS = {"CAST": DuckDBParser.FUNCTION_PARSERS["CAST"]}
+        FUNCTION_PARSERS = {
+            name: DuckDBParser.FUNCTION_PARSERS[name] for name in ("CAST", "SUBSTRING", "TRIM")
+        }  # whose arguments can be written with words: AS, FROM, FOR
         NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
         NO_PAREN_FUNCTION_PARSERS = {"CASE": DuckDBParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
 
@@ -51,6 +53,19 @@ class PredicateText:
         found = re.search(rf"\b{word}\b", self.text, re.IGNORECASE)
         start, end = found.span() if found else (0, len(self.text))
         return PredicateError(message, self.text, start, end)
+
+    def error_at_sign(self, message: str, sign: str, node: exp.Expr) -> PredicateError:
+        """An error at an operator of `node`, whose own place sqlglot does not note."""
+        start, end = self.span(node)
+        for token in _Dialect().tokenize(self.text):
+            if start <= token.start < end and token.text.upper() == sign:
+                return PredicateError(message, self.text, token.start, token.end + 1)
+        return self.error(message, node)
+
+    def excerpt(self, node: exp.Expr) -> str:
+        """The text of `node`."""
+        start, end = self.span(node)
+        return self.text[start:end]
 
     def span(self, node: exp.Expr) -> tuple[int, int]:
         """From the first to the last character of `node` whose place is known, else its parent's."""

@@ -107,6 +107,24 @@ def test_keys_of_different_types_and_expressions_meet():
     assert len([part for part in lefts if part.num_rows]) == 5
 
 
+@pytest.mark.parametrize("on", ["LOWER(left.s) = LOWER(right.s)"])
+def test_rows_of_equal_computed_keys_meet_at_one_worker(on):
+    schema = pa.schema({"ts": pa.timestamp("us"), "s": pa.string()})
+    task = make_task(
+        sj.JoinSpec(schema, schema, on, sj.TimeWindow("1 day"), "ts", "ts"), "any", "auto", "auto", 5
+    )
+    assert task.routing == Routing("hash", 5)
+    rows = range(100)
+    lefts = divided(
+        task, "left", pa.record_batch([[n * 10**6 for n in rows], [f"Key{n}" for n in rows]], schema=schema)
+    )
+    rights = divided(
+        task, "right", pa.record_batch([[n * 10**6 for n in rows], [f"kEY{n}" for n in rows]], schema=schema)
+    )
+    assert [part["ts"] for part in lefts] == [part["ts"] for part in rights]
+    assert len([part for part in lefts if part.num_rows]) == 5
+
+
 def test_rows_that_can_not_match_are_left_out_unless_they_are_asked_for():
     schema = pa.schema({"ts": pa.int64(), "x": pa.int32()})
     spec = sj.JoinSpec(schema, schema, "left.x = right.x", sj.TimeWindow(9), "ts", "ts")

@@ -11,3 +11,11 @@ def remainder64(a, b):
         return a - a
     rest = a % b
     return rest - b if rest != 0 and (rest < 0) != (a < 0) else rest
+
+
+@jit
+def round_divide64(a, b):
+    """a / b to the nearest integer, away from zero if two are equally near. b > 0."""
+    quotient = a // b
+    rest = a - quotient * b
+    return quotient + ((rest > b - rest) | ((rest == b - rest) & (a > 0)))

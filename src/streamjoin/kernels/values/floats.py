@@ -1,4 +1,4 @@
-"""Floats by rank: IEEE 754 numbers in their order, for exact bisection and neighbours.
+"""Floats by rank: IEEE 754 numbers in their order, for exact bisection and neighbours; and rounding.
 
 `rank` maps float64 (float32) to integers so that a < b implies rank(a) < rank(b); -0.0 lies just
 below 0.0. NaN has no rank.
@@ -62,3 +62,10 @@ def next_up32(x):
 @jit
 def next_down32(x):
     return -next_up32(-x)
+
+
+@jit
+def round_away(x):
+    """The nearest whole number; the one away from zero if two are equally near."""
+    whole = np.trunc(x)
+    return whole + np.copysign(1.0, x) if abs(x - whole) >= 0.5 else whole

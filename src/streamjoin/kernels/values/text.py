@@ -52,6 +52,65 @@ def _next_character(data, at, end):
 
 
 @jit
+def characters(a):
+    """The number of code points."""
+    data, start, length = a
+    count = 0
+    for i in range(length):
+        count += (data[start + i] & 0xC0) != 0x80
+    return count
+
+
+@jit
+def substring(a, start, length):
+    """At most `length` characters from position `start` on. Positions count from 1, and from the end if negative."""
+    data, at, size = a
+    end = at + size
+    first = start if start >= 0 else start + characters(a) + 1
+    if length > 0 and first < 1:
+        length, first = length + (first - 1), np.int64(1)
+    while first > 1 and at < end:
+        at, first = _next_character(data, at, end), first - 1
+    begin = at
+    while length > 0 and at < end:
+        at, length = _next_character(data, at, end), length - 1
+    return data, begin, at - begin
+
+
+@jit
+def _is_one_of(data, at, end, characters):
+    """Whether the character between `at` and `end` is one of some characters."""
+    known, here, length = characters
+    known_end = here + length
+    while here < known_end:
+        following = _next_character(known, here, known_end)
+        if equal((data, at, end - at), (known, here, following - here)):
+            return True
+        here = following
+    return False
+
+
+@jit
+def trim(a, characters, leading, trailing):
+    """Without any of some characters at the ends."""
+    data, at, length = a
+    end = at + length
+    while leading and at < end:
+        following = _next_character(data, at, end)
+        if not _is_one_of(data, at, following, characters):
+            break
+        at = following
+    while trailing and at < end:
+        last = end - 1
+        while last > at and (data[last] & 0xC0) == 0x80:
+            last -= 1
+        if not _is_one_of(data, last, end, characters):
+            break
+        end = last
+    return data, at, end - at
+
+
+@jit
 def like(a, pattern, escape):
     """SQL LIKE: % any characters, _ one character. `escape` is one ASCII byte or -1.
 

@@ -1,6 +1,4 @@
-"""Kernels for a column of values: text, and what NumPy rounds differently. A text is `start` and `length` in `data`."""
-
-import math
+"""Kernels for a column of texts. A text is `start` and `length` in `data`."""
 
 from streamjoin.jit.decorator import jit
 from streamjoin.kernels.values import text
@@ -48,7 +46,34 @@ def text_member(data, start, length, starts, lengths, out):
 
 
 @jit
-def power_column(base, exponent, out):
-    """As the C library rounds it, which NumPy's vector code need not do."""
+def text_length(data, start, length, out):
+    """out[i] = the number of code points."""
     for i in range(len(out)):
-        out[i] = math.pow(base[i], exponent[i])
+        out[i] = text.characters((data, start[i], length[i]))
+
+
+@jit
+def text_substring(data, start, length, first, count, out_start, out_length):
+    """The place of each substring; see `text.substring`."""
+    for i in range(len(out_start)):
+        _, out_start[i], out_length[i] = text.substring((data, start[i], length[i]), first[i], count[i])
+
+
+@jit
+def text_trim(
+    data, start, length, characters_start, characters_length, leading, trailing, out_start, out_length
+):
+    """The place of each text without some characters at its ends."""
+    for i in range(len(out_start)):
+        characters = (data, characters_start[i], characters_length[i])
+        _, out_start[i], out_length[i] = text.trim((data, start[i], length[i]), characters, leading, trailing)
+
+
+@jit
+def text_gather(data, start, length, out):
+    """Copy the texts, one after the other."""
+    at = 0
+    for i in range(len(start)):
+        for k in range(length[i]):
+            out[at + k] = data[start[i] + k]
+        at += length[i]

@@ -139,6 +139,15 @@ def floor_divide(a, b):
 
 
 @jit
+def round_divide(a, b):
+    """a / b to the nearest integer, away from zero if two are equally near. b > 0."""
+    quotient, rest = _divide(absolute(a), b)
+    if le(sub(b, rest), rest):
+        quotient = add(quotient, widen(1))
+    return neg(quotient) if lt(a, widen(0)) else quotient
+
+
+@jit
 def to_float(a):
     """The nearest float64: the upper 64 bits with a sticky lowest bit round as the whole would."""
     magnitude = absolute(a)
