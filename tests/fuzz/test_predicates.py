@@ -20,8 +20,9 @@ from streamjoin.codegen.compile_cost import compile_cost
 from streamjoin.semantics.analysis import MAX_BANDS, analyse, describe
 from streamjoin.semantics.errors import CONTROL
 from streamjoin.semantics.expressions import Expr
+from streamjoin.semantics.functions import FUNCTIONS
 from streamjoin.semantics.render import to_sql
-from streamjoin.semantics.sql import FUNCTIONS, parse_predicate
+from streamjoin.semantics.sql import parse_predicate
 
 CHUNKS, CHUNK = 40, 5_000
 SHORT = 3_000  # cases of the default suite

@@ -18,8 +18,9 @@ from streamjoin.semantics import oracle
 from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.errors import PredicateError, SpecError
 from streamjoin.semantics.expressions import Call, Column, Literal, walk
+from streamjoin.semantics.functions import FUNCTIONS
 from streamjoin.semantics.render import to_sql
-from streamjoin.semantics.sql import FUNCTIONS, parse_predicate
+from streamjoin.semantics.sql import parse_predicate
 from streamjoin.semantics.types import (
     BINARY,
     BOOL,

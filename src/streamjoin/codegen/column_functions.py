@@ -102,7 +102,7 @@ def _cased(case: _Case) -> Callable[[Call, list[Any], Tile], TextSpans]:
     return operate
 
 
-FUNCTIONS: dict[str, Callable[[Call, list[Any], Tile], Any]] = {
+COLUMN_FUNCTIONS: dict[str, Callable[[Call, list[Any], Tile], Any]] = {
     "round": _round_away,
     **dict.fromkeys(libm.NAMES, _of_libm),
     "length": _length,

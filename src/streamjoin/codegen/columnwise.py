@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin.codegen.column_functions import FUNCTIONS
+from streamjoin.codegen.column_functions import COLUMN_FUNCTIONS
 from streamjoin.codegen.columns import ColumnData
 from streamjoin.codegen.expressions import INT64, escaped_pattern, literal_bytes, sort_of
 from streamjoin.codegen.vec import Limbs, TextSpans, Tile, Vec
@@ -663,7 +663,7 @@ OPERATIONS: dict[str, Callable[[Call, list[Any], Tile], Any]] = {
     "hash64": _hash,
     "not": lambda call, data, tile: ~data[0],
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), _compared),
-    **FUNCTIONS,
+    **COLUMN_FUNCTIONS,
 }
 
 # Operations that do not give NULL whenever an argument is: each takes the call, its arguments and the tile.

@@ -469,8 +469,8 @@ def _round(value: float) -> float:
     return math.copysign(float(nearest), value)
 
 
-def _round_exact(value: int | Fraction, unit: int) -> int:
-    nearest = math.floor(Fraction(abs(value)) / unit + Fraction(1, 2))
+def _round_exact(value: Fraction, unit: int) -> int:
+    nearest = math.floor(abs(value) / unit + Fraction(1, 2))
     return -nearest if value < 0 else nearest
 
 
@@ -541,7 +541,7 @@ STRICT: dict[str, Callable[[list[Value], Type], Value]] = {
     "floor": lambda values, kind: _round_down(values[0], kind),
     "ceil": lambda values, kind: _round_up(values[0], kind),
     "round": lambda values, _: _round(values[0]),
-    "rounddiv": lambda values, _: _round_exact(*values),
+    "rounddiv": lambda values, _: _round_exact(Fraction(values[0]), values[1]),
     **{
         name: _of_math(getattr(math, name))
         for name in ("exp", "sin", "cos", "tan", "asin", "acos", "atan", "atan2")
