@@ -15,6 +15,8 @@ LOWEST_OK := $(LOWEST)/.installed-$(HERE)
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n > 8 ? 8 : n)))
 # Spark runs on Java: the script finds or installs it, or says how.
 WITH_JAVA = home=$$(scripts/java.sh) || exit 1; export JAVA_HOME=$$home
+# Tests of the page need a browser; without one they are skipped.
+WITH_BROWSER = CHROMIUM=$$(scripts/chromium.sh) || CHROMIUM=; export CHROMIUM
 NAME    ?=
 ARGS    ?=
 
@@ -28,15 +30,15 @@ demo: $(RUN_OK) ## set up, then join the papers' 2-D band benchmark on a local S
 
 test: $(DEV_OK) ## set up, then run the tests (ARGS="-k name" to choose)
 	@echo "==> tests, on $(WORKERS) workers"
-	@$(WITH_JAVA); $(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	@$(WITH_JAVA); $(WITH_BROWSER); $(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-slow: $(DEV_OK) ## run only the tests marked slow
 	@echo "==> slow tests"
-	@$(WITH_JAVA); $(PY) -m pytest -m slow -n $(WORKERS) --dist loadgroup $(ARGS)
+	@$(WITH_JAVA); $(WITH_BROWSER); $(PY) -m pytest -m slow -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-lowest: $(LOWEST_OK) ## run the tests on the lowest versions that pyproject.toml allows
 	@echo "==> tests on the lowest versions, on $(WORKERS) workers"
-	@$(WITH_JAVA); $(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+	@$(WITH_JAVA); $(WITH_BROWSER); $(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 lint: $(DEV_OK) ## ruff (rules and layout) and mypy
 	@echo "==> ruff check" && $(PY) -m ruff check .

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Pin pyproject.toml for every platform and Python 3.11+: requirements-dev.lock (all extras), and
-# requirements.lock, the part of it that running needs (Spark included), at the same versions.
+# requirements.lock, the part of it that running needs (Spark and the page included), at the same versions.
 set -euo pipefail
 python=${1:-python3}
 # An existing pin would be kept; removing the files asks for the newest versions.
@@ -10,5 +10,5 @@ compile() {
         --no-emit-index-url --custom-compile-command "make lock" --group build pyproject.toml "$@"
 }
 compile --all-extras -o requirements-dev.lock
-compile --extra spark -c requirements-dev.lock -o requirements.lock
+compile --extra spark --extra page -c requirements-dev.lock -o requirements.lock
 echo "==> wrote requirements-dev.lock and requirements.lock"

@@ -6,4 +6,4 @@ venv=$1 python=$2
 echo "==> installing the lowest versions into $venv"
 "$python" -m uv venv --quiet --clear --python "$python" "$venv"
 "$python" -m uv pip install --quiet --python "$venv/bin/python" --resolution lowest-direct \
-    --group build -e ".[dev,spark,hardware,bench]"
+    --group build -e ".[dev,spark,page,hardware,bench]"

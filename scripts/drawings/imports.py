@@ -7,21 +7,25 @@ from scripts.drawings.canvas import Canvas
 BOX, TALL = 112, 44
 # Part -> the middle of its box. `public` is `streamjoin/__init__.py`, the public names.
 PLACES = {
-    "cli": (76, 104), "spark": (226, 44), "hardware": (226, 164), "public": (376, 44), "engine": (526, 44),
-    "topologies": (676, 44), "index": (826, 44), "lazy": (976, 44), "plan": (826, 124), "codegen": (676, 124),
-    "semantics": (526, 204), "kernels": (676, 204), "jit": (826, 204),
+    "cli": (76, 168), "spark": (226, 108), "hardware": (226, 228), "public": (376, 108), "engine": (526, 108),
+    "topologies": (676, 108), "index": (826, 108), "lazy": (976, 108), "plan": (826, 188), "codegen": (676, 188),
+    "semantics": (526, 268), "page": (676, 36), "kernels": (676, 268), "jit": (826, 268),
 }  # fmt: skip
 ARROWS = (
     ("cli", "spark"), ("cli", "hardware"), ("spark", "public"), ("public", "engine"), ("engine", "topologies"),
     ("topologies", "index"), ("index", "lazy"), ("index", "plan"), ("plan", "codegen"), ("codegen", "semantics"),
-    ("codegen", "kernels"), ("kernels", "jit"), ("hardware", "semantics"), ("hardware", "jit"),
+    ("codegen", "kernels"), ("kernels", "jit"), ("hardware", "semantics"), ("hardware", "jit"), ("engine", "page"),
+    ("page", "plan"),
 )  # fmt: skip
 # Arrows that are not straight, by the points between.
-BENDS = {("hardware", "jit"): ((226, 256), (826, 256)), ("hardware", "semantics"): ((300, 164), (300, 204))}
+BENDS = {
+    ("hardware", "jit"): ((226, 320), (826, 320)), ("hardware", "semantics"): ((300, 228), (300, 268)),
+    ("engine", "page"): ((526, 36),), ("page", "plan"): ((901, 36), (901, 188)),
+}  # fmt: skip
 
 
 def drawing() -> str:
-    canvas = Canvas("Which part of streamjoin may import which", 1052, 276)
+    canvas = Canvas("Which part of streamjoin may import which", 1052, 340)
     for start, end in ARROWS:
         (x, y), (to_x, to_y) = PLACES[start], PLACES[end]
         bend = BENDS.get((start, end), ())

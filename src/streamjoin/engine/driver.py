@@ -6,6 +6,7 @@ time runs them. Work whose results do not fit the result buffer is done by later
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 from streamjoin.engine.admission import Admission
 from streamjoin.engine.intake import CheckedRows, Intake
 from streamjoin.engine.latency import LatencyMeter
+from streamjoin.engine.recent_rows import RecentRows
 from streamjoin.engine.results import ResultBuffer, ResultRows
 from streamjoin.engine.rows import HeldRows, PushedRows, SharedColumns
 from streamjoin.engine.sources import Source
@@ -57,6 +59,7 @@ class Driver:
         self.sources = self.admission.sources
         self.failure: BaseException | None = None
         self.closed = False  # nothing more is joined
+        self.recent_rows: RecentRows | None = None  # while a page shows them
         self._gathers = plan.wait > 0
         self._punctuated = plan.options.order == "punctuated"
         self._result_rows = ResultRows(plan.spec, schemas)
@@ -160,6 +163,8 @@ class Driver:
         self, ids: Mapping[str, np.ndarray], views: Mapping[str, HeldRows], news: float | None
     ) -> list[pa.RecordBatch]:
         batches = self._result_rows.batches(ids, views, BATCH_ROWS)
+        if self.recent_rows is not None:
+            self.recent_rows.note(batches)
         if news is not None:
             last = batches.pop() if batches else self._result_rows.none
             batches.append(last.replace_schema_metadata({PUNCTUATION: str(news)}))
@@ -201,6 +206,12 @@ class Driver:
             window_bytes=sum(window.nbytes for window in windows.values()),
             worker_comparisons=self.topology.comparisons,
             latency=self.latency.histogram(),
+            left_watermark=_finite_ticks(self.sources.reached("left")),
+            right_watermark=_finite_ticks(self.sources.reached("right")),
             left_index=windows["left"].stats(),
             right_index=windows["right"].stats(),
         )
+
+
+def _finite_ticks(watermark: float) -> int | None:
+    return int(watermark) if math.isfinite(watermark) else None

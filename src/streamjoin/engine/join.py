@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from html import escape
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
@@ -26,12 +27,17 @@ from streamjoin.engine.reading import ResultLoops
 from streamjoin.engine.sources import Source, seconds_of_silence
 from streamjoin.engine.stats import Stats
 from streamjoin.engine.timer import Clock, Timer
+from streamjoin.engine.watching import JoinView
 from streamjoin.engine.work import Outcome, reentrant_error
+from streamjoin.page.open import LOOPBACK, open_page
 from streamjoin.plan.physical import Plan
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, StreamJoinError
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.runtime.threads import DRIVER_PATIENCE
 from streamjoin.topologies.runtime.waiting import LOG
+
+if TYPE_CHECKING:
+    from streamjoin.page.server import JoinPage
 
 
 class Join(ResultLoops):
@@ -50,6 +56,7 @@ class Join(ResultLoops):
         self._complete = False  # both sides have ended, and all results have been taken
         self._state = "open"  # then "finishing", "closed"; in a fork of this process "copy"
         self._discarded = False  # what was held, once closed
+        self._page: JoinPage | None = None
         own(self)
 
     # Input
@@ -335,7 +342,7 @@ class Join(ResultLoops):
             raise ClosedError("the join was closed while it finished")
         batches = [*self._take_all_held(), *self._driver.drain()]
         self._state = "closed"
-        self._timer.stop()
+        self._end_threads()
         return batches
 
     def close(self) -> None:
@@ -376,8 +383,13 @@ class Join(ResultLoops):
         if self._state == "closed" and not self._discarded and not self._work.mine:
             self._work.run(self._discard, timeout=0)
 
-    def _discard(self) -> None:
+    def _end_threads(self) -> None:
         self._timer.stop()
+        if self._page is not None:
+            self._page.stop()
+
+    def _discard(self) -> None:
+        self._end_threads()
         self._driver.discard()
         self._held.clear()
         self._discarded = True
@@ -405,6 +417,30 @@ class Join(ResultLoops):
 
     def _stats(self) -> Stats:
         return self._driver.stats()
+
+    def look(self, patience: float) -> Stats | None:
+        """For the page: `stats`, or None if they take longer than `patience` seconds."""
+        try:
+            return self._work.run(self._stats, timeout=patience)
+        finally:
+            self._discard_if_closed()
+            self._work.tell()
+
+    def serve_page(self, host: str = LOOPBACK, port: int = 0) -> JoinPage:
+        """Serve a page that shows the join while it runs, at the `url` of what this returns; `/metrics` there has the
+        figures for Prometheus. The page ends with its `close()`, and with the join. It is read-only, and shows the last
+        joined rows to everyone who can connect: by default, every user of this machine. `port`: 0 for a free one.
+        Needs `pip install 'streamjoin[page]'`."""
+        self._check_process()
+        self._check_open()
+        if self._page is not None and self._page.is_open:
+            raise StreamJoinError(
+                f"this join has a page already, at {self._page.url}: close it to open another"
+            )
+        self._page = page = open_page(JoinView(self, self._driver), host, port)
+        own(page)
+        weakref.finalize(self, page.stop)
+        return page
 
     def __repr__(self) -> str:
         """What was taken and waits, as of a moment: it does not wait for a step that is under way."""

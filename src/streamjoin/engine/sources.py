@@ -164,6 +164,15 @@ class Sources:
                 found.append(source)
         return found
 
+    def reached(self, side: str) -> float:
+        """The watermark of a side that was announced last: infinity once it has ended, minus infinity before anything
+        is known. Any thread may ask."""
+        return self._low[side]
+
+    def newest(self, side: str) -> float:
+        """The greatest time that a side has brought. Any thread may ask; O(sources)."""
+        return max((source.newest for source in list(self._of[side].values())), default=-math.inf)
+
     def find(self, side: str, name: str) -> Source | None:
         return self._of[side].get(name)
 

@@ -16,6 +16,8 @@ class Stats:
     `left_window` and `right_window` count the tuples held; an indexed window lets whole subwindows expire, so it
     holds somewhat more than can still match. `comparisons` are pairs compared, by an index candidates found.
     `left_index` and `right_index` tell what the windows are made of, where the topology has one a side.
+    `left_watermark` and `right_watermark`: no tuple before this time is taken any more, in ticks of the finer unit of
+    the time columns; None as long as no data has said so, and once the side has ended.
     """
 
     left_tuples: int
@@ -33,6 +35,8 @@ class Stats:
     latency: LatencyHistogram = field(repr=False)
     left_index: IndexStats = field(default=IndexStats(), repr=False)
     right_index: IndexStats = field(default=IndexStats(), repr=False)
+    left_watermark: int | None = field(default=None, repr=False)
+    right_watermark: int | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         """One field on a line, with the latency as quantiles."""

@@ -1,7 +1,7 @@
 """A plan as a small picture: two streams, their windows, what joins them, and the results. Inline SVG.
 
 It takes the plan as plain data (`Plan.to_dict`), so either engine's plan can be drawn, here and on a page. It has no
-style sheet and no script: text has the colour of its surroundings, so it suits light and dark ones.
+style and no script: text has the colour of its surroundings, so it suits light and dark ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def plan_drawing(plan: Mapping[str, Any]) -> str:
     """The picture of a plan, as text of an `<svg>` element."""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" role="img" '
-        f'style="max-width:{WIDTH}px" font-family="{FONT}" font-size="12" fill="currentColor">',
+        f'font-family="{FONT}" font-size="12" fill="currentColor">',
         f"<title>{escape(_summary(plan))}</title>",
         _text(WIDTH // 2, 18, str(plan["on"]), "on", anchor="middle", weight="600"),
     ]

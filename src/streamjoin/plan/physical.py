@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from streamjoin.codegen.programs import WindowProgram
-from streamjoin.plan.drawing import plan_drawing
+from streamjoin.plan.drawing import WIDTH, plan_drawing
 from streamjoin.plan.matching import matching_order, sorts_late
 from streamjoin.plan.options import Options, Order, StructureName, TopologyName
 from streamjoin.plan.ranges import KeyRange, key_ranges
@@ -137,7 +137,7 @@ class Plan:
         )
 
     def _repr_html_(self) -> str:
-        return plan_drawing(self.to_dict())
+        return f'<div style="max-width:{WIDTH}px">{plan_drawing(self.to_dict())}</div>'
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data, for pages and tests."""
