@@ -13,8 +13,6 @@ import pytest
 import streamjoin as sj
 import streamjoin.spark
 
-pytest.importorskip("zensical")
-
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 CONFIG = (ROOT / "mkdocs.yml").read_text()

@@ -62,6 +62,16 @@ def example() -> tuple[str, str]:
 
 
 @pytest.mark.xdist_group("spark")
+def test_the_first_spark_job_runs_on_a_plain_session(tmp_path: Path) -> None:
+    page = (README.parent / "docs/start/first-spark-job.md").read_text()
+    ((code, printed),) = re.findall(
+        r"^```python\n(.*?)^```\n\n```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+    )
+    done = run_plainly(code, tmp_path)
+    assert (done.stdout, done.returncode) == (printed, 0), done.stderr[-3000:]
+
+
+@pytest.mark.xdist_group("spark")
 def test_the_example_and_a_stream_run_on_a_plain_session(tmp_path: Path) -> None:
     code, printed = example()
     done = run_plainly(f"{code}\nfolder = {str(tmp_path)!r}\n{WRITE}\n{STREAM}", tmp_path)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import DataFrame, SparkSession
 
-from streamjoin.spark import SessionError, configure, window_join
+from streamjoin.spark import SessionError, configure, packages, window_join
 from streamjoin.spark.join.carried import carried
 from streamjoin.spark.sessions import (
     OUR_PARTITIONS,
@@ -30,6 +31,7 @@ from streamjoin.spark.sessions import (
     worker_python,
 )
 
+ROOT = Path(__file__).parents[2]
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
 
@@ -182,6 +184,33 @@ def test_a_missing_package_is_one_sentence_with_the_command(missing, named):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     last = done.stderr.splitlines()[-1]
     assert "MissingPackageError" in last and f"this Python has no {named}: pip install" in last
+
+
+@pytest.mark.parametrize("installed", ["4.0.1", "3.5.8", "4.4.0.dev1", "5.0.0"])
+def test_another_version_of_pyspark_is_one_sentence_with_the_command(installed):
+    code = f"""
+import importlib.metadata as metadata
+real = metadata.version
+metadata.version = lambda name: {installed!r} if name == "pyspark" else real(name)
+from streamjoin.spark import window_join
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert "UnsupportedVersionError" in last
+    assert f"needs PySpark 4.3; this Python has {installed}: pip install 'pyspark[connect]>=4.3,<4.4'" in last
+
+
+@pytest.mark.parametrize("installed", ["4.3.0", "4.3.2", "4.3.1+vendor.7", None])
+def test_versions_of_pyspark_that_run(monkeypatch, installed):
+    monkeypatch.setattr(packages, "pyspark_version", lambda: installed)
+    packages.require_packages(packages.TO_BUILD, "a join")
+
+
+def test_the_version_of_pyspark_is_that_of_the_extra():
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark"]
+    wanted = ".".join(map(str, packages.PYSPARK))
+    assert f"pyspark[connect]>={wanted},<4.{packages.PYSPARK[1] + 1}" in extra
+    assert all(f"'{each}'" in packages.INSTALL for each in extra if not each.startswith("pydantic"))
 
 
 def test_a_stream_without_protobuf_is_refused_at_the_call(spark: SparkSession, monkeypatch):
