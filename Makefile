@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Each makes .venv by itself.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-lowest test-wheel lint format docs drawings bench plots lock java clean
+.PHONY: help demo test test-slow test-lowest test-wheel first-ten-minutes lint format docs drawings bench plots lock java clean
 
 VENV := .venv
 PY   := $(VENV)/bin/python
@@ -42,6 +42,9 @@ test-lowest: $(LOWEST_OK) ## run the tests on the lowest versions that pyproject
 
 test-wheel: $(DEV_OK) ## build the wheel, install it into an empty environment, and run the README's examples there
 	@$(PY) -m pytest -m slow tests/test_wheel.py $(ARGS)
+
+first-ten-minutes: ## do what a newcomer does, in a fresh clone and an empty environment, and time it
+	@$(WITH_JAVA); $${PYTHON:-python3} scripts/first_ten_minutes.py
 
 lint: $(DEV_OK) ## ruff (rules and layout) and mypy
 	@echo "==> ruff check" && $(PY) -m ruff check .
