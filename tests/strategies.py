@@ -328,7 +328,7 @@ def _atom(draw: Draw, known: Operands) -> str:
         lambda: f"{a} IS {draw(st.sampled_from(['', 'NOT ']))}DISTINCT FROM {b}",
         lambda: f"{a} IS {draw(st.sampled_from(['', 'NOT ']))}NULL",
         lambda: _membership(draw, family, a, b),
-        lambda: _of_string(draw, a, b) if family == "string" else (a if family == "bool" else f"{a} = NULL"),
+        lambda: _of_family(draw, family, a, b),
     ]
     return str(draw(st.sampled_from(shapes))())
 
@@ -364,8 +364,27 @@ def _membership(draw: Draw, family: str, a: str, b: str) -> str:
     return f"{a} {draw(st.sampled_from(['IN', 'NOT IN']))} ({', '.join(literals)})"
 
 
-def _of_string(draw: Draw, a: str, b: str) -> str:
-    forms = [_like(draw, a), f"LENGTH({a}) >= LENGTH({b})", f"UPPER({a}) = UPPER({b})"]
+def _of_family(draw: Draw, family: str, a: str, b: str) -> str:
+    """A condition that only values of this family have."""
+    forms = [f"{a} = NULL"]
+    if family == "string":
+        forms = [_like(draw, a), f"LENGTH({a}) >= LENGTH({b})", f"UPPER({a}) = UPPER({b})"]
+    elif family == "bool":
+        forms = [a]
+    elif family in ("date", "timestamp", "zoned"):
+        parts = [
+            "YEAR",
+            "MONTH",
+            "DAY",
+            "DOW",
+            "DOY",
+            "WEEK",
+            *(["HOUR", "SECOND"] if family != "date" else []),
+        ]
+        part = draw(st.sampled_from(parts))
+        forms += [f"EXTRACT({part} FROM {a}) = EXTRACT({part} FROM {b})"]
+        forms += [f"DATE_TRUNC('month', {a}) = DATE_TRUNC('month', {b})"]
+        forms += [f"DATE_TRUNC('minute', {a}) = DATE_TRUNC('minute', {b})"]
     return str(draw(st.sampled_from(forms)))
 
 
@@ -396,6 +415,8 @@ def _expression(draw: Draw, known: Operands, family: str, depth: int) -> str:
         return str(draw(st.sampled_from(forms)))
     if family == "number":
         return _arithmetic(draw, a, b) if shape == "operator" else _function(draw, a)
+    if family in ("timestamp", "zoned", "date") and shape == "function":
+        return f"DATE_TRUNC('{draw(st.sampled_from(['day', 'week', 'month', 'year']))}', {a})"
     if family in ("timestamp", "zoned"):
         return f"({a} {draw(st.sampled_from('+-'))} {draw(st.sampled_from(INTERVALS))})"
     if family == "date":

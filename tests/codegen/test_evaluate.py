@@ -21,9 +21,10 @@ from streamjoin.codegen.columnwise import as_sort
 from streamjoin.codegen.evaluate import Bounds, Filter, Keys, _Loop, distinct_columns
 from streamjoin.codegen.expressions import Emitter, sort_of
 from streamjoin.codegen.vec import Vec
-from streamjoin.kernels.values import text
-from streamjoin.semantics import oracle
+from streamjoin.kernels.values import civil, text
+from streamjoin.semantics import calendar, oracle
 from streamjoin.semantics.analysis import analyse
+from streamjoin.semantics.calendar import PARTS, TRUNCATED
 from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve
 from streamjoin.semantics.spec import JoinSpec
@@ -44,6 +45,7 @@ RIGHT = pa.schema(
         ("k", pa.int32()), ("c", pa.int64()), ("v", pa.uint64()), ("m", pa.decimal128(18, 0)),
         ("n", pa.decimal128(35, 0)), ("g", pa.float64()), ("h", pa.float32()),
         ("z", pa.large_string()), ("q", pa.bool_()), ("on_", pa.timestamp("us")), ("raw", pa.binary()),
+        ("far", pa.timestamp("s")), ("nano", pa.timestamp("ns", "UTC")), ("at64", pa.date64()),
     ]
 )  # fmt: skip
 
@@ -211,6 +213,18 @@ EXPRESSIONS = {
         "at + INTERVAL '1' SECOND", "at - on_", "on_ - INTERVAL '3 microseconds'", "day + 1", "day - DATE '1970-01-02'",
         "day + INTERVAL '1 hour'", "(at - on_) * 2", "GREATEST(at, on_)",
     ],
+    "beginnings": [
+        *(f"DATE_TRUNC('{unit}', {a})" for unit in TRUNCATED for a in ("at", "on_", "far")),
+        *(f"DATE_TRUNC('{unit}', {a})" for unit in TRUNCATED[5:] for a in ("day", "at64")),
+        *(f"DATE_TRUNC('{unit}', nano)" for unit in ("microsecond", "hour", "week", "month")),
+        "DATE_TRUNC('month', on_ + INTERVAL '40 days') - DATE_TRUNC('month', on_)", "DATE_TRUNC('day', day + i)",
+    ],
+    "parts of times": [
+        *(f"EXTRACT({unit} FROM {a})" for unit in PARTS for a in ("at", "on_", "far", "nano")),
+        *(f"EXTRACT({unit} FROM {a})" for unit in PARTS[5:] for a in ("day", "at64")),
+        "EXTRACT(EPOCH FROM at - on_)", "EXTRACT(YEAR FROM day + i)",
+        "EXTRACT(DAY FROM at) * 100 + EXTRACT(HOUR FROM at)",
+    ],
     "comparisons": [
         f"{a} {op} {b}"
         for a, b in (("i", "k"), ("b", "u"), ("w", "n"), ("f", "g"), ("e", "h"), ("f", "c"))
@@ -282,6 +296,14 @@ def test_filter_is_true_only_where_the_condition_is_neither_false_nor_null():
 
 
 # ---- operations that only the analysis writes
+
+
+@given(st.integers(-(2**50), 2**50) | st.integers(-800_000, 800_000))
+def test_months_are_those_of_the_calendar(days):
+    year, month = calendar.year_and_month(days)
+    number = (year - 1970) * 12 + month - 1
+    assert civil.month_number(days) == number
+    assert civil.month_start(number) == calendar.day_number(year, month) <= days
 
 
 @WAYS

@@ -15,6 +15,7 @@ LEFT = pa.schema({"ts": pa.timestamp("us"), "name": pa.string(), "x": pa.float64
 RIGHT = pa.schema({"ts": pa.timestamp("ms"), "word": pa.large_string(), "y": pa.float64(), "m": pa.int32()})
 NAMES = ["ACME", "acme", "Acme ", " acme", "Zürich", "ZÜRICH", "", None, "İ", "ß", "ACM", "é"]
 
+# ruff: noqa: E501  # a predicate a line
 # A predicate, and what it offers to the window of left: an equality or interval that an index serves.
 PREDICATES = [
     ("LOWER(name) = LOWER(word)", "equality: HASH64(LOWER(left.name))"),
@@ -26,6 +27,13 @@ PREDICATES = [
     ("ROUND(x, 1) = ROUND(y, 1)", "equality: ROUND(left.x * 10.0) / 10.0"),
     ("ABS(ROUND(x) - y) <= 1", "interval: "),
     ("SIN(x) = SIN(y)", "equality: SIN(left.x)"),
+    ("DATE_TRUNC('second', left.ts) = DATE_TRUNC('second', right.ts)", "equality: FLOORDIV(left.ts, "),
+    ("DATE_TRUNC('minute', left.ts) = DATE_TRUNC('minute', right.ts) AND n = m", "equality: "),
+    ("DATE_TRUNC('second', left.ts) BETWEEN right.ts - INTERVAL '1' SECOND AND right.ts", "interval: "),
+    ("EXTRACT(SECOND FROM left.ts) = EXTRACT(SECOND FROM right.ts)", "equality: EXTRACT(SECOND FROM left.ts)"),
+    ("EXTRACT(EPOCH FROM left.ts - right.ts) BETWEEN -1 AND 0.5", "interval: left.ts BETWEEN"),
+    ("DATE_TRUNC('month', left.ts + n * INTERVAL '9 days') = DATE_TRUNC('month', right.ts + m * INTERVAL '9 days')", "eq"),
+    ("EXTRACT(DAY FROM left.ts + n * INTERVAL '1 day') < EXTRACT(DAY FROM right.ts + m * INTERVAL '1 day')", "interval: "),
     ("SIN(x) * y > 0.5 OR UPPER(name) = word", "residual"),
     ("SQRT(POWER(SIN(RADIANS(x - y) / 2), 2) + COS(x) * COS(y)) < 0.8 AND UPPER(name) <> word", "residual"),
 ]  # fmt: skip

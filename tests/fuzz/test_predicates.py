@@ -74,7 +74,8 @@ GOOD = [
     "COALESCE(left.p, right.q, FALSE) IS NOT TRUE", "GREATEST(left.u, right.v, 3) >= LEAST(left.b, right.c)",
     "left.day = right.at AND left.zoned >= TIMESTAMP '2024-02-29 12:00:00+00:00'", "FLOOR(left.w) = CEIL(right.m / 3)",
     "LOWER(left.t) = UPPER(right.z) || 'a' AND LENGTH(TRIM(BOTH 'x' FROM left.t)) > 2",
-    "ROUND(left.f, 2) < SIN(right.g)",
+    "ROUND(left.f, 2) < SIN(right.g)", "DATE_TRUNC('hour', left.ts) = DATE_TRUNC('hour', right.ts)",
+    "EXTRACT(HOUR FROM left.zoned) <= 12 AND EXTRACT(EPOCH FROM left.ts - right.ts) < 5.5",
     "SUBSTRING(left.t FROM 2 FOR 3) = SUBSTRING(right.z, -2) OR CONCAT(left.t, 'b') LIKE 'a%'",
     "left.e + right.h < 0.1 AND left.raw > X'00ff' -- all", "(left.i, right.k) IN ((1, 2))", "left.i = ANY(SELECT 1)",
 ]  # fmt: skip

@@ -17,10 +17,13 @@ from streamjoin.semantics.sql import parse_expression
 SCHEMA = pa.schema(
     {
         "i": pa.int32(), "u": pa.uint64(), "f": pa.float64(), "e": pa.float32(), "d": pa.decimal128(9, 2),
-        "s": pa.string(), "b": pa.binary(),
+        "s": pa.string(), "b": pa.binary(), "at": pa.timestamp("us"), "old": pa.timestamp("s", "Europe/Berlin"),
+        "day": pa.date32(),
     }
 )  # fmt: skip
 ROW = {"i": 7, "u": 2, "f": 0.5, "e": 0.25, "d": 1234, "s": "Straße", "b": b"a\xff"}
+# 2024-02-29 23:59:59.123456, a second before 1970 in UTC, and 2023-12-31, a Sunday
+MOMENTS = {"at": 1_709_251_199_123_456, "old": -1, "day": 19_722}
 NOTHING = dict.fromkeys(ROW)
 
 
@@ -86,7 +89,49 @@ def test_concat_skips_null_and_two_bars_do_not():
     assert value("s || '!'", NOTHING) is None
 
 
+@pytest.mark.parametrize(("text", "wanted"), [
+    ("DATE_TRUNC('second', at)", "2024-02-29 23:59:59"), ("DATE_TRUNC('minute', at)", "2024-02-29 23:59:00"),
+    ("DATE_TRUNC('hour', at)", "2024-02-29 23:00:00"), ("DATE_TRUNC('day', at)", "2024-02-29 00:00:00"),
+    ("DATE_TRUNC('week', at)", "2024-02-26 00:00:00"), ("DATE_TRUNC('months', at)", "2024-02-01 00:00:00"),
+    ("DATE_TRUNC('quarter', at)", "2024-01-01 00:00:00"), ("DATE_TRUNC('YEAR', at)", "2024-01-01 00:00:00"),
+    ("DATE_TRUNC('millisecond', at)", "2024-02-29 23:59:59.123"), ("DATE_TRUNC('hour', old)", "1969-12-31 23:00:00+00:00"),
+    ("DATE_TRUNC('year', old)", "1969-01-01 00:00:00+00:00"), ("DATE_TRUNC('month', day)", "2023-12-01"),
+    ("DATE_TRUNC('week', day)", "2023-12-25"), ("DATE_TRUNC('hour', day)", "2023-12-31"),
+    ("DATE_TRUNC('quarter', DATE '2024-11-05')", "2024-10-01"),
+])  # fmt: skip
+def test_date_trunc_gives_the_beginning_of_a_unit(text, wanted):
+    literal = f"DATE '{wanted}'" if len(wanted) == 10 else f"TIMESTAMP '{wanted}'"
+    assert value(f"{text} = {literal}", MOMENTS) is True
+    assert value(f"{text} = {literal}", dict.fromkeys(MOMENTS)) in (None, True)  # a literal is not NULL
+
+
+@pytest.mark.parametrize(("text", "wanted"), [
+    ("YEAR FROM at", 2024), ("QUARTER FROM at", 1), ("MONTH FROM at", 2), ("WEEK FROM at", 9), ("DAY FROM at", 29),
+    ("HOUR FROM at", 23), ("MINUTE FROM at", 59), ("SECOND FROM at", 59), ("MILLISECOND FROM at", 59_123),
+    ("MICROSECOND FROM at", 59_123_456), ("DOW FROM at", 4), ("ISODOW FROM at", 4), ("DOY FROM at", 60),
+    ("EPOCH FROM at", 1_709_251_199_123_456), ("HOUR FROM old", 23), ("SECOND FROM old", 59), ("YEAR FROM old", 1969),
+    ("DOW FROM old", 3), ("EPOCH FROM old", -1), ("WEEK FROM day", 52), ("DOW FROM day", 0), ("ISODOW FROM day", 7),
+    ("WEEK FROM DATE '2021-01-03'", 53), ("WEEK FROM DATE '2024-12-30'", 1), ("DOY FROM day", 365),
+    ("EPOCH FROM day", 1_703_980_800), ("'minutes' FROM at", 59), ("EPOCH FROM at - at", 0), ("YEAR FROM NULL", None),
+    ("DAY FROM TIMESTAMP '0001-01-01 00:00:00'", 1), ("EPOCH FROM INTERVAL '90 seconds'", 90),
+])  # fmt: skip
+def test_extract_gives_a_part_of_a_moment(text, wanted):
+    assert value(f"EXTRACT({text})", MOMENTS) == wanted
+
+
 @pytest.mark.parametrize(("text", "said"), [
+    ("DATE_TRUNC('hours ago', at)", "DATE_TRUNC has no unit 'hours ago'"),
+    ("DATE_TRUNC('minuet', at)", "did you mean 'minute'?; allowed: microsecond, millisecond, second"),
+    ("DATE_TRUNC(at, 'hour')", "DATE_TRUNC needs its unit as a literal, such as 'hour', but left.at is timestamp[us]"),
+    ("DATE_TRUNC('hour', i)", "DATE_TRUNC needs a date or timestamp, but left.i is int"),
+    ("DATE_TRUNC('hour', at - at)", "is interval"),
+    ("EXTRACT(CENTURY FROM at)", "EXTRACT has no unit 'CENTURY'; allowed: microsecond"),
+    ("EXTRACT(HOUR FROM day)", "EXTRACT(HOUR) needs a timestamp or time, but left.day is date"),
+    ("EXTRACT(DAY FROM at - at)", "EXTRACT(DAY) needs a date or timestamp"),
+    ("EXTRACT(EPOCH FROM i)", "EXTRACT(EPOCH) needs a date, timestamp, time or interval, but left.i is int"),
+    ("EXTRACT(YEAR FROM day + 9223372036854775807)", "needs days within 2^53 of 1970"),
+    ("HOUR(at)", "there is no function HOUR; write EXTRACT(HOUR FROM x)"),
+    ("DATE_PART('hour', at)", "write EXTRACT(HOUR FROM x)"),
     ("LOWER(i)", "LOWER needs a string, but left.i is int"),
     ("LENGTH(f)", "LENGTH needs a string, but left.f is float64"),
     ("s || b", "|| joins strings, but left.b is binary"),

@@ -242,6 +242,12 @@ def test_picks(database, window):
 @pytest.mark.parametrize("on", [
     "left.day = right.day", "left.day - right.day BETWEEN 0 AND 1", "left.day + 1 > right.day",
     "left.day + INTERVAL '12' HOUR < right.at", "left.at - right.at <= INTERVAL '1 day'",
+    *(f"DATE_TRUNC('{unit}', left.at) = DATE_TRUNC('{unit}', right.at) AND left.ts < 3" for unit in
+      ("hour", "day", "week", "month", "quarter", "year")),
+    *(f"EXTRACT({part} FROM left.at) = EXTRACT({part} FROM right.at) AND left.ts < 3" for part in
+      ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "DOW", "ISODOW", "DOY")),
+    "EXTRACT(EPOCH FROM left.at) - EXTRACT(EPOCH FROM right.at) > 1", "DATE_TRUNC('month', left.day) < right.day",
+    "EXTRACT(DOY FROM left.day) + EXTRACT(WEEK FROM right.day) = 69", "EXTRACT(DAY FROM left.day) > 1",
     "left.at BETWEEN right.at - INTERVAL '90' MINUTE AND right.at", "left.at = TIMESTAMP '2024-02-29 12:00:00'",
     "left.day >= DATE '2024-03-01'", "left.day = right.at", "left.at > '2024-02-29 18:00:00'",
     "left.price = right.price", "left.price * 2 - 0.01 < right.price", "left.price % 2 = 0.5",

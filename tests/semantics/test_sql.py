@@ -628,6 +628,8 @@ def keeps_the_contract(call):
         return set(sorts) == {sort_of(call.type)} and (call.op != "div" or call.type.is_float)
     if call.op in ("length", "substring", "trim", "ltrim", "rtrim", "lower", "upper", "concat"):
         return sorts[0] in ("string", "binary") and (call.op == "length" or call.type.name == sorts[0])
+    if call.op.startswith(("trunc_", "extract_")):
+        return call.type.is_exact and call.args[0].type.is_exact
     if call.op == "rounddiv":
         return call.type.scale == call.args[0].type.scale - call.args[1].type.scale
     if call.op in ("floor", "ceil", "round"):

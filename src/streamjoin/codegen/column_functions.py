@@ -32,6 +32,13 @@ def _of_libm(call: Call, data: list[Any], tile: Tile) -> np.ndarray:
     return out
 
 
+def _month(given: str, wanted: str) -> Callable[[Call, list[Any], Tile], Any]:
+    """NumPy's conversion between days and months, which are numbers since 1970 for it, too."""
+    return lambda call, data, tile: (
+        np.asarray(data[0], np.int64).astype(f"M8[{given}]").astype(f"M8[{wanted}]").astype(np.int64)
+    )
+
+
 def _length(call: Call, data: list[Any], tile: Tile) -> Any:
     if call.args[0].type.name == "binary":
         return data[0].length
@@ -105,6 +112,8 @@ def _cased(case: _Case) -> Callable[[Call, list[Any], Tile], TextSpans]:
 COLUMN_FUNCTIONS: dict[str, Callable[[Call, list[Any], Tile], Any]] = {
     "round": _round_away,
     **dict.fromkeys(libm.NAMES, _of_libm),
+    "month_number": _month("D", "M"),
+    "month_start": _month("M", "D"),
     "length": _length,
     "substring": _substring,
     **dict.fromkeys(("trim", "ltrim", "rtrim"), _trim),

@@ -26,6 +26,7 @@ from streamjoin.codegen.vec import Limbs, TextSpans, Tile, Vec
 from streamjoin.kernels.values import libm, tiles
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve, children, walk
 from streamjoin.semantics.linear import as_equality_with_constant
+from streamjoin.semantics.moments import EXPANDED, expanded
 from streamjoin.semantics.types import Type
 
 TILE = 4096  # rows
@@ -54,6 +55,7 @@ class ColumnWise:
         self._shared = frozenset(several[:MAX_SHARED])
         self._kernels: set[str] = set()
         self._made: dict[int, Evaluate] = {}
+        self._expansions: list[Expr] = []  # kept alive, as `_made` goes by identity
         self._evaluate = [self._make(expr) for expr in self.expressions]
 
     def __call__(self, tile: Tile) -> list[Vec]:
@@ -124,6 +126,8 @@ class ColumnWise:
             return self._solve(expr)
         if expr.op in ("and", "or"):
             return self._junction(expr)
+        if expr.op in EXPANDED:
+            return self._expansion(expr)
         if expr.op == "like":
             return self._like(expr)
         args = [self._make(arg) for arg in expr.args]
@@ -142,6 +146,17 @@ class ColumnWise:
             return Vec(data & ~null if is_bool and null is not None else data, null)
 
         return strict
+
+    def _expansion(self, call: Call) -> Evaluate:
+        whole = expanded(call)
+        self._expansions.append(whole)
+        evaluate, sort = self._make(whole), sort_of(call.type)
+
+        def narrowed(tile: Tile) -> Vec:
+            value = evaluate(tile)
+            return Vec(as_sort(value.data, sort), value.null)
+
+        return narrowed
 
     def _note_kernel(self, call: Call) -> None:
         if call.op in _KERNELS:
@@ -598,6 +613,15 @@ def _divide_by(towards: str) -> Callable[[Call, list[Any], Tile], Any]:
     return operate
 
 
+def _floormod(call: Call, data: list[Any], tile: Tile) -> Any:
+    divisor = call.args[1]
+    assert isinstance(divisor, Literal) and isinstance(divisor.value, int)
+    if divisor.value in INT64 and _sort_for(data[:1]) == 64:
+        return data[0] % np.int64(divisor.value)
+    rests = [value % divisor.value for value in _python_integers(as_sort(data[0], 128), tile.count)]
+    return as_sort(_of_python_integers(rests), sort_of(call.type))
+
+
 def _cast(call: Call, data: list[Any], tile: Tile) -> Any:
     kind = call.args[0].type
     if isinstance(data[0], Limbs):
@@ -652,6 +676,7 @@ OPERATIONS: dict[str, Callable[[Call, list[Any], Tile], Any]] = {
     "ceil": _round("up"),
     "floordiv": _divide_by("down"),
     "ceildiv": _divide_by("up"),
+    "floormod": _floormod,
     "sqrt": lambda call, data, tile: np.sqrt(data[0]),
     "rounddiv": _divide_by("away"),
     "cast": _cast,

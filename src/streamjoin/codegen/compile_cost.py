@@ -12,16 +12,18 @@ from collections.abc import Iterable
 
 from streamjoin.codegen.expressions import LIBM, sort_of
 from streamjoin.semantics.expressions import Call, Expr, Solve, walk
+from streamjoin.semantics.moments import EXPANDED
 
 MOST = 48.0  # the highest cost of a loop that is compiled
 MOST_OF_BANDS = 64.0  # the same for the loop that computes a window's bounds, each of which adds CLAMP
 
 CLAMP = 3.0  # cost of cutting a bound to the range of its key, and of comparing it with the opposite bound
+EXPANSION = 10.0  # cost of DATE_TRUNC or EXTRACT: up to ten operations
 SOLVE = 12.0  # cost of a bisection, without its condition
 
 _CALLS = frozenset((
-    "mod", "floordiv", "ceildiv", "rounddiv", "floor", "ceil", "round", "like", "hash64", "length", "substring",
-    "trim", "ltrim", "rtrim", "next_up", "next_down", *LIBM,
+    "mod", "floordiv", "ceildiv", "rounddiv", "floormod", "floor", "ceil", "round", "like", "hash64", "next_up",
+    "next_down", "length", "substring", "trim", "ltrim", "rtrim", "month_number", "month_start", *LIBM,
 ))  # fmt: skip
 MAKING_TEXT = frozenset(("lower", "upper", "concat"))  # a compiled loop has no memory for their bytes
 
@@ -49,6 +51,8 @@ def _cost(node: Expr) -> float:
         return 0.5
     if node.op in MAKING_TEXT:
         return math.inf
+    if node.op in EXPANDED:
+        return EXPANSION
     cost = 1.0 + 0.5 * max(0, len(node.args) - 2)
     if node.op in ("least", "greatest", "case", "coalesce"):
         cost = 1.5 * len(node.args)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve, walk
+from streamjoin.semantics.moments import EXPANDED, expanded
 from streamjoin.semantics.types import Type
 
 HEADER = """\
@@ -24,6 +25,7 @@ import math
 
 import numpy as np
 
+from streamjoin.kernels.values import civil
 from streamjoin.kernels.values import exact
 from streamjoin.kernels.values import floats
 from streamjoin.kernels.values import libm
@@ -179,6 +181,9 @@ class Emitter:
                 return self._column(expr)
             case Solve():
                 return self._solve(expr)
+            case Call() if expr.op in EXPANDED:
+                whole = self.emit(expanded(expr))
+                return self.result(whole.code, [whole], whole.sort, expr.type)
             case Call():
                 value: CodeValue = getattr(self, f"_{expr.op}")(expr, [self.emit(arg) for arg in expr.args])
                 return value
@@ -324,6 +329,18 @@ class Emitter:
         return self._divide(call, values[0], call.args[1].value, towards)  # type: ignore[union-attr, arg-type]
 
     _floordiv = _ceildiv = _rounddiv = _divide_by
+
+    def _floormod(self, call: Call, values: list[CodeValue]) -> CodeValue:
+        divisor = call.args[1].value  # type: ignore[union-attr]
+        sort = self.common([values[0]], Type("int", 0, -divisor, divisor))  # type: ignore[operator, arg-type]
+        a, b = self.widen(values[0], sort), self.constant(divisor, int(sort))  # type: ignore[arg-type]
+        wide = f"wide.sub({a}, wide.mul(wide.floor_divide({a}, {b}), {b}))"
+        return self.result(wide if sort == 128 else f"np.int{sort}({a} % {b})", [values[0]], sort, call.type)
+
+    def _month(self, call: Call, values: list[CodeValue]) -> CodeValue:
+        return self.result(f"civil.{call.op}({self.widen(values[0], 64)})", values, 64, call.type)
+
+    _month_number = _month_start = _month
 
     def _floor(self, call: Call, values: list[CodeValue]) -> CodeValue:
         if isinstance(values[0].sort, str):

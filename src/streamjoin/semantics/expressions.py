@@ -32,9 +32,14 @@ length                  string -> int, its code points; binary -> int, its bytes
 substring               string, int start[, int length] -> string. Strict
 trim ltrim rtrim        string, string of characters -> string. Strict
 concat                  n strings or binaries -> the same. Strict
+trunc_<unit>            date or timestamp -> the same; see `calendar`. Strict
+extract_<unit>          date, timestamp, time or interval -> int, the epoch decimal; see `calendar`. Strict
 
 The analysis adds some that never stem from SQL (all strict):
 floordiv ceildiv        exact, positive literal -> exact quotient rounded down / up
+floormod                exact, positive literal -> exact remainder, at least 0
+month_number            int of days since 1970-01-01 -> int of months since January 1970
+month_start             the first day of such a month
 max min                 n exact (any scales alike) or floats; NaN if any is NaN
 next_up next_down       float -> the neighbouring float; NaN for the infinity that has none
 nan_to                  float, float literal -> the literal in place of NaN

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from streamjoin.semantics import coercion
+from streamjoin.semantics import coercion, moments
 from streamjoin.semantics.conversion import as_float, described
 from streamjoin.semantics.errors import PredicateError, did_you_mean
 from streamjoin.semantics.expressions import Call, Expr, Literal
@@ -142,7 +142,9 @@ FUNCTIONS: dict[str, tuple[int, int, Callable[..., Expr]]] = {
     "LTRIM": (1, 2, _trim("ltrim")),
     "RTRIM": (1, 2, _trim("rtrim")),
     "CONCAT": (1, ANY_NUMBER, concatenated),
+    "DATE_TRUNC": (2, 2, moments.date_trunc),
 }
+NAMES = (*FUNCTIONS, "EXTRACT")
 
 AGGREGATES = {"COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST", "LAST", "STDDEV", "VARIANCE", "MEDIAN"}
 
@@ -168,6 +170,17 @@ _INSTEAD = {
     **dict.fromkeys(("IFNULL", "NVL"), "COALESCE(x, y)"),
     "NULLIF": "CASE WHEN x <> y THEN x END",
     **dict.fromkeys(("IF", "IIF"), "CASE WHEN condition THEN x ELSE y END"),
+    **{
+        part: f"EXTRACT({part} FROM x)"
+        for part in ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
+    },
+    **dict.fromkeys(("DAYOFWEEK", "WEEKDAY"), "EXTRACT(DOW FROM x)"),
+    "DAYOFYEAR": "EXTRACT(DOY FROM x)",
+    **dict.fromkeys(("EPOCH", "UNIX_TIMESTAMP"), "EXTRACT(EPOCH FROM x)"),
+    **dict.fromkeys(("DATE_PART", "DATEPART"), "EXTRACT(HOUR FROM x), or another unit"),
+    **dict.fromkeys(("DATEDIFF", "DATE_DIFF", "TIMESTAMPDIFF"), "x - y"),
+    **dict.fromkeys(("DATE_ADD", "DATEADD"), "x + INTERVAL '1' DAY"),
+    **dict.fromkeys(("DATE_SUB", "DATESUB"), "x - INTERVAL '1' DAY"),
 }
 
 
@@ -175,7 +188,7 @@ def unknown(name: str) -> str:
     """The message about a function that does not exist."""
     if name.upper() in _INSTEAD:
         return f"there is no function {name}; write {_INSTEAD[name.upper()]}"
-    return f"unknown function {name}{did_you_mean(name, list(FUNCTIONS))}; allowed: {', '.join(FUNCTIONS)}"
+    return f"unknown function {name}{did_you_mean(name, NAMES)}; allowed: {', '.join(NAMES)}"
 
 
 def call(name: str, args: list[Expr]) -> Expr:

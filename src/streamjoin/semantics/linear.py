@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, sides
+from streamjoin.semantics.moments import LINEAR, expanded
 from streamjoin.semantics.types import BOOL, INT128_MAX, INT128_MIN, Type
 
 KeyBounds = tuple[Expr, Expr | None, Expr | None]
@@ -57,6 +58,8 @@ def linear_form(expr: Expr) -> Linear | None:
     """
     if isinstance(expr, Literal):
         return Linear({}, int(expr.value)) if isinstance(expr.value, int) else None
+    if isinstance(expr, Call) and expr.op in LINEAR:
+        return linear_form(expanded(expr))
     if isinstance(expr, Call) and expr.op in ("add", "sub", "neg", "mul"):
         forms = [linear_form(arg) for arg in expr.args]
         first, last = forms[0], forms[-1]

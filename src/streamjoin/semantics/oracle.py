@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from streamjoin.semantics import calendar
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.casts import cast_exactly, is_castable
 from streamjoin.semantics.errors import InputError, PredicateError, SpecError
@@ -488,6 +489,10 @@ def _of_math(function: Callable[..., float]) -> Callable[[list[Value], Type], Va
     return apply
 
 
+def _of_moment(function: Callable[[str, int, Type], int], unit: str) -> Callable[[list[Value], Type], Value]:
+    return lambda values, kind: function(unit, values[0], kind)
+
+
 def _to_float(value: Value, kind: Type) -> float:
     return float(value) / 10.0**kind.scale if kind.is_exact else float(value)
 
@@ -560,6 +565,8 @@ STRICT: dict[str, Callable[[list[Value], Type], Value]] = {
     "ltrim": lambda values, _: values[0].lstrip(values[1]),
     "rtrim": lambda values, _: values[0].rstrip(values[1]),
     "concat": lambda values, _: functools.reduce(operator.add, values),
+    **{f"trunc_{unit}": _of_moment(calendar.truncated, unit) for unit in calendar.TRUNCATED},
+    **{f"extract_{unit}": _of_moment(calendar.part, unit) for unit in calendar.PARTS},
     "eq": lambda values, _: _compare("eq", *values),
     "ne": lambda values, _: _compare("ne", *values),
     "lt": lambda values, _: _compare("lt", *values),

@@ -85,6 +85,10 @@ def _call_text(call: Call) -> tuple[str, int]:
         return f"ROUND({at(0, _OR)}{digits})", _ATOM
     if op in ("trim", "ltrim", "rtrim") and call.args[1] == Literal(" ", STRING):
         return f"{op.upper()}({at(0, _OR)})", _ATOM
+    if op.startswith("trunc_"):
+        return f"DATE_TRUNC('{op.removeprefix('trunc_')}', {at(0, _OR)})", _ATOM
+    if op.startswith("extract_"):
+        return f"EXTRACT({op.removeprefix('extract_').upper()} FROM {at(0, _OR)})", _ATOM
     if op == "cast":
         return f"CAST({at(0, _OR)} AS {_TYPE_NAMES.get(call.type.name, str(call.type))})", _ATOM
     if op == "case":

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from streamjoin.semantics import coercion, functions
+from streamjoin.semantics import coercion, functions, moments
 from streamjoin.semantics.coercion import UNTYPED_NULL
 from streamjoin.semantics.columns import resolve
 from streamjoin.semantics.conversion import described
@@ -222,6 +222,9 @@ class _Translator:
             raise self.error(functions.unknown(node.name), node)
         return functions.call(name, [self.translate(arg) for arg in node.expressions])
 
+    def extraction(self, node: exp.Extract) -> Expr:
+        return moments.extract(node.this.name, self.translate(node.expression))
+
     def substring(self, node: exp.Substring) -> Expr:
         given = (node.this, node.args.get("start"), node.args.get("length"))
         return functions.call("SUBSTRING", [self.translate(arg) for arg in given if arg is not None])
@@ -332,7 +335,7 @@ class _Translator:
         )
         return self.error(
             f"{what} is not supported in a predicate; allowed: + - * / % ||, comparisons, BETWEEN, IN, LIKE, "
-            f"IS, AND, OR, NOT, CASE, CAST and the functions {', '.join(FUNCTIONS)}",
+            f"IS, AND, OR, NOT, CASE, CAST and the functions {', '.join(functions.NAMES)}",
             node,
         )
 
@@ -402,6 +405,7 @@ _HANDLERS: dict[type[exp.Expr], Callable[[_Translator, Any], Expr]] = {
     exp.Interval: _Translator.interval,
     exp.Cast: _Translator.cast,
     exp.Anonymous: _Translator.function,
+    exp.Extract: _Translator.extraction,
     exp.Substring: _Translator.substring,
     exp.Trim: _Translator.trim,
     exp.DPipe: _Translator.concatenation,

@@ -33,7 +33,7 @@ class _Dialect(DuckDB):
     class Parser(DuckDBParser):
         FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {}
         FUNCTION_PARSERS = {
-            name: DuckDBParser.FUNCTION_PARSERS[name] for name in ("CAST", "SUBSTRING", "TRIM")
+            name: DuckDBParser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT", "SUBSTRING", "TRIM")
         }  # whose arguments can be written with words: AS, FROM, FOR
         NO_PAREN_FUNCTIONS: ClassVar[dict[TokenType, Any]] = {}
         NO_PAREN_FUNCTION_PARSERS = {"CASE": DuckDBParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}

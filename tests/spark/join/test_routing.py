@@ -107,7 +107,9 @@ def test_keys_of_different_types_and_expressions_meet():
     assert len([part for part in lefts if part.num_rows]) == 5
 
 
-@pytest.mark.parametrize("on", ["LOWER(left.s) = LOWER(right.s)"])
+@pytest.mark.parametrize(
+    "on", ["LOWER(left.s) = LOWER(right.s)", "DATE_TRUNC('second', left.ts) = DATE_TRUNC('second', right.ts)"]
+)
 def test_rows_of_equal_computed_keys_meet_at_one_worker(on):
     schema = pa.schema({"ts": pa.timestamp("us"), "s": pa.string()})
     task = make_task(
