@@ -63,7 +63,7 @@ def truncated(unit: str, value: int, kind: Type) -> int:
     """The beginning of the unit that `value` lies in."""
     if kind.name == "date":
         return _DAYS[unit](value) if unit in _DAYS else value
-    ticks = 10**kind.scale
+    ticks: int = 10**kind.scale
     if unit in _DAYS:
         day = SECONDS_PER_DAY * ticks
         return _DAYS[unit](value // day) * day
@@ -73,7 +73,7 @@ def truncated(unit: str, value: int, kind: Type) -> int:
 
 def part(unit: str, value: int, kind: Type) -> int:
     """What EXTRACT gives; an epoch in units of the scale of `kind`."""
-    ticks = 10**kind.scale
+    ticks: int = 10**kind.scale
     if unit == "epoch":
         return value * SECONDS_PER_DAY if kind.name == "date" else value
     if unit in _PARTS_OF_DAYS:
