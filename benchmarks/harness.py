@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # makes the folder
 from benchmarks.shared.results import RESULTS, git, path_of
 from benchmarks.shared.timing import core_count
 
+os.environ.setdefault("STREAMJOIN_COMPILE", "wait")  # benchmarks measure compiled kernels
 HERE = Path(__file__).resolve().parent
 VECTOR_FLAGS = {"sse4.2", "avx", "avx2", "avx512f", "avx512bw", "avx512vl", "neon", "sve"}
 SUBJECTS = ("kernels", "indexes", "engine", "topologies", "spark", "hardware")

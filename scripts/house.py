@@ -135,10 +135,14 @@ def column_names(trees: dict[str, ast.Module]) -> list[str]:
 
 def push_calls(on: str = "left.k = right.k") -> tuple[int, int]:
     """Python calls, and changes from one module to another, of a push of one row in steady state."""
+    import os
+
     import numpy as np
     import pyarrow as pa
 
     import streamjoin as sj
+
+    os.environ.setdefault("STREAMJOIN_COMPILE", "wait")
 
     schema = pa.schema({"ts": pa.int64(), "k": pa.int32(), "v": pa.float32()})
 

@@ -11,6 +11,10 @@ from hypothesis import HealthCheck, settings
 # The next run reuses the kernels that one run compiled. The user's own cache is left alone.
 os.environ.setdefault("STREAMJOIN_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "kernels"))
 
+# Opening a join waits for its kernels, so that tests run the compiled ones, and do not start a process each. Tests of
+# the other way set the variable themselves.
+os.environ.setdefault("STREAMJOIN_COMPILE", "wait")
+
 # The first example of a predicate compiles it, and other programs may use the cores, so no test has a deadline.
 settings.register_profile(
     "explore", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True

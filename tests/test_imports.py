@@ -25,10 +25,10 @@ ARROWS: dict[str, set[str]] = {
     "codegen": {"semantics", "kernels", "jit"},
     "plan": {"codegen", "semantics"},
     "lazy": set(),
-    "index": {"lazy", "plan", "codegen", "kernels", "semantics"},
+    "index": {"lazy", "plan", "codegen", "kernels", "jit", "semantics"},
     "topologies": {"lazy", "plan", "index", "codegen", "kernels", "semantics"},
     "page": {"plan", "semantics"},
-    "engine": {"page", "plan", "topologies", "index", "codegen", "kernels", "semantics"},
+    "engine": {"page", "plan", "topologies", "index", "codegen", "kernels", "jit", "semantics"},
     "__init__": {"engine", "plan", "index", "jit", "kernels", "semantics"},
     "spark": {
         "__init__",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +14,8 @@ from streamjoin.codegen.columnwise import ColumnWise, as_sort, constant_of, wide
 from streamjoin.codegen.compile_cost import CLAMP, MOST, MOST_OF_BANDS, compile_cost
 from streamjoin.codegen.expressions import HEADER, Constants, Emitter, sort_of
 from streamjoin.codegen.vec import Vec
-from streamjoin.jit import source
+from streamjoin.jit import readiness, source
+from streamjoin.jit.decorator import is_ready
 from streamjoin.semantics.analysis import Band, Clause
 from streamjoin.semantics.expressions import Column, Expr, columns
 from streamjoin.semantics.types import Type
@@ -46,6 +47,9 @@ class _Loop(ABC):
         """`fused`: compile one loop. Otherwise the `expressions` are evaluated column by column, and `store` takes
         their values."""
         self.columns, self.outputs = tuple(read), list(outputs)
+        self._expressions = expressions
+        # By whether columns may have NULLs: loops that are written, and those of them that are compiled or may be.
+        self._written: dict[bool, Callable[..., None]] = {}
         self._compiled: dict[bool, Callable[..., None]] = {}
         self._columnwise = None if fused else ColumnWise(expressions)
 
@@ -61,7 +65,7 @@ class _Loop(ABC):
     def body(self, emitter: Emitter) -> None:
         """Write the statements that handle tuple i."""
 
-    def _compile(self, nullable: bool) -> Callable[..., None]:
+    def _write(self, nullable: bool) -> Callable[..., None]:
         emitter = Emitter(self.columns, nullable, lambda _column: ("", "i"))
         emitter.indent = 2
         self.body(emitter)
@@ -79,9 +83,25 @@ class _Loop(ABC):
         nullable = False
         for column in used:
             nullable |= column.valid is not None
-        if nullable not in self._compiled:
-            self._compiled[nullable] = self._compile(nullable)
-        self._compiled[nullable](count, *arguments(used, nullable), *outputs)
+        flat = arguments(used, nullable)
+        if nullable not in self._compiled and not self._is_ready(nullable, count, *flat, *outputs):
+            readiness.timed(self._run_columnwise)(self._substitute, used, count, outputs)
+            return
+        self._compiled[nullable](count, *flat, *outputs)
+
+    def _is_ready(self, nullable: bool, *args: object) -> bool:
+        """Whether the loop is to be called; otherwise it is being compiled."""
+        if nullable not in self._written:
+            self._written[nullable] = self._write(nullable)
+        if not is_ready(self._written[nullable], *args):
+            return False
+        self._compiled[nullable] = self._written[nullable]
+        return True
+
+    @cached_property
+    def _substitute(self) -> ColumnWise:
+        """What is run while the loop is being compiled."""
+        return ColumnWise(self._expressions)
 
     def _run_columnwise(
         self, columnwise: ColumnWise, used: Sequence[ColumnData], count: int, outputs: Sequence[np.ndarray]

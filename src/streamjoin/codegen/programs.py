@@ -22,6 +22,8 @@ from streamjoin.codegen.compile_cost import MOST, compile_cost
 from streamjoin.codegen.evaluate import Bounds, DataByColumn, Keys, key_dtype, key_limits
 from streamjoin.codegen.prepared import Probing, Stored
 from streamjoin.codegen.tiled_scan import TiledScan
+from streamjoin.jit import readiness
+from streamjoin.jit.decorator import is_ready
 from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
 from streamjoin.kernels.hash import tables as hashing
 from streamjoin.kernels.pairs import PairBuffer
@@ -34,6 +36,9 @@ from streamjoin.semantics.types import BOOL, Type
 
 # Units of work in one call of a band scan: at most two billion comparisons, a fifth of a second.
 UNITS = 1 << 18
+# Arguments of a scan, for their types: positions; cursor, output and number of pairs.
+NO_POSITIONS = np.empty(0, np.int64)
+SOME_PAIRS = np.zeros(CURSOR_SIZE, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), 0
 COMPOSITE = -1  # the number, in place of a band's, that means all equalities together
 
 
@@ -100,7 +105,13 @@ class WindowProgram:
         """The scan of a block that would take long to compile."""
         if self.block is None or isinstance(self.block, CallablePredicate):
             return None
-        return None if compile_cost([self.block]) <= MOST else TiledScan(self.block, self.stored)
+        return None if compile_cost([self.block]) <= MOST else self._substitute
+
+    @cached_property
+    def _substitute(self) -> TiledScan:
+        """What is run while the scan of a block is being compiled."""
+        assert self.block is not None and not isinstance(self.block, CallablePredicate)
+        return TiledScan(self.block, self.stored)
 
     @property
     def method(self) -> str:
@@ -309,6 +320,9 @@ class WindowProgram:
         else:
             assert self.block is not None
             kernel, flat = block_scan(self.block, self.stored, nulls), arguments(data, nulls)
+            if not is_ready(kernel, NO_POSITIONS, NO_POSITIONS, *flat, *SOME_PAIRS):
+                bound = self._substitute.bind(dict(zip(self.block_columns, data, strict=True)))
+                kernel, flat = readiness.timed(bound), []
         pace = self._pace
 
         def scan(start: np.ndarray, stop: np.ndarray, cursor: np.ndarray, pairs: PairBuffer) -> int:

@@ -50,4 +50,6 @@ class ColumnCopier:
 
 def rehearse() -> None:
     """Compile the kernel, or load it from the cache."""
-    ColumnCopier([(0, np.dtype(np.int64))], []).values(pa.record_batch({"ts": pa.array([0])}))
+    # Not from a list or an array: for these pyarrow imports pandas, if it is installed.
+    column = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])
+    ColumnCopier([(0, np.dtype(np.int64))], []).values(pa.RecordBatch.from_arrays([column], ["ts"]))

@@ -18,13 +18,11 @@ import pyarrow.compute as pc
 from streamjoin.codegen.columns import ColumnData, one_array, plain_dtype, to_column_data
 from streamjoin.codegen.evaluate import key_dtype
 from streamjoin.codegen.prepared import Probing, Stored
-from streamjoin.engine import column_copies
 from streamjoin.engine.cast_advice import cast_advice
 from streamjoin.engine.column_copies import MOST_COPIED, ColumnCopier
 from streamjoin.engine.frames import index_names, read_pushed
 from streamjoin.engine.rows import one_batch, payload_fields, storage_schema, storage_type
 from streamjoin.index.tuples import FIRST_KEY, NO_MARKS, TS, ProbingTuples
-from streamjoin.kernels import stamping
 from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
 from streamjoin.plan.choose import TRAITS
 from streamjoin.plan.physical import Plan
@@ -86,8 +84,6 @@ class Intake:
         self._copier = self._make_copier()
         # Where keys and bounds are columns as they came: their places among the values that are copied.
         self._keys, self._bounds = self._key_places(read), self._bound_places(read)
-        stamping.rehearse()
-        column_copies.rehearse()
 
     def _make_copier(self) -> ColumnCopier | None:
         """Copies what small pushes need: event times, columns that are read, and payload; None if not all are plain."""

@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from streamjoin.engine.driver import PUNCTUATION
 from streamjoin.engine.join import Join
+from streamjoin.engine.preparation import prepare
 from streamjoin.engine.row_types import check_columns
-from streamjoin.index.build import compile_plan
 from streamjoin.plan.choose import make_plan
 from streamjoin.plan.explain import explain_plan
 from streamjoin.plan.options import MAX_RESULTS, Auto, IndexName, Options, Order, TopologyName
@@ -46,11 +46,16 @@ def open_join(
     return open_plan(make_plan(spec, Options(topology, index, workers, order, max_results, rate, latency)))
 
 
-def open_plan(plan: Plan) -> Join:
-    """Open a join as planned."""
+def open_plan(plan: Plan, wait: bool = False) -> Join:
+    """Open a join as planned; with `wait`, after all its kernels are compiled."""
     check_columns(plan.spec)
-    compile_plan(plan)
+    prepare(plan, None if wait else compile_join)
     return Join(plan)
+
+
+def compile_join(spec: JoinSpec, options: Options) -> None:
+    """Compile the kernels of a join into the cache on disk, as far as they are not there."""
+    open_plan(make_plan(spec, options), wait=True).close()
 
 
 def explain(

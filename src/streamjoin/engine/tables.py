@@ -32,20 +32,15 @@ def join_tables(
     The result has the oracle's order with `order="timestamp"`, and is in no particular one otherwise.
     """
     plan = make_plan(spec, Options(topology, index, workers, order))
-    batches, times = {}, {}
-    for side, table in zip(SIDES, (left, right), strict=True):
-        intake = Intake(plan, side)
-        batch = intake.batch(table)
-        ts = intake.times(batch)
-        if falls(ts):
-            rows = np.argsort(ts, kind="stable")
-            batch, ts = batch.take(pa.array(rows)), ts[rows]
-        batches[side], times[side] = batch, ts
-    at = dict.fromkeys(SIDES, 0)
     results: list[pa.RecordBatch] = []
     with open_plan(plan) as join:
         for side in SIDES:
             join.source(side, "")
+        tables = {"left": left, "right": right}
+        batches, times = {}, {}
+        for side in SIDES:
+            batches[side], times[side] = _by_time(Intake(plan, side), tables[side])
+        at = dict.fromkeys(SIDES, 0)
         while waiting := [side for side in SIDES if at[side] < len(times[side])]:
             side = min(waiting, key=lambda s: times[s][at[s]])
             with suppress(Backpressure):  # then poll first
@@ -55,3 +50,13 @@ def join_tables(
                 results += [batch.replace_schema_metadata(spec.schema.metadata) for batch in ready]
         results += join.finish().to_batches()
     return pa.Table.from_batches(results, spec.schema)
+
+
+def _by_time(intake: Intake, table: Any) -> tuple[pa.RecordBatch, np.ndarray]:
+    """A table as one batch sorted by its event times, and these."""
+    batch = intake.batch(table)
+    ts = intake.times(batch)
+    if falls(ts):
+        rows = np.argsort(ts, kind="stable")
+        batch, ts = batch.take(pa.array(rows)), ts[rows]
+    return batch, ts

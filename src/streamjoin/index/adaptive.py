@@ -17,6 +17,7 @@ from streamjoin.index.stats import IndexStats
 from streamjoin.index.times import Reach
 from streamjoin.index.tuples import Mark, ProbingTuples, Tuples
 from streamjoin.index.window import ALONE, Team, WindowIndex
+from streamjoin.jit import readiness
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.plan.costs import comparison
 from streamjoin.plan.subwindows import FixedRule, Workload
@@ -149,7 +150,11 @@ class AdaptiveWindow:
         scanned, worth = self._costs(size)
         limit = worth / CLEARLY_CHEAPER if self._indexed else worth
         indexed = size >= self._tuning.costs.fewest_tuples and scanned > limit
-        if indexed != self._indexed:
+        if (
+            indexed and not self._indexed and readiness.pending()
+        ):  # the index's kernels may not be compiled yet
+            self._left = self._pause = self._tuning.costs.fewest_tuples
+        elif indexed != self._indexed:
             self.workload.changes.append(
                 f"{'indexed' if indexed else 'scanned'} from {size:,} tuples on, probed by {self.workload.batch:,.0f}"
                 f" at a time: a push costs a scan {scanned:,.0f} comparisons, an index as much as {worth:,.0f}"

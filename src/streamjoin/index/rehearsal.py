@@ -24,7 +24,10 @@ from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM
 from streamjoin.kernels.scan.check import goes_on
 from streamjoin.kernels.sorted.probe import rises
 from streamjoin.kernels.sorted.runs import rising_places
+from streamjoin.plan.physical import Plan
+from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.spec import SIDES
 
 Schemas = Mapping[str, pa.Schema]
 REHEARSED_TUPLES = (
@@ -38,8 +41,19 @@ def rehearse_scan(program: WindowProgram, schemas: Schemas) -> None:
     for nulls in (False, True):
         stored, probing = prepared(program, schemas, nulls)
         if program.block is not None or not nulls:
-            scan = program.scanner(stored, probing, nulls)
-            scan(NO_NUMBERS, NO_NUMBERS, new_cursor(), PairBuffer(MIN_SCAN_ROOM))
+            _scan_nothing(program, stored, probing, nulls)
+
+
+def rehearse_callable(plan: Plan) -> None:
+    """Compile a Python function as predicate, in one of the four scans that may call it, so that a mistake shows."""
+    program = plan.programs["left"]
+    if isinstance(program.block, CallablePredicate):
+        stored, probing = prepared(program, {side: plan.spec.side_schema(side) for side in SIDES}, False)
+        _scan_nothing(program, stored, probing, False)
+
+
+def _scan_nothing(program: WindowProgram, stored: Stored, probing: Probing, nulls: bool) -> None:
+    program.scanner(stored, probing, nulls)(NO_NUMBERS, NO_NUMBERS, new_cursor(), PairBuffer(MIN_SCAN_ROOM))
 
 
 def rehearse_residual(program: WindowProgram, schemas: Schemas) -> None:
@@ -144,7 +158,7 @@ def prepared(program: WindowProgram, schemas: Schemas, nulls: bool) -> tuple[Sto
 
 def no_rows(columns: tuple[Column, ...], schemas: Schemas, nulls: bool) -> dict[Column, ColumnData]:
     """Columns without rows, in the form of data that may be NULL or of data that may not."""
-    empty = {c: to_column_data(pa.array([], schemas[c.side].field(c.name).type), c.type) for c in columns}
+    empty = {c: to_column_data(pa.nulls(0, schemas[c.side].field(c.name).type), c.type) for c in columns}
     if not nulls:
         return empty
     return {column: replace(data, valid=np.empty(0, np.bool_)) for column, data in empty.items()}

@@ -12,6 +12,7 @@ begins with a seal under that folder's key over the code and all that it was com
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import hmac
 import os
@@ -23,25 +24,77 @@ import numba
 from numba.core import caching, serialize
 from numba.core.dispatcher import Dispatcher
 
-from streamjoin.jit import source
+from streamjoin.jit import readiness, source
 from streamjoin.jit.own_folder import SEAL_BYTES, OwnFolder, seal
 
 
-def jit(function: Callable[..., Any] | None = None, cached: bool = True, **options: Any) -> Any:
+def jit(
+    function: Callable[..., Any] | None = None,
+    cached: bool = True,
+    fallback: Callable[..., Any] | None = None,
+    **options: Any,
+) -> Any:
     """Compile `function` on its first call, without the GIL; `options` go to `numba.njit`.
 
-    `cached=False` is for functions of users: what they close over is not part of any digest.
+    `cached=False` is for functions of users: what they close over is not part of any digest. `fallback` is a NumPy form
+    of the function, which may run instead while the function is being compiled (`readiness`).
     """
     if function is None:
-        return lambda decorated: jit(decorated, cached, **options)
+        return lambda decorated: jit(decorated, cached, fallback, **options)
     options = {"nogil": True, "fastmath": False, "error_model": "numpy", "boundscheck": False, **options}
     compiled = numba.njit(**options)(function)
     # With NUMBA_DISABLE_JIT=1 `njit` returns the plain function; generated code may have no file.
-    if cached and isinstance(compiled, Dispatcher) and os.path.exists(function.__code__.co_filename):
-        folder = source.usable_folder()
+    if isinstance(compiled, Dispatcher):
+        folder = source.usable_folder() if cached and os.path.exists(function.__code__.co_filename) else None
         if folder is not None:
             compiled._cache = _Cache(function, folder)
+        compiled._compile_for_args = _FirstCall(compiled, fallback)
     return compiled
+
+
+def with_fallback(kernel: Any, fallback: Callable[..., Any]) -> Any:
+    """Give generated code a NumPy form; returns the kernel."""
+    if isinstance(kernel, Dispatcher):
+        kernel._compile_for_args = _FirstCall(kernel, fallback)
+    return kernel
+
+
+def is_ready(kernel: Any, *args: Any) -> bool:
+    """Whether a caller that has a NumPy form should call this kernel, a function or a partial one: False while another
+    thread prepares it. Then a call would not even load it, which takes half a second for the first one."""
+    if not readiness.substitutes():
+        return True
+    while isinstance(kernel, functools.partial):
+        kernel, args = kernel.func, (*kernel.args, *args)
+    return not isinstance(kernel, Dispatcher) or _signature(kernel, args) in kernel.overloads
+
+
+def _signature(kernel: Dispatcher, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(kernel.typeof_pyval(each) for each in args)
+
+
+def _is_cached(kernel: Dispatcher, args: tuple[Any, ...]) -> bool:
+    """Whether there is code for arguments of these types, in memory or in the cache."""
+    signature, cache = _signature(kernel, args), kernel._cache
+    return signature in kernel.overloads or (
+        isinstance(cache, _Cache) and cache.has(signature, kernel.targetctx)
+    )
+
+
+class _FirstCall:
+    """What Numba's dispatcher calls for arguments of new types: returns the function that it then calls. Calls of
+    compiled code do not come here."""
+
+    def __init__(self, kernel: Dispatcher, fallback: Callable[..., Any] | None):
+        self._kernel, self._compile = kernel, kernel._compile_for_args
+        self._fallback = None if fallback is None else readiness.timed(fallback)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        if readiness.is_loading() and not _is_cached(self._kernel, args):
+            raise readiness.NotReady(self._kernel.__name__, isinstance(self._kernel._cache, _Cache))
+        if self._fallback is not None and not is_ready(self._kernel, *args):
+            return self._fallback
+        return self._compile(*args, **named)
 
 
 def inner(function: Callable[..., Any]) -> Any:
@@ -90,6 +143,10 @@ class _Entries:
         found, data = content[:SEAL_BYTES], content[SEAL_BYTES:]
         return pickle.loads(data) if hmac.compare_digest(self._seal(identity, data), found) else None
 
+    def has(self, key: object) -> bool:
+        """Whether there is a file for the entry; O(1), reads nothing."""
+        return (self.folder.path / self._name(key)[0]).exists()
+
     def save(self, key: object, entry: object) -> None:
         name, identity = self._name(key)
         data = serialize.dumps(entry)
@@ -114,6 +171,10 @@ class _Cache(caching.FunctionCache):
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp()
         self._cache_file = _Entries(folder, self._impl.filename_base, stamp)
+
+    def has(self, signature: Any, target_context: Any) -> bool:
+        """Whether the cache seems to have code for a signature."""
+        return self._cache_file.has(self._index_key(signature, target_context.codegen()))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()

@@ -13,6 +13,7 @@ are damaged, renamed, or forged while the folder was open to others.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hmac
 import os
 import secrets
@@ -136,6 +137,23 @@ class OwnFolder:
                     if _is_own_file(about):
                         found[entry.name] = about
         return found
+
+    def lock(self, name: str) -> int | None:
+        """A descriptor whose file this process has locked until it closes it or ends; None while another has."""
+        with self.opened(make=True) as folder:
+            handle = os.open(
+                name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=folder
+            )
+        try:
+            self._check_file(name, os.fstat(handle))
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
 
     @cached_property
     def key(self) -> bytes:

@@ -10,6 +10,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from streamjoin.jit.decorator import inner, jit
+from streamjoin.kernels import numpy_forms
 from streamjoin.kernels.gather import value_at
 
 ARROW_WORDS = 10  # of an `ArrowArray`
@@ -74,7 +75,11 @@ def _copy_values(source, width, count, at, eights, fours, twos, ones):
             ones[at + i] = value_at(value, ones)
 
 
-@jit(nogil=False)
+def _copy_nothing(array, columns, widths, required, out):
+    return numpy_forms.release_batch(array, RELEASE)
+
+
+@jit(nogil=False, fallback=_copy_nothing)
 def read_columns(array, columns, widths, required, out):
     """Copy some columns of the batch whose `ArrowArray` is at an address, and release that; whether it was possible.
 

@@ -6,6 +6,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from streamjoin.jit.decorator import jit
+from streamjoin.kernels import numpy_forms
 
 BITS = (8, 16, 32, 64)  # sizes of the values that can be gathered
 
@@ -21,7 +22,7 @@ def value_at(_typing, address, like):
     return like.dtype(types.int64, like), load
 
 
-@jit
+@jit(fallback=numpy_forms.gathered)
 def gather(addresses, buffers, places, out):
     """out[i] = item places[i] of the buffer at addresses[buffers[i]]; items have out's dtype.
 
@@ -31,7 +32,7 @@ def gather(addresses, buffers, places, out):
         out[i] = value_at(addresses[buffers[i]] + places[i] * out.itemsize, out)
 
 
-@jit(nogil=False)
+@jit(nogil=False, fallback=numpy_forms.gathered_columns)
 def gather_columns(addresses, buffers, places, widths, offsets, out):
     """As `gather`, for several columns and few rows: column c of row i, widths[c] bytes, goes to out[offsets[c] + i *
     widths[c]]. `addresses` has a row for each column and an item for each buffer, `out` holds bytes, and offsets are
@@ -52,7 +53,7 @@ def gather_columns(addresses, buffers, places, widths, offsets, out):
                 ones[first + i] = value_at(address, ones)
 
 
-@jit(nogil=False)
+@jit(nogil=False, fallback=numpy_forms.gathered_rows)
 def gather_rows(left, left_rows, right, right_rows, places, left_columns, widths, begins, at, out):
     """Write pairs of rows to a page, a column after the other: column c begins at out[begins[c]] and gets the values of
     pair i at place at + i, of widths[c] bytes.

@@ -4,11 +4,12 @@ A call costs a fraction of what NumPy takes for a handful of tuples. Called from
 import numpy as np
 
 from streamjoin.jit.decorator import jit
+from streamjoin.kernels import numpy_forms
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
-@jit(nogil=False)
+@jit(nogil=False, fallback=numpy_forms.any_fall)
 def falls(ts):
     """Whether a value is below the one before it."""
     for i in range(1, len(ts)):
@@ -17,7 +18,7 @@ def falls(ts):
     return False
 
 
-@jit(nogil=False)
+@jit(nogil=False, fallback=numpy_forms.least_of)
 def least(ids):
     """The least of at least one value."""
     found = ids[0]
@@ -26,7 +27,7 @@ def least(ids):
     return found
 
 
-@jit(nogil=False)
+@jit(nogil=False, fallback=numpy_forms.saturated)
 def shifted(ts, size, out):
     """out = ts + size, stopping at the ends of 64 bits."""
     for i in range(len(ts)):
@@ -36,7 +37,7 @@ def shifted(ts, size, out):
             out[i] = INT64_MAX if ts[i] > INT64_MAX - size else ts[i] + size
 
 
-@jit(nogil=False)
+@jit(nogil=False, fallback=numpy_forms.saturated_ends)
 def reach_ends(ts, back, ahead, low, high):
     """low = ts - back and high = ts + ahead, stopping at the ends of 64 bits."""
     shifted(ts, -back, low)

@@ -13,7 +13,11 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from streamjoin.jit import source
+from streamjoin.jit.decorator import with_fallback
+from streamjoin.kernels.cursor import DONE
 from streamjoin.kernels.scan import vector
 from streamjoin.kernels.scan.vector import GROUP_PROBES
 
@@ -22,6 +26,9 @@ MAX_CHUNK = 2048  # positions in a chunk, at most
 EMIT_OVERSHOOT = 16  # `emit` writes whole vectors and may write this far beyond the end
 MIN_SCAN_ROOM = GROUP_PROBES * MAX_CHUNK + EMIT_OVERSHOOT  # the most that one unit may write
 CURSOR_BUDGET = 3  # word of a cursor: one more than the units of work that a call may do; 0 for no limit
+NUMPY_UNITS = (
+    4096  # chunks that one call of the NumPy form compares with a probe each: some hundredths of a second
+)
 DENSE_BITS = 3  # from this many bits a word on, packing whole masks beats writing bit by bit
 DTYPE_SIZES = {"i1": 1, "i2": 2, "i4": 4, "i8": 8, "f4": 4, "f8": 8}
 
@@ -45,6 +52,7 @@ class BandShape:
 
 
 Clauses = tuple[tuple[BandShape, ...], ...]
+Arrays = tuple[np.ndarray, ...]
 
 
 @functools.cache
@@ -75,7 +83,67 @@ def band_scan(clauses: Clauses, lanes: int | None = None) -> Callable[..., int]:
         raise ValueError(f"lanes is one of {vector.LANE_COUNTS}, not {lanes}")
     _check(clauses)
     emit = source.load(_EMIT.format(lanes=lanes, dense=DENSE_BITS if vector.has_compress() else 64), "emit")
-    return source.load(_kernel_source(clauses, lanes, emit.__name__), "band_scan").scan
+    kernel = source.load(_kernel_source(clauses, lanes, emit.__name__), "band_scan").scan
+    scan: Callable[..., int] = with_fallback(kernel, _numpy_scan(clauses, _chunk(clauses, lanes)))
+    return scan
+
+
+def _chunk(clauses: Clauses, lanes: int) -> int:
+    """The positions in a chunk."""
+    total = sum({band.key: DTYPE_SIZES[band.dtype] for band in _bands(clauses)}.values())
+    return min(MAX_CHUNK, max(GROUP_PROBES * lanes, CHUNK_BYTES // max(1, total) // 256 * 256))
+
+
+def _numpy_scan(clauses: Clauses, chunk: int) -> Callable[..., int]:
+    """A NumPy form of the kernel. Its cursor means the same, so either may go on where the other stopped."""
+
+    def scan(
+        starts: np.ndarray, stops: np.ndarray, keys: Arrays, lows: Arrays, highs: Arrays, cursor: np.ndarray,
+        out_probes: np.ndarray, out_positions: np.ndarray, count: int,
+    ) -> int:  # fmt: skip
+        n, room, budget = len(starts), min(len(out_probes), len(out_positions)), NUMPY_UNITS
+        number, live, probe = (int(each) for each in cursor[:3])
+        while number != DONE:
+            lo, hi = number * chunk, number * chunk + chunk
+            while probe < n and starts[probe] < hi:
+                budget -= 1
+                if room - count < MIN_SCAN_ROOM or budget == 0:
+                    cursor[:3] = number, live, probe
+                    return count
+                first, end = max(lo, int(starts[probe])), min(hi, int(stops[probe]))
+                if first < end:
+                    hits = _hits(clauses, slice(first, end), keys, lows, highs, probe)
+                    found = np.arange(first, end) if hits is None else np.flatnonzero(hits) + first
+                    out_probes[count : count + len(found)] = probe
+                    out_positions[count : count + len(found)] = found
+                    count += len(found)
+                probe += 1
+            while live < n and stops[live] <= hi:
+                live += 1
+            probe = live
+            number = max(number + 1, int(starts[live]) // chunk) if live < n else DONE
+        cursor[0] = DONE
+        return count
+
+    return scan
+
+
+def _hits(
+    clauses: Clauses, positions: slice, keys: Arrays, lows: Arrays, highs: Arrays, probe: int
+) -> np.ndarray | None:
+    """Which of some positions satisfy all clauses for a probe; None if there is no clause."""
+    number, result = 0, None
+    for clause in clauses:
+        either = None
+        for band in clause:
+            key = keys[band.key][positions]
+            inside = key >= lows[number][probe] if band.lo else key <= highs[number][probe]
+            if band.lo and band.hi:
+                inside &= key <= highs[number][probe]
+            either = inside if either is None else either | inside
+            number += 1
+        result = either if result is None else result & either
+    return result
 
 
 def _check(clauses: Clauses) -> None:
@@ -100,9 +168,7 @@ def _kernel_source(clauses: Clauses, lanes: int, emit_module: str) -> str:
     group, one = _Block(clauses, lanes, GROUP_PROBES), _Block(clauses, lanes, 1)
     return _SCAN.format(
         lanes=lanes,
-        chunk=min(
-            MAX_CHUNK, max(GROUP_PROBES * lanes, CHUNK_BYTES // max(1, sum(sizes.values())) // 256 * 256)
-        ),
+        chunk=_chunk(clauses, lanes),
         emit_module=emit_module,
         pointers=_lines(4, pointers),
         group_alive=group.alive(),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from streamjoin.jit import source
 from streamjoin.jit.decorator import jit
+from streamjoin.kernels import numpy_forms
 from streamjoin.kernels.scan.bands import Clauses
 
 _CHECK = """\
@@ -53,7 +54,7 @@ def band_check(clauses: Clauses) -> Callable[..., int]:
     return check
 
 
-@jit
+@jit(fallback=numpy_forms.continues)
 def goes_on(ids, sources, next_id, source):
     """Whether ids continue consecutively from `next_id`, and whether all tuples come from `source`."""
     counted, same = True, True

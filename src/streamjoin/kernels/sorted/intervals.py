@@ -5,8 +5,7 @@ import numpy as np
 from streamjoin.jit.decorator import jit
 
 
-@jit
-def make_disjoint(lows, highs, nothing_low, nothing_high):
+def _make_disjoint(lows, highs, nothing_low, nothing_high):
     """Rewrite the intervals [lows[b, i], highs[b, i]] of each i in place: the same keys, ordered by low end, none
     touching another. Empty intervals (low > high, or NaN) and those no longer needed become [nothing_low,
     nothing_high], after the others.
@@ -38,3 +37,6 @@ def make_disjoint(lows, highs, nothing_low, nothing_high):
                 kept += 1
         for place in range(kept, count):
             lows[place, i], highs[place, i] = nothing_low, nothing_high
+
+
+make_disjoint = jit(_make_disjoint, fallback=_make_disjoint)

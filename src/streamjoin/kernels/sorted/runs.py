@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamjoin.jit.decorator import inner, jit
+from streamjoin.kernels import numpy_forms
 from streamjoin.kernels.scan.vector import (
     at_most,
     bit_count,
@@ -192,7 +193,7 @@ def merge_short(keys, slots, index, count, new_keys, new_slots, highest):
     return count + kept
 
 
-@jit
+@jit(fallback=numpy_forms.places_of)
 def rising_places(values, sought, after, at, out):
     """Fill out[i] with how many of `values` are below sought[i] (with `after`: not above it), but at least `at`.
     Neither array decreases, so one pass over both suffices: 1 to 2 ns for each value of either."""

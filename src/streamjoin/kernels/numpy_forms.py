@@ -1,0 +1,103 @@
+"""NumPy forms of kernels that a push calls. They give the same results, and run while the kernels are being compiled.
+
+Arguments are those of the kernels, which say what they mean.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+INT64 = np.iinfo(np.int64)
+
+
+class _Memory:
+    """`count` items at an address, which the caller keeps alive, as an array."""
+
+    def __init__(self, address: int, count: int, dtype: np.dtype):
+        self.__array_interface__ = {
+            "shape": (count,), "typestr": dtype.str, "data": (address, False), "version": 3,
+        }  # fmt: skip
+
+
+def items_at(address: int, places: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The items at some places of a buffer. Only memory between the least and the greatest place is touched."""
+    if not len(places):
+        return np.empty(0, dtype)
+    first, last = int(places.min()), int(places.max())
+    memory = _Memory(int(address) + first * dtype.itemsize, last - first + 1, dtype)
+    found: np.ndarray = np.asarray(memory)[places - first]
+    return found
+
+
+# `stamping`
+
+
+def any_fall(ts: np.ndarray) -> bool:
+    return bool((ts[1:] < ts[:-1]).any())
+
+
+def least_of(ids: np.ndarray) -> int:
+    return int(ids.min())
+
+
+def saturated(ts: np.ndarray, size: int, out: np.ndarray) -> None:
+    size = int(size)
+    np.add(np.maximum(ts, INT64.min - size) if size < 0 else np.minimum(ts, INT64.max - size), size, out=out)
+
+
+def saturated_ends(ts: np.ndarray, back: int, ahead: int, low: np.ndarray, high: np.ndarray) -> None:
+    saturated(ts, -int(back), low)
+    saturated(ts, ahead, high)
+
+
+# `sorted.runs`, `scan.check`
+
+
+def places_of(values: np.ndarray, sought: np.ndarray, after: bool, at: int, out: np.ndarray) -> None:
+    np.maximum(values.searchsorted(sought, "right" if after else "left"), at, out=out)
+
+
+def continues(ids: np.ndarray, sources: np.ndarray, next_id: int, source: int) -> tuple[bool, bool]:
+    return bool((ids == np.arange(len(ids)) + next_id).all()), bool((sources == source).all())
+
+
+# `gather`
+
+
+def gathered(addresses: np.ndarray, buffers: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
+    for buffer in np.unique(buffers):
+        chosen = np.flatnonzero(buffers == buffer)
+        out[chosen] = items_at(addresses[buffer], places[chosen], out.dtype)
+
+
+def gathered_columns(
+    addresses: np.ndarray, buffers: np.ndarray, places: np.ndarray, widths: np.ndarray, offsets: np.ndarray,
+    out: np.ndarray,
+) -> None:  # fmt: skip
+    for column, (width, first) in enumerate(zip(widths, offsets, strict=True)):
+        part = out[first : first + len(places) * width].view(f"i{width}")
+        gathered(addresses[column], buffers, places, part)
+
+
+def gathered_rows(
+    left: np.ndarray, left_rows: np.ndarray, right: np.ndarray, right_rows: np.ndarray, places: np.ndarray,
+    left_columns: int, widths: np.ndarray, begins: np.ndarray, at: int, out: np.ndarray,
+) -> None:  # fmt: skip
+    for column, (place, width, begin) in enumerate(zip(places, widths, begins, strict=True)):
+        rows, origins = (left_rows, left) if column < left_columns else (right_rows, right)
+        first = begin + at * width
+        part = out[first : first + len(rows) * width].view(f"i{width}")
+        part[:] = items_at(origins[place], rows, part.dtype)
+
+
+# `arrow`
+
+
+def release_batch(array: int, release: int) -> bool:
+    """Release the batch whose `ArrowArray` is at an address, `release` being the number of the word that says how.
+    Returns False: nothing was copied, so the caller reads column by column."""
+    function = items_at(array, np.array([release]), np.dtype(np.int64))[0]
+    ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(int(function))(array)
+    return False
