@@ -17,6 +17,7 @@ import streamjoin as sj
 from streamjoin.codegen.columns import SMALL_COPY, to_column_data
 from streamjoin.engine import open as engine_open
 from streamjoin.engine import tables
+from streamjoin.plan.options import Options
 from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.types import Type
 
@@ -427,7 +428,7 @@ def test_join_tables_sorts_its_tables(window):
 
 
 def test_join_tables_with_more_results_than_a_join_buffers(monkeypatch):
-    monkeypatch.setattr(tables, "open_join", functools.partial(sj.open_join, max_results=1000))
+    monkeypatch.setattr(tables, "Options", functools.partial(Options, max_results=1000))
     monkeypatch.setattr(tables, "BATCH_ROWS", 64)
     left, right = random_rows(300, 10, values=2), random_rows(300, 11, values=2)
     spec = equal_x(sj.TimeWindow(100))

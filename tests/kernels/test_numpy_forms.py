@@ -59,7 +59,7 @@ def test_places_in_a_sorted_array(values: np.ndarray, sought: np.ndarray, after:
     values, sought = np.sort(values), np.sort(sought)
     at = min(at, len(values))
     out, expected = np.empty_like(sought), np.empty_like(sought)
-    numpy_forms.places_of(values, sought, after, at, out)
+    numpy_forms.places_sought(values, sought, after, at, out)
     runs.rising_places(values, sought, after, at, expected)
     assert out.tolist() == expected.tolist()
 
@@ -83,7 +83,7 @@ def test_gathered_values(dtype: Any, data: st.DataObject) -> None:
         for most in (1, 4)
     )
     out = np.empty(count, dtype)
-    numpy_forms.gathered(addresses, buffers, places, out)
+    numpy_forms.gathered_items(addresses, buffers, places, out)
     assert out.tolist() == [50 * buffer + place for buffer, place in zip(buffers, places, strict=True)]
     widths, offsets = np.array([out.itemsize] * 2), np.array([0, 64])
     found, expected = np.zeros((2, 128), np.uint8)

@@ -37,7 +37,7 @@ def prepare(plan: Plan, compile_join: Compile | None) -> None:
         rehearse_callable(plan)
     try:
         with readiness.loading():
-            rehearse(plan)
+            rehearse_plan(plan)
     except readiness.NotReady as missing:
         if compile_join is not None and starts_without_kernels(plan) and elsewhere.is_possible():
             if missing.cached:
@@ -49,7 +49,7 @@ def prepare(plan: Plan, compile_join: Compile | None) -> None:
                 "compiling kernels: opening a join like this for the first time takes about ten seconds"
             )
         with readiness.compiling():
-            rehearse(plan)
+            rehearse_plan(plan)
 
 
 def starts_without_kernels(plan: Plan) -> bool:
@@ -57,7 +57,7 @@ def starts_without_kernels(plan: Plan) -> bool:
     return plan.nodes.kind == "caller" and all(plan.windows[side].kind != "chain" for side in SIDES)
 
 
-def rehearse(plan: Plan) -> None:
+def rehearse_plan(plan: Plan) -> None:
     """Call all kernels that pushes may call; the ones that all joins share come first."""
     stamping.rehearse()
     column_copies.rehearse()
@@ -74,7 +74,7 @@ def compile_shared(schemas: dict[str, pa.Schema]) -> None:
 class Preparation:
     """Prepares the kernels of a plan while its join runs. Ends when this process does."""
 
-    def __init__(self, plan: Plan, call: elsewhere.Call | None):
+    def __init__(self, plan: Plan, call: elsewhere.RemoteCall | None):
         """`call`: what another process compiles the missing kernels by, if it can."""
         self._plan, self._stopped = plan, threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamjoin-kernels", daemon=True)
@@ -91,24 +91,24 @@ class Preparation:
             if self._call is not None:
                 self._compile_elsewhere(self._call)
             with readiness.compiling(self._stopped):
-                rehearse(self._plan)
+                rehearse_plan(self._plan)
         except readiness.Stopped:
             pass
         finally:
             self._pending.__exit__(None, None, None)
             atexit.unregister(self._stop)
 
-    def _compile_elsewhere(self, call: elsewhere.Call) -> None:
+    def _compile_elsewhere(self, call: elsewhere.RemoteCall) -> None:
         """Fill the cache, unless another process has done it meanwhile."""
         with elsewhere.turn(self._stopped):
             try:
                 with readiness.loading(self._stopped):
-                    rehearse(self._plan)
+                    rehearse_plan(self._plan)
             except readiness.NotReady as missing:
                 if missing.cached:
                     self._call_out(call)
 
-    def _call_out(self, call: elsewhere.Call) -> None:
+    def _call_out(self, call: elsewhere.RemoteCall) -> None:
         try:
             call.run()
         except elsewhere.NotCompiled as error:
@@ -126,8 +126,8 @@ class Preparation:
         self._thread.join()
 
 
-def _call_for(plan: Plan, compile_join: Compile) -> elsewhere.Call:
+def _call_for(plan: Plan, compile_join: Compile) -> elsewhere.RemoteCall:
     """What another process does to compile a plan's kernels. It cannot be given a Python function."""
     if plan.analysis is None:
-        return elsewhere.Call(compile_shared, {side: plan.spec.side_schema(side) for side in SIDES})
-    return elsewhere.Call(compile_join, plan.spec, plan.options)
+        return elsewhere.RemoteCall(compile_shared, {side: plan.spec.side_schema(side) for side in SIDES})
+    return elsewhere.RemoteCall(compile_join, plan.spec, plan.options)

@@ -63,7 +63,7 @@ def turn(stopped: threading.Event) -> Iterator[None]:
             os.close(handle)
 
 
-class Call:
+class RemoteCall:
     """A call of `function(*args)` in another process; a function by its name in a module, arguments that can be
     pickled."""
 

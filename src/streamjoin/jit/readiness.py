@@ -7,8 +7,8 @@ Compiling a kernel takes from a tenth of a second to two. The calling thread cho
 - running a NumPy form that gives the same results, where the kernel has one, while another thread *prepares* kernels
   (within `preparing()`). Only that thread loads kernels, so no push waits for it.
 
-NumPy forms take up to a hundred times as long. Once they have taken PATIENCE seconds, a call waits for the kernels: the
-wait then costs at most as much as the calls before it.
+NumPy forms take up to a hundred times as long. Once they have taken LONGEST_SPENT seconds, a call waits for the
+kernels: the wait then costs at most as much as the calls before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-PATIENCE = 10.0  # about what a plan takes to compile
+LONGEST_SPENT = 10.0  # about what a plan takes to compile
 
 Result = TypeVar("Result")
 
@@ -115,7 +115,7 @@ def substitutes() -> bool:
     ours = _preparations
     if not ours.count or _thread.mode is not None:
         return False
-    if ours.spent > PATIENCE:
+    if ours.spent > LONGEST_SPENT:
         ours.over.wait()
         return False
     return True

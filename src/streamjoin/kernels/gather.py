@@ -22,7 +22,7 @@ def value_at(_typing, address, like):
     return like.dtype(types.int64, like), load
 
 
-@jit(fallback=numpy_forms.gathered)
+@jit(fallback=numpy_forms.gathered_items)
 def gather(addresses, buffers, places, out):
     """out[i] = item places[i] of the buffer at addresses[buffers[i]]; items have out's dtype.
 

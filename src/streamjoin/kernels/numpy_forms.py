@@ -9,7 +9,7 @@ import ctypes
 
 import numpy as np
 
-INT64 = np.iinfo(np.int64)
+LEAST_TIME, MOST_TIME = -(2**63), 2**63 - 1
 
 
 class _Memory:
@@ -44,7 +44,7 @@ def least_of(ids: np.ndarray) -> int:
 
 def saturated(ts: np.ndarray, size: int, out: np.ndarray) -> None:
     size = int(size)
-    np.add(np.maximum(ts, INT64.min - size) if size < 0 else np.minimum(ts, INT64.max - size), size, out=out)
+    np.add(np.maximum(ts, LEAST_TIME - size) if size < 0 else np.minimum(ts, MOST_TIME - size), size, out=out)
 
 
 def saturated_ends(ts: np.ndarray, back: int, ahead: int, low: np.ndarray, high: np.ndarray) -> None:
@@ -55,7 +55,7 @@ def saturated_ends(ts: np.ndarray, back: int, ahead: int, low: np.ndarray, high:
 # `sorted.runs`, `scan.check`
 
 
-def places_of(values: np.ndarray, sought: np.ndarray, after: bool, at: int, out: np.ndarray) -> None:
+def places_sought(values: np.ndarray, sought: np.ndarray, after: bool, at: int, out: np.ndarray) -> None:
     np.maximum(values.searchsorted(sought, "right" if after else "left"), at, out=out)
 
 
@@ -66,7 +66,7 @@ def continues(ids: np.ndarray, sources: np.ndarray, next_id: int, source: int) -
 # `gather`
 
 
-def gathered(addresses: np.ndarray, buffers: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
+def gathered_items(addresses: np.ndarray, buffers: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
     for buffer in np.unique(buffers):
         chosen = np.flatnonzero(buffers == buffer)
         out[chosen] = items_at(addresses[buffer], places[chosen], out.dtype)
@@ -78,7 +78,7 @@ def gathered_columns(
 ) -> None:  # fmt: skip
     for column, (width, first) in enumerate(zip(widths, offsets, strict=True)):
         part = out[first : first + len(places) * width].view(f"i{width}")
-        gathered(addresses[column], buffers, places, part)
+        gathered_items(addresses[column], buffers, places, part)
 
 
 def gathered_rows(

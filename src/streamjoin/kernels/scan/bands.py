@@ -52,7 +52,7 @@ class BandShape:
 
 
 Clauses = tuple[tuple[BandShape, ...], ...]
-Arrays = tuple[np.ndarray, ...]
+KeyArrays = tuple[np.ndarray, ...]
 
 
 @functools.cache
@@ -95,10 +95,10 @@ def _chunk(clauses: Clauses, lanes: int) -> int:
 
 
 def _numpy_scan(clauses: Clauses, chunk: int) -> Callable[..., int]:
-    """A NumPy form of the kernel. Its cursor means the same, so either may go on where the other stopped."""
+    """A NumPy form of the kernel. Its cursor means the same, so either may continue where the other stopped."""
 
     def scan(
-        starts: np.ndarray, stops: np.ndarray, keys: Arrays, lows: Arrays, highs: Arrays, cursor: np.ndarray,
+        starts: np.ndarray, stops: np.ndarray, keys: KeyArrays, lows: KeyArrays, highs: KeyArrays, cursor: np.ndarray,
         out_probes: np.ndarray, out_positions: np.ndarray, count: int,
     ) -> int:  # fmt: skip
         n, room, budget = len(starts), min(len(out_probes), len(out_positions)), NUMPY_UNITS
@@ -129,7 +129,7 @@ def _numpy_scan(clauses: Clauses, chunk: int) -> Callable[..., int]:
 
 
 def _hits(
-    clauses: Clauses, positions: slice, keys: Arrays, lows: Arrays, highs: Arrays, probe: int
+    clauses: Clauses, positions: slice, keys: KeyArrays, lows: KeyArrays, highs: KeyArrays, probe: int
 ) -> np.ndarray | None:
     """Which of some positions satisfy all clauses for a probe; None if there is no clause."""
     number, result = 0, None

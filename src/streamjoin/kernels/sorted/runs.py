@@ -193,7 +193,7 @@ def merge_short(keys, slots, index, count, new_keys, new_slots, highest):
     return count + kept
 
 
-@jit(fallback=numpy_forms.places_of)
+@jit(fallback=numpy_forms.places_sought)
 def rising_places(values, sought, after, at, out):
     """Fill out[i] with how many of `values` are below sought[i] (with `after`: not above it), but at least `at`.
     Neither array decreases, so one pass over both suffices: 1 to 2 ns for each value of either."""
