@@ -128,6 +128,41 @@ class WindowProgram:
         return self.residual is None and len(self.bounds.bands) == 1 and self.clauses[0].is_equality
 
     @cached_property
+    def text_keys(self) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+        """The text columns that equalities compare, of stored tuples and of probes, whose hashes are keys."""
+        pairs = [
+            (band.key.args[0], band.lo.args[0])
+            for band in map(self.bounds.bands.__getitem__, self._equalities)
+            if isinstance(band.key, Call) and band.key.op == "hash64" and isinstance(band.lo, Call)
+        ]
+        columns = [pair for pair in pairs if isinstance(pair[0], Column) and isinstance(pair[1], Column)]
+        stored, probing = zip(*columns, strict=True) if columns else ((), ())
+        return tuple(stored), tuple(probing)
+
+    @property
+    def number_keys(self) -> list[int]:
+        """The equalities of numbers: the numbers of their bands."""
+        keys = [self.bounds.bands[number].key for number in self._equalities]
+        hashed = [isinstance(key, Call) and key.op == "hash64" for key in keys]
+        return [number for number, text in zip(self._equalities, hashed, strict=True) if not text]
+
+    @cached_property
+    def compares_keys_only(self) -> bool:
+        """Whether the predicate is equalities of numbers and text columns, and nothing else."""
+        if not self._equalities or len(self._equalities) < len(self.clauses):
+            return False
+        left = self.residual
+        conditions = (
+            () if left is None else left.args if isinstance(left, Call) and left.op == "and" else (left,)
+        )
+        texts = {frozenset(pair) for pair in zip(*self.text_keys, strict=True)}
+        compared = [
+            frozenset(c.args) for c in conditions if isinstance(c, Call) and c.op == "eq" and len(c.args) == 2
+        ]
+        complete = len(self.number_keys) + len(self.text_keys[0]) == len(self._equalities)
+        return complete and len(compared) == len(conditions) and texts.issuperset(compared)
+
+    @cached_property
     def stored_columns(self) -> tuple[Column, ...]:
         """The columns `prepare_stored` reads."""
         return tuple(

@@ -51,7 +51,7 @@ class Driver:
         self.rows = PushedRows(schemas, shared)
         self.results = ResultBuffer(plan.options.max_results, self.rows)
         in_windows = {side: each.columns for side, each in shared.items()}
-        task = Task(plan, partial(make_window, plan, rows=in_windows), self.rows.fetch)
+        task = Task(plan, partial(make_window, plan, rows=in_windows), self.rows.fetch, self._carry)
         self.topology: Topology = make_topology(task)
         self.work = Work(self.topology.found)
         self.latency = LatencyMeter()
@@ -152,6 +152,13 @@ class Driver:
         oldest = self.topology.oldest_id(side)
         held = self.results.release_rows(side, next_id if oldest is None else oldest)
         self.latency.release(side, held)
+
+    def _carry(self, side: str, ids: np.ndarray) -> np.ndarray:
+        first = self.rows.copy_rows(side, ids)
+        self.latency.pushed(
+            side, first, -math.inf
+        )  # results take as long as since the push of their other row
+        return np.arange(first, first + len(ids))
 
     def drain(self) -> list[pa.RecordBatch]:
         """The result batches of all waiting pairs. May be called by any thread."""

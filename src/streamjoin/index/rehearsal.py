@@ -18,7 +18,16 @@ from streamjoin.index.structures import STRUCTURE_CLASSES, Structure
 from streamjoin.index.structures.bisort import BISortSubwindow, Merging
 from streamjoin.index.window import Subwindow
 from streamjoin.kernels.gather import BITS, gather, gather_columns, gather_rows
-from streamjoin.kernels.hash.last_rows import FREE, find_last, move_rows
+from streamjoin.kernels.hash.last_rows import (
+    COLUMNS,
+    FREE,
+    add_widths,
+    append_text,
+    append_words,
+    find_last,
+    move_earlier,
+    move_last,
+)
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM
 from streamjoin.kernels.scan.check import goes_on
@@ -85,15 +94,20 @@ def rehearse_last_rows(programs: Mapping[str, WindowProgram], schemas: Schemas) 
     for program in programs.values():
         for nulls in (False, True):
             prepared(program, schemas, nulls)
-    keys, known, one = (
-        np.empty(0, programs["right"].keys.dtypes[0]),
-        np.empty(0, np.bool_),
-        np.zeros(1, np.int64),
-    )
-    side = NO_NUMBERS, keys, known
-    table = one, one.copy(), np.full(1, FREE)
-    find_last(*side, *side, NO_NUMBERS, 0, 0, 0, *table, 0, 0, NO_NUMBERS)
-    move_rows(*table, 0, *table)
+    right = programs["right"]
+    stored, _ = prepared(right, schemas, False)
+    (band,) = right.indexable(True)
+    known, one, none = np.empty(0, np.bool_), np.zeros(1, np.int64), np.empty(0, np.uint8)
+    side = NO_NUMBERS, right.key_of_band(stored, band), known, NO_NUMBERS, NO_NUMBERS
+    table = np.full((1, COLUMNS), FREE)
+    used = np.zeros(3, np.int64)
+    find_last(side, side, NO_NUMBERS, none, 0, 0, 0, 0, table, none, table, used, NO_NUMBERS)
+    move_earlier(table, 0, 0, 0, table, used, NO_NUMBERS)
+    move_last(table, none, 0, NO_NUMBERS, table, none, used)
+    add_widths(one, NO_NUMBERS)
+    append_text(one, none, NO_NUMBERS, none)
+    for number in right.number_keys:
+        append_words(right.key_of_band(stored, number), NO_NUMBERS, none)
 
 
 def rehearse_index(program: WindowProgram, structure: str, access: Access, schemas: Schemas) -> None:

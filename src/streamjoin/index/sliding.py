@@ -408,6 +408,13 @@ class SortedTuples(SlidingColumns):
         merged_rank = rank[np.concatenate([source[last], tuples.source])]
         self.merge(rows, later, np.lexsort((merged_rank, merged)))
 
+    def rearrange(self, order: np.ndarray) -> None:
+        """Put the first tuples, as many as `order` has, into another order; the caller says it is the total one."""
+        first = slice(self._begin, self._begin + len(order))
+        for array in self._arrays:
+            assert array is not None
+            array[first] = array[first][order]
+
     def _come_later(self, tuples: Tuples, rank: np.ndarray) -> bool:
         """Whether no held tuple comes after the first of these."""
         ts, source = self._arrays[TS], self._arrays[SOURCE]

@@ -241,7 +241,7 @@ def _choose_nodes(
 ) -> NodePlan:
     """The kind of nodes or threads that run the topology's work, and the reason. `picks_last`: only the last row before
     each left row counts."""
-    if topology == "three_step" and picks_last and programs["right"].is_one_equality:
+    if topology == "three_step" and picks_last and programs["right"].compares_keys_only:
         return NodePlan(
             "last_rows",
             1,

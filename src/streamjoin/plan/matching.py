@@ -61,7 +61,7 @@ def picks_last_row(spec: JoinSpec) -> bool:
     """Whether, of the matches of a left row, the last one before it in the total order is the one that counts."""
     keep = spec.keep
     backward = isinstance(keep, AsOf) and keep.direction == "backward"
-    return backward and spec.delta is not None and spec.right_tie is None and spec.left_tie is None
+    return backward and spec.delta is not None
 
 
 def sorts_late(spec: JoinSpec) -> bool:

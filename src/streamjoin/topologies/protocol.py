@@ -21,6 +21,9 @@ from streamjoin.semantics.spec import JoinSpec
 from streamjoin.topologies.runtime.node import Bell
 
 MakeWindow = Callable[[str], WindowIndex]
+# Gives rows of a side new numbers, after all others, and copies their payload there. The old numbers stay valid until
+# they are released.
+Carry = Callable[[str, np.ndarray], np.ndarray]
 
 
 @dataclass(slots=True)
@@ -92,11 +95,13 @@ class Spread:
 @dataclass(frozen=True)
 class Task:
     """What a topology is made for: a plan; `make_window`, which makes an empty window of a side as planned; and
-    `fetch`, which gives payload columns of row ids, for what windows leave to be checked."""
+    `fetch`, which gives payload columns of row ids, for what windows leave to be checked. `carry`: see `Carry`; for
+    topologies that keep few rows much longer than the others, and hold no window."""
 
     plan: Plan
     make_window: MakeWindow
     fetch: Fetch
+    carry: Carry
 
     @property
     def spec(self) -> JoinSpec:

@@ -15,6 +15,7 @@ import pytest
 
 import streamjoin as sj
 from handshake_runs import open_with
+from outcome_runs import check, disordered, rows_of
 from strategies import push_all
 from streamjoin.plan.options import ORDERS, TOPOLOGY_NAMES
 from streamjoin.semantics.keep import DIRECTIONS
@@ -72,16 +73,6 @@ def spec_of(
 ) -> sj.JoinSpec:
     window = sj.TimeWindow(3) if window is None else window
     return sj.JoinSpec(SCHEMA, SCHEMA, on, window, "ts", "ts", how=how, keep=keep, **options)
-
-
-def rows_of(batches: list[Any]) -> list[tuple[Any, Any]]:
-    """The numbers of the rows that result rows are made of; None for NULL."""
-    found: list[tuple[Any, Any]] = []
-    for batch in batches:
-        left = batch["n"].to_pylist()
-        right = batch["n_right"].to_pylist() if "n_right" in batch.schema.names else [None] * len(left)
-        found += zip(left, right, strict=True)
-    return found
 
 
 # ---- by eye
@@ -328,79 +319,6 @@ def tables_of(draw: random.Random, lateness: int | None) -> dict[str, dict[str, 
             )
             number += count
     return made
-
-
-def disordered(draw: random.Random, ts: list[int], lateness: int) -> list[int]:
-    """Some times moved back, as far as none becomes late."""
-    newest, moved = -math.inf, []
-    for time in ts:
-        time = max(time - draw.randrange(lateness + 1), 0)
-        time = int(max(time, newest - lateness)) if newest > -math.inf else time
-        newest = max(newest, time)
-        moved.append(time)
-    return moved
-
-
-def as_one_source(tables: dict[str, pa.Table]) -> pa.Table:
-    """The table that the oracle joins: rows of equal time lie by source, and then as they came."""
-    return pa.concat_tables([tables[name] for name in sorted(tables)])
-
-
-def check(
-    join: Any, spec: sj.JoinSpec, sources: dict[str, dict[str, pa.Table]], draw: random.Random, simulator: Any
-) -> None:
-    """Push all sources in pieces, polling now and then; the result is the oracle's, in its order if that is promised.
-    Nothing comes below a punctuation."""
-    trace = simulator.tail if simulator else str
-    polled: list[Any] = []
-    with join, patch("streamjoin.engine.driver.SLACK_ROWS", 1):
-        waiting = []
-        for side, tables in sources.items():
-            for name, rows in tables.items():
-                waiting.append((join.source(side, name), rows))
-        while waiting:
-            at = draw.randrange(len(waiting))
-            source, rest = waiting.pop(at)
-            if not rest.num_rows:
-                if draw.random() < 0.5:
-                    source.close()
-                if draw.random() < 0.5 and all(other.side != source.side for other, _ in waiting):
-                    join.end(source.side)
-                continue
-            count = draw.randint(1, 4)
-            while True:
-                try:
-                    source.push(rest.slice(0, count), timeout=0.0)
-                    break
-                except sj.Backpressure:
-                    polled += join.poll()
-            waiting.append((source, rest.slice(count)))
-            if simulator:
-                simulator.run(draw.choice([0, 1, 3, 9]))
-            if draw.random() < 0.5:
-                polled += join.poll()
-        rest = join.finish()
-    left, right = (as_one_source(tables) for tables in sources.values())
-    expected = sj.oracle.join(left, right, spec)
-    batches = [*polled, *rest.to_batches()]
-    found, wanted = rows_of(batches), rows_of([expected])
-    if join.plan.options.order == "timestamp":
-        assert found == wanted, trace()
-        plain = [batch.replace_schema_metadata(None) for batch in batches]
-        table = pa.Table.from_batches(plain, spec.schema)
-        assert repr(table.to_pylist()) == repr(expected.to_pylist())  # by text: NaN is no other NaN
-    assert Counter(found) == Counter(wanted), trace()
-    times = {}
-    for time, *rows in sj.oracle.rows(left, right, spec):
-        numbers = [
-            None if at is None else side["n"][at].as_py()
-            for side, at in zip((left, right), rows, strict=True)
-        ]
-        times[numbers[0], None if spec.how == "semi" else numbers[1]] = time
-    promised = -math.inf
-    for batch in batches:
-        assert all(times[row] >= promised for row in rows_of([batch])), trace()
-        promised = max(promised, sj.punctuation(batch) or promised)
 
 
 def check_interleaving(topology: Any, seed: int, on_threads: bool = False) -> None:

@@ -1,87 +1,216 @@
 """The last row of each key in a hash table, so that one merge of two sorted sides answers backward as-of joins.
 
-The table is three arrays of 2^n places: `words` (a key as 64 bits, `tables.word_of`), `times`, and `rows`, which is
-FREE where a place is free. A key is at its home place, or at the first free place after it. The caller owns the
-memory and keeps half of the places free.
+A table has 2^n places, and a place the columns WORDS (a key as 64 bits, `tables.word_of`), TIMES, ROWS, which is FREE
+where the place is, EARLIER, and BEGINS and ENDS, which say where the key's bytes are in `arena`. Where words alone
+decide, keys have no bytes. A key is at its home place, or at the first free place after it.
+
+Rows that a later one of their key has replaced, but that a left row to come may still need, are in `earlier`, from the
+oldest to the newest: PAST_TIMES, PAST_ROWS, REPLACED (the time of the row that replaced it), BEFORE (the place of the
+one before it of its key, or NONE), JUMP and DEPTH. JUMP skips rows as in a skew-binary list (Myers 1983), so that the
+last row not after a time is found in O(log rows of the key).
+
+The caller owns the memory, keeps half of the places free, and lends room for what one row may need.
 """
+
+import numpy as np
 
 from streamjoin.jit.decorator import inner, jit
 from streamjoin.kernels.hash.tables import home_of, word_of
 
-FREE = -1  # in `rows`
+FREE = -1  # in ROWS
+NONE = -1  # in EARLIER, BEFORE and JUMP
 EARLIEST = -(2**63)  # time
+WORDS, TIMES, ROWS, EARLIER, BEGINS, ENDS = range(6)  # of a table
+PAST_TIMES, PAST_ROWS, REPLACED, BEFORE, JUMP, DEPTH = range(6)  # of `earlier`
+COLUMNS = 6  # of a table, and of `earlier`
+PLACES_USED, BYTES_USED, PAST_USED = range(3)  # of `used`
 
 
 @inner
-def _place_of(words, rows, word):
-    """The place of a word, or the free place where it belongs."""
-    mask = len(rows) - 1
-    place = home_of(word, len(rows))
-    while rows[place] != FREE and words[place] != word:
+def _add_key(table, place, word, arena, used, source, begin, end):
+    """Give a key a free place, and keep its bytes."""
+    at = used[BYTES_USED]
+    for j in range(end - begin):
+        arena[at + j] = source[begin + j]
+    table[place, WORDS], table[place, EARLIER] = word, NONE
+    table[place, BEGINS], table[place, ENDS] = at, at + end - begin
+    used[BYTES_USED] += end - begin
+    used[PLACES_USED] += 1
+
+
+@inner
+def _place_for(table, word):
+    """A free place for a key that has none."""
+    mask = len(table) - 1
+    place = home_of(word, len(table))
+    while table[place, ROWS] != FREE:
         place = (place + 1) & mask
     return place
 
 
 @inner
-def _put(words, times, rows, key, ts, row):
-    """Make this the last row of its key; return the number of places newly used, 0 or 1."""
-    word = word_of(key)
-    place = _place_of(words, rows, word)
-    new = rows[place] == FREE
-    words[place], times[place], rows[place] = word, ts, row
-    return 1 if new else 0
+def _append_past(earlier, used, ts, row, replaced, before):
+    """Add a replaced row after all others; its place."""
+    at = used[PAST_USED]
+    used[PAST_USED] = at + 1
+    jump, depth = NONE, 1
+    if before != NONE:
+        jump, depth = before, earlier[before, DEPTH] + 1
+        far = earlier[before, JUMP]
+        if far != NONE:
+            farther = earlier[far, JUMP]
+            far_depth = earlier[far, DEPTH]
+            if farther != NONE and earlier[before, DEPTH] - far_depth == far_depth - earlier[farther, DEPTH]:
+                jump = farther
+    earlier[at, PAST_TIMES], earlier[at, PAST_ROWS], earlier[at, REPLACED] = ts, row, replaced
+    earlier[at, BEFORE], earlier[at, JUMP], earlier[at, DEPTH] = before, jump, depth
+    return at
+
+
+@inner
+def _last_before(earlier, at, last):
+    """The newest of the rows from `at` back that is not after the time `last`, and its time; FREE if there is none."""
+    while at != NONE and earlier[at, PAST_TIMES] > last:
+        jump = earlier[at, JUMP]
+        if jump != NONE and earlier[jump, PAST_TIMES] > last:
+            at = jump
+        else:
+            at = earlier[at, BEFORE]
+    if at == NONE:
+        return FREE, last
+    return earlier[at, PAST_ROWS], earlier[at, PAST_TIMES]
 
 
 @jit
-def find_last(
-    left_ts, left_keys, left_known, right_ts, right_keys, right_known, right_rows, lo, hi, passed,
-    words, times, rows, used, most_used, out,
-):  # fmt: skip
+def find_last(left, right, right_rows, source, lo, hi, passed, needed, table, arena, earlier, used, out):
     """Fill `out` for each left row with the last right row of its key whose time is the left row's plus `lo` to `hi`
     (`hi` is not above 0), or FREE. Takes at least the first `passed` right rows into the table. Both sides are in the
-    total order.
+    total order: their times, keys, which keys are known, and where in `source` the bytes of keys begin and end. No left
+    row to come needs a right row that one of its key up to the time `needed` has replaced.
 
-    Returns how many left rows it has answered, how many right rows it has taken, and how many places are used. Stops
-    early when more than `most_used` places are used: the caller enlarges the table and continues from there. O(left +
-    right rows).
+    Returns how many left rows it has answered and how many right rows it has taken. Stops early when a row might find
+    no room: the caller makes some and continues from there. O(left + right rows), and O(log rows of a key) more for a
+    left row that comes after later ones.
+
+    The search for a place is written out here, once for both sides, because a call counts references to its arrays.
     """
-    taken = 0
-    for i in range(len(left_ts)):
-        last = left_ts[i] + hi
-        reaches = left_ts[i] >= EARLIEST - hi  # otherwise the sum has wrapped, because no times are so early
-        while reaches and taken < len(right_ts) and right_ts[taken] <= last:
-            if used >= most_used:
-                return i, taken, used
-            key = right_keys[taken]
-            if right_known[taken] and key == key:
-                used += _put(words, times, rows, key, right_ts[taken], right_rows[taken])
-            taken += 1
-        out[i] = FREE
-        key = left_keys[i]
-        if left_known[i] and key == key:
-            place = _place_of(words, rows, word_of(key))
-            # The difference of times that are further apart than 64 bits wraps to a negative number.
-            if rows[place] != FREE:
-                apart = times[place] - left_ts[i]
-                if apart <= hi and apart >= lo:
-                    out[i] = rows[place]
-    while taken < passed:
-        if used >= most_used:
+    left_ts, left_keys, left_known, left_begins, left_ends = left
+    right_ts, right_keys, right_known, right_begins, right_ends = right
+    answered, taken, count, mask = 0, 0, len(left_ts), len(table) - 1
+    while True:
+        if answered < count:
+            until = left_ts[answered] + hi
+            reaches = (
+                left_ts[answered] >= EARLIEST - hi
+            )  # otherwise the sum has wrapped, as no times are so early
+            takes = reaches and taken < len(right_ts) and right_ts[taken] <= until
+        else:
+            reaches, takes = True, taken < passed
+        if takes:
+            ts, key, known = right_ts[taken], right_keys[taken], right_known[taken]
+            begin, end = right_begins[taken], right_ends[taken]
+            if 2 * used[PLACES_USED] > mask or used[PAST_USED] >= len(earlier):
+                break
+            if used[BYTES_USED] + end - begin > len(arena):
+                break
+        elif answered < count:
+            ts, key, known = left_ts[answered], left_keys[answered], left_known[answered] and reaches
+            begin, end = left_begins[answered], left_ends[answered]
+        else:
             break
-        key = right_keys[taken]
-        if right_known[taken] and key == key:
-            used += _put(words, times, rows, key, right_ts[taken], right_rows[taken])
-        taken += 1
-    return len(left_ts), taken, used
+        word, place, found = word_of(key), 0, FREE
+        if known and key == key:
+            place = home_of(word, len(table))
+            while table[place, ROWS] != FREE:
+                if table[place, WORDS] == word:
+                    at, size = table[place, BEGINS], end - begin
+                    same = table[place, ENDS] - at == size
+                    for j in range(size if same else 0):
+                        same = same and arena[at + j] == source[begin + j]
+                    if same:
+                        break
+                place = (place + 1) & mask
+            found = table[place, ROWS]
+        elif takes:
+            taken += 1
+            continue
+        if takes:
+            if found == FREE:
+                _add_key(table, place, word, arena, used, source, begin, end)
+            elif ts > needed:
+                before = table[place, EARLIER]
+                table[place, EARLIER] = _append_past(earlier, used, table[place, TIMES], found, ts, before)
+            else:
+                table[place, EARLIER] = NONE
+            table[place, TIMES], table[place, ROWS] = ts, right_rows[taken]
+            taken += 1
+            continue
+        if found != FREE:
+            time = table[place, TIMES]
+            if time > until:
+                found, time = _last_before(earlier, table[place, EARLIER], until)
+            # The difference of times that are further apart than 64 bits wraps to a positive number.
+            if time - ts < lo or time - ts > hi:
+                found = FREE
+        out[answered] = found
+        answered += 1
+    return answered, taken
 
 
 @jit
-def move_rows(words, times, rows, oldest, new_words, new_times, new_rows):
-    """Move the rows from the time `oldest` on into an empty table; return their number. O(places)."""
-    count = 0
-    for place in range(len(rows)):
-        if rows[place] != FREE and times[place] >= oldest:
-            to = _place_of(new_words, new_rows, words[place])
-            new_words[to], new_times[to], new_rows[to] = words[place], times[place], rows[place]
-            count += 1
-    return count
+def move_earlier(earlier, count, needed, oldest, to, used, places):
+    """Copy the first `count` rows to empty arrays, but for those that no left row needs: from before the time `oldest`,
+    or replaced up to the time `needed`. Fills `places` with where each is now, or NONE. O(rows)."""
+    for at in range(count):
+        places[at] = NONE
+        if earlier[at, REPLACED] > needed and earlier[at, PAST_TIMES] >= oldest:
+            before = earlier[at, BEFORE]
+            places[at] = _append_past(
+                to, used, earlier[at, PAST_TIMES], earlier[at, PAST_ROWS], earlier[at, REPLACED],
+                NONE if before == NONE else places[before],
+            )  # fmt: skip
+
+
+@jit
+def move_last(table, arena, oldest, places, to, to_arena, used):
+    """Move the rows from the time `oldest` on into an empty table, and the bytes of their keys. `places`: where their
+    earlier rows are now. O(places)."""
+    for place in range(len(table)):
+        if table[place, ROWS] == FREE or table[place, TIMES] < oldest:
+            continue
+        word, before = table[place, WORDS], table[place, EARLIER]
+        new = _place_for(to, word)
+        _add_key(to, new, word, to_arena, used, arena, table[place, BEGINS], table[place, ENDS])
+        to[new, TIMES], to[new, ROWS] = table[place, TIMES], table[place, ROWS]
+        to[new, EARLIER] = NONE if before == NONE else places[before]
+
+
+@jit
+def add_widths(ends, widths):
+    """Add the sizes of values to the ends of rows' keys: ends[i] += widths[0] + ... + widths[i - 1]."""
+    total = 0
+    for i in range(len(widths)):
+        total += widths[i]
+        ends[i + 1] += total
+
+
+@jit
+def append_text(value_ends, values, at, out):
+    """Write the size and the bytes of each value to `out` from at[i] on, and move at[i] behind them."""
+    for i in range(len(at)):
+        size = value_ends[i + 1] - value_ends[i]
+        for j in range(8):
+            out[at[i] + j] = np.uint8((size >> (8 * j)) & 255)
+        for j in range(size):
+            out[at[i] + 8 + j] = values[value_ends[i] + j]
+        at[i] += 8 + size
+
+
+@jit
+def append_words(keys, at, out):
+    """Write each key as 64 bits to `out` from at[i] on, and move at[i] behind it."""
+    for i in range(len(at)):
+        word = word_of(keys[i])
+        for j in range(8):
+            out[at[i] + j] = np.uint8((word >> (8 * j)) & 255)
+        at[i] += 8

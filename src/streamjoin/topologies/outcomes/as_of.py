@@ -1,10 +1,12 @@
-"""Backward as-of joins by an equality: the last right row of each key is kept, and looked up by each left row.
+"""Backward as-of joins by equalities: the last right row of each key is kept, and looked up by each left row.
 
-Both sides wait in the total order. A left row is answered once right has passed its time and no left row before it can
-come: a right row that replaces another one of its key is then later than it and not after any left row to come. One
-thread, O(1) a row, and of right rows that were passed one is kept for each key.
+Both sides wait in the total order. A left row is answered once right has passed its time. A right row that a later one
+of its key replaces is kept as long as a left row between them can still come. So where left rows come in order, one
+right row is kept for each key, and an answer is O(1); a left row from before others is found in O(log rows of its key).
+One thread.
 
-Where left rows come out of order, a row waits for its own side as well as for the other one.
+Payload of a side is held from the oldest row on that something needs. A row of a rare key would hold that of all rows
+after it, so rows that are few among those after them are *carried*: they get new numbers and a copy of their payload.
 """
 
 from __future__ import annotations
@@ -14,51 +16,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from streamjoin.codegen.prepared import Stored
 from streamjoin.index.sliding import SortedTuples
 from streamjoin.index.stats import IndexStats
 from streamjoin.index.tuples import ProbingTuples, Tuples
-from streamjoin.kernels.hash.last_rows import FREE, find_last, move_rows
+from streamjoin.kernels.hash.last_rows import FREE
 from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
 from streamjoin.semantics.keep import AsOf
 from streamjoin.semantics.spec import SIDES
+from streamjoin.topologies.outcomes.last_rows import LastRows, Rows, numbers_of
+from streamjoin.topologies.outcomes.row_keys import NO_BYTES, RowKeys
 from streamjoin.topologies.outcomes.rows import NO_ROWS
+from streamjoin.topologies.outcomes.ties import tie_column, tie_ranks
 from streamjoin.topologies.protocol import Frontier, Matches, Task, WindowSize
 from streamjoin.topologies.runtime.node import Bell
 
-SMALLEST_TABLE = 1024  # places
 LARGEST_STEP = 131_072  # left rows in one step
-
-
-class LastRows:
-    """The last right row of each key, by a time. Grows with the keys that are live."""
-
-    def __init__(self) -> None:
-        self._make(SMALLEST_TABLE)
-        self.used = 0
-
-    def _make(self, places: int) -> None:
-        self.words, self.times = np.zeros(places, np.int64), np.zeros(places, np.int64)
-        self.rows = np.full(places, FREE, np.int64)
-
-    def __len__(self) -> int:
-        return self.used
-
-    @property
-    def nbytes(self) -> int:
-        return self.words.nbytes + self.times.nbytes + self.rows.nbytes
-
-    def make_room(self, oldest: int) -> None:
-        """Drop rows from before `oldest`, and enlarge the table if more than a quarter of it stays; O(places)."""
-        words, times, rows = self.words, self.times, self.rows
-        live = int(np.count_nonzero((rows != FREE) & (times >= oldest)))
-        self._make(max(SMALLEST_TABLE, 1 << (4 * live).bit_length()))
-        self.used = move_rows(words, times, rows, oldest, self.words, self.times, self.rows)
-
-    def oldest_row(self, oldest: int) -> int | None:
-        """The least row number of those from the time `oldest` on; O(places)."""
-        live = self.rows[(self.rows != FREE) & (self.times >= oldest)]
-        return int(live.min()) if len(live) else None
+CARRIED_FROM = 4_096  # rows beyond those that are needed, from which on rows are carried
 
 
 class _Waiting:
@@ -91,10 +64,13 @@ class AsOfJoin:
         self._lo, self._hi = task.spec.delta.lo, min(task.spec.delta.hi, -int(spec.keep.strict))
         self._gives_alone = spec.how == "left"
         self._sorted = task.plan.options.order == "timestamp"
+        self._fetch, self._carry = task.fetch, task.carry
+        self._ties = {side: tie_column(spec, side) for side in SIDES}
         self._rows = {side: SortedTuples() for side in SIDES}
-        self._last, self._key = LastRows(), task.plan.programs["right"].keys.dtypes[0]
+        self._keys, self._last = RowKeys(task.plan.programs["right"], task.fetch), LastRows()
         self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
         self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
+        self._newest = -1  # right row
         self._looked_up = 0
         self._rest = Matches(NO_ROWS, NO_ROWS)
 
@@ -113,9 +89,25 @@ class AsOfJoin:
         rows = self._rows[side]
         oldest = [int(rows.id.min())] if len(rows) else []
         oldest += [int(ids[ids >= 0].min()) for ids in (self._rest.by_side()[side],) if (ids >= 0).any()]
-        if side == "right" and (kept := self._last.oldest_row(self._oldest_time)) is not None:
-            oldest.append(kept)
+        if side == "right" and len(kept := self._carried()):
+            oldest.append(int(kept.min()))
         return min(oldest, default=None)
+
+    def _carried(self) -> np.ndarray:
+        """The numbers of the right rows that are kept, once those are carried that are few among the rows after them;
+        O(places), and O(kept) after twice as many rows or more."""
+        kept = self._last.rows(self._needed(self._least_left), self._oldest_time)
+        numbers = numbers_of(kept)
+        enough = len(numbers) + CARRIED_FROM
+        if len(numbers) and self._newest - int(numbers.min()) > 4 * enough:
+            old = numbers[numbers < self._newest - 2 * enough]
+            numbers[numbers < self._newest - 2 * enough] = self._carry("right", old)
+            self._newest = int(numbers.max())
+            at = 0
+            for rows, places in kept:
+                rows[places] = numbers[at : at + len(places)]
+                at += len(places)
+        return numbers
 
     def clear(self) -> None:
         for rows in self._rows.values():
@@ -127,10 +119,10 @@ class AsOfJoin:
     ) -> None:
         self._ranks = ranks
         if len(tuples):
-            key, known = _key_of(side, tuples)
-            stored = Stored((key,), known)
-            bare = Tuples(tuples.ts, tuples.id, tuples.source, stored, tuples.nulls)
+            bare = Tuples(tuples.ts, tuples.id, tuples.source, self._keys.of(side, tuples), tuples.nulls)
             self._rows[side].insert(bare, ranks[side])
+            if side == "right":
+                self._newest = max(self._newest, int(tuples.id[-1]))
         self.advance(frontier)
 
     def advance(self, frontier: Frontier) -> None:
@@ -140,19 +132,19 @@ class AsOfJoin:
 
     def _low(self, side: str) -> int:
         """No row of a side to come has an earlier time."""
-        low = self._frontier.low[side]
-        return INT64_MAX if low == math.inf else INT64_MIN if low == -math.inf else int(low)
+        return _clamped(self._frontier.low[side])
 
     def _answerable(self) -> int:
-        """How many left rows can be answered: right has passed them, and no left row before them can come."""
+        """How many left rows can be answered: right has passed them, and, where results are sorted, no left row before
+        them can come."""
         ts = self._rows["left"].ts
         if self._frontier.low["right"] == math.inf:
             passed = len(ts)
         else:
             passed = int(ts.searchsorted(min(self._low("right") - self._hi, INT64_MAX), "left"))
-        if self._frontier.low["left"] == math.inf:
+        if not self._sorted or self._frontier.low["left"] == math.inf:
             return passed
-        return min(passed, int(ts.searchsorted(self._low("left"), "left" if self._sorted else "right")))
+        return min(passed, int(ts.searchsorted(self._low("left"), "left")))
 
     @property
     def _least_left(self) -> float:
@@ -163,10 +155,11 @@ class AsOfJoin:
     @property
     def _oldest_time(self) -> int:
         """Right rows from before this time are looked for by no left row."""
-        least = self._least_left
-        if not math.isfinite(least):
-            return INT64_MAX if least > 0 else INT64_MIN
-        return max(min(int(least) + self._lo, INT64_MAX), INT64_MIN)
+        return _clamped(self._least_left + self._lo)
+
+    def _needed(self, left: float) -> int:
+        """Left rows from the time `left` on need no right row that one up to this time has replaced."""
+        return _clamped(left + self._hi)
 
     @property
     def idle(self) -> bool:
@@ -183,9 +176,13 @@ class AsOfJoin:
 
     def _answer(self, count: int) -> Matches:
         """Look up the last right rows of the first `count` left rows."""
+        if not count:
+            return Matches(NO_ROWS, NO_ROWS)
         rows = self._rows["left"]
+        if self._sorted:
+            self._rank("left", count)
         left, out = rows.id[:count].copy(), np.empty(count, np.int64)
-        self._merge(count, out, 0)
+        self._merge(count, out, int(rows.ts[count - 1]) + self._hi, 0)
         rows.drop(count)
         self._looked_up += count
         if self._gives_alone:
@@ -198,39 +195,56 @@ class AsOfJoin:
         right = self._rows["right"].ts
         bound = min(self._least_left + self._hi, self._frontier.low["right"] - 1)
         if len(right) and right[0] <= bound:
-            self._merge(
-                0, NO_ROWS, len(right) if bound == math.inf else int(right.searchsorted(int(bound), "right"))
-            )
+            self._merge(0, NO_ROWS, bound, len(right))
 
-    def _merge(self, count: int, out: np.ndarray, passed: int) -> None:
-        """Answer `count` left rows, and take at least the first `passed` right rows."""
-        right, last = self._rows["right"], self._last
-        lefts, rights = (self._columns(side) for side in SIDES)
+    def _rank(self, side: str, count: int) -> None:
+        """Put the first rows of a side, before which none can come, into the order of its tie column."""
+        rows, tie = self._rows[side], self._ties[side]
+        ts = rows.ts[:count]
+        if tie is not None and (ts[1:] == ts[:-1]).any():
+            rows.rearrange(np.lexsort((tie_ranks(self._fetch, side, tie, rows.id[:count]), ts)))
+
+    def _merge(self, count: int, out: np.ndarray, last: float, passed: int) -> None:
+        """Answer `count` left rows, for which right rows up to the time `last` count; of these, take at least `passed`
+        right rows."""
+        right, ends = self._rows["right"], 0
+        if len(right):
+            ends = int(right.ts.searchsorted(_clamped(last), "right")) if last >= INT64_MIN else 0
+        self._rank("right", ends)
+        passed, needed = (
+            min(passed, ends),
+            self._needed(self._frontier.low["left"] if count else self._least_left),
+        )
+        lefts, left_bytes = self._columns("left", count, 0)
+        rights, right_bytes = self._columns("right", ends, len(left_bytes))
+        source = np.concatenate([left_bytes, right_bytes])
+        ids, begins, stops = right.id[:ends], *rights[-2:]
         at = taken = 0
         while True:
-            answered, took, last.used = find_last(
-                *(column[at:count] for column in lefts),
-                *(column[taken:] for column in rights),
-                right.id[taken:],
-                self._lo, self._hi, max(passed - taken, 0),
-                last.words, last.times, last.rows, last.used, len(last.rows) // 2, out[at:],
+            answered, took = self._last.find(
+                _from(lefts, at), _from(rights, taken), ids[taken:], source,
+                (self._lo, self._hi), max(passed - taken, 0), needed, out[at:],
             )  # fmt: skip
             at, taken = at + answered, taken + took
-            full = last.used >= len(last.rows) // 2
-            if at == count and not (full and taken < passed):
+            if at == count and taken >= passed:
                 break
-            last.make_room(self._oldest_time)
+            self._last.make_room(needed, self._oldest_time, int(stops[taken] - begins[taken]))
         if taken:
             right.drop(taken)
 
-    def _columns(self, side: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Times, keys, and which keys are not NULL, of the rows that wait; valid until the next change."""
+    def _columns(self, side: str, count: int, first: int) -> tuple[Rows, np.ndarray]:
+        """The first rows of a side, valid until the next change, and the bytes of their keys, which are to lie from
+        `first` on."""
         rows = self._rows[side]
-        if not len(rows):
-            return NO_ROWS, np.empty(0, self._key), np.empty(0, np.bool_)
+        if not count:
+            return (NO_ROWS, np.empty(0, self._keys.dtype), np.empty(0, np.bool_), NO_ROWS, NO_ROWS), NO_BYTES
         stored = rows.stored()
         assert stored.known is not None
-        return rows.ts, stored.columns[0], stored.known
+        words, *numbers = (column[:count] for column in stored.columns)
+        ends, values = self._keys.bytes_of(side, tuple(numbers), rows.id[:count])
+        if first:
+            ends = ends + first
+        return (rows.ts[:count], words, stored.known[:count], ends[:-1], ends[1:]), values
 
     @property
     def least_result_time(self) -> float:
@@ -242,13 +256,15 @@ class AsOfJoin:
         raise NotImplementedError
 
 
-def _key_of(side: str, tuples: ProbingTuples) -> tuple[np.ndarray, np.ndarray]:
-    """The key that rows of both sides compare by, and whether it is not NULL: what the right window stores of its rows,
-    and what a left row asks it for."""
-    if side == "right":
-        known = tuples.stored.known
-        assert known is not None
-        return tuples.stored.columns[0], known
-    low = tuples.probing.lows[0]
-    assert low is not None
-    return low, tuples.probing.known
+def _from(rows: Rows, first: int) -> Rows:
+    """The rows from this one on."""
+    if not first:
+        return rows
+    ts, keys, known, begins, ends = rows
+    return ts[first:], keys[first:], known[first:], begins[first:], ends[first:]
+
+
+def _clamped(time: float) -> int:
+    if not math.isfinite(time):
+        return INT64_MAX if time > 0 else INT64_MIN
+    return max(min(int(time), INT64_MAX), INT64_MIN)

@@ -16,14 +16,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 
 import numpy as np
 
-from streamjoin.codegen.columns import ColumnData
 from streamjoin.index.tuples import ProbingTuples
-from streamjoin.semantics.columns import column_type
-from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.keep import AsOf
 from streamjoin.semantics.spec import OTHER, SIDES, UNMATCHED, JoinSpec
 from streamjoin.semantics.windows import Delta, SideWindow
@@ -39,6 +35,7 @@ from streamjoin.topologies.outcomes.rows import (
     RowFacts,
     Undecided,
 )
+from streamjoin.topologies.outcomes.ties import tie_column, tie_ranks
 from streamjoin.topologies.protocol import Frontier, Matches, Task, Topology, WindowSize
 
 NOTHING = Matches(NO_ROWS, NO_ROWS)
@@ -60,7 +57,7 @@ class Outcomes:
         timed = task.plan.options.order == "timestamp"
         self._undecided = {side: Undecided(_window(task, side), timed) for side in kept}
         self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
-        self._ties = {side: _tie_column(self.spec, side) for side in SIDES}
+        self._ties = {side: tie_column(self.spec, side) for side in SIDES}
         self._queue: ResultQueue | None = None
         if task.plan.options.order == "timestamp":
             self._queue = ResultQueue(self.spec, self._facts, self._place)
@@ -106,13 +103,7 @@ class Outcomes:
         """By which rows of equal time are ordered, the most significant last, as for np.lexsort."""
         keys = [ids, self._ranks[side][self._facts[side].source(ids)]]
         tie = self._ties[side]
-        return keys if tie is None else [*keys, self._tie_rank(side, tie, ids)]
-
-    def _tie_rank(self, side: str, tie: Column, ids: np.ndarray) -> np.ndarray:
-        """The order of the values of the tie column among these rows; NULL comes first, NaN last."""
-        data = self._fetch(side, (tie,), ids)[tie]
-        rank = np.unique(_comparable(data), return_inverse=True)[1]
-        return rank if data.valid is None else np.where(data.valid, rank, -1)
+        return keys if tie is None else [*keys, tie_ranks(self._fetch, side, tie, ids)]
 
     # What the engine asks
 
@@ -253,28 +244,6 @@ def _window(task: Task, side: str) -> SideWindow:
 def those(matches: Matches, which: np.ndarray) -> Matches:
     """Some of the matches."""
     return matches if which.all() else Matches(matches.left[which], matches.right[which])
-
-
-def _tie_column(spec: JoinSpec, side: str) -> Column | None:
-    name = spec.side_tie(side)
-    if name is None:
-        return None
-    kind = column_type(spec.side_schema(side).field(name).type)
-    assert kind is not None  # as JoinSpec checks
-    return Column(side, name, kind)
-
-
-def _comparable(data: ColumnData) -> np.ndarray:
-    """The values of a column as an array that NumPy can sort."""
-    values = data.parts[0]
-    if len(data.parts) == 2:  # text: by its bytes
-        text, ends = data.parts[1].tobytes(), values.tolist()
-        return np.array([text[a:b] for a, b in pairwise(ends)] or [b""], object)[: len(data)]
-    if values.ndim == 2:  # two limbs, the lower one without a sign
-        return np.array([(high << 64) + (low % 2**64) for low, high in values.tolist()] or [0], object)[
-            : len(data)
-        ]
-    return values
 
 
 class AllMatches(Outcomes):

@@ -1,0 +1,103 @@
+"""The last right row of each key, and earlier ones that a left row to come may still need; the arrays are those of
+kernels/hash/last_rows.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from streamjoin.kernels.hash.last_rows import (
+    BEGINS,
+    COLUMNS,
+    ENDS,
+    FREE,
+    PAST_ROWS,
+    PAST_TIMES,
+    PAST_USED,
+    PLACES_USED,
+    REPLACED,
+    ROWS,
+    TIMES,
+    find_last,
+    move_earlier,
+    move_last,
+)
+
+SMALLEST_TABLE = 1024  # places
+
+# Of a side: times, keys, which keys are known, and where their bytes begin and end.
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+class LastRows:
+    """Right rows by key. Memory grows with the rows that left rows to come may need, and shrinks with them."""
+
+    def __init__(self) -> None:
+        self._make(SMALLEST_TABLE, 0, 0)
+
+    def _make(self, places: int, size: int, earlier: int) -> None:
+        self._table = np.zeros((places, COLUMNS), np.int64)
+        self._table[:, ROWS] = FREE
+        self._arena = np.empty(size, np.uint8)
+        # As much room as in the table, so that a table is not moved for a few earlier rows.
+        self._earlier = np.empty((max(places // 2, earlier), COLUMNS), np.int64)
+        self._used = np.zeros(3, np.int64)
+
+    def __len__(self) -> int:
+        return int(self._used[PLACES_USED] + self._used[PAST_USED])
+
+    @property
+    def nbytes(self) -> int:
+        return self._arena.nbytes + self._table.nbytes + self._earlier.nbytes
+
+    def find(
+        self,
+        left: Rows,
+        right: Rows,
+        right_rows: np.ndarray,
+        source: np.ndarray,
+        reach: tuple[int, int],
+        passed: int,
+        needed: int,
+        out: np.ndarray,
+    ) -> tuple[int, int]:
+        """`find_last`: answer left rows and take right rows, until a row might find no room. `source`: the bytes of
+        their keys. `reach`: the least and the greatest difference of time."""
+        args = passed, needed, self._table, self._arena, self._earlier, self._used, out
+        answered, taken = find_last(left, right, right_rows, source, *reach, *args)
+        return int(answered), int(taken)
+
+    def make_room(self, needed: int, oldest: int, size: int) -> None:
+        """Drop what no left row to come needs, and enlarge what stays more than half full; `size`: bytes of the next
+        key. O(places + earlier rows)."""
+        table, arena, earlier = self._table, self._arena, self._earlier
+        live, past = self._live(oldest), self._live_past(needed, oldest)
+        count, kept = int(self._used[PAST_USED]), int((table[live, ENDS] - table[live, BEGINS]).sum())
+        places = max(SMALLEST_TABLE, 1 << (4 * len(live)).bit_length())
+        self._make(places, 2 * kept + size, 2 * len(past))
+        moved = np.empty(count, np.int64)
+        move_earlier(earlier, count, needed, oldest, self._earlier, self._used, moved)
+        move_last(table, arena, oldest, moved, self._table, self._arena, self._used)
+
+    def _live(self, oldest: int) -> np.ndarray:
+        """The places of last rows from the time `oldest` on."""
+        return np.flatnonzero((self._table[:, ROWS] != FREE) & (self._table[:, TIMES] >= oldest))
+
+    def _live_past(self, needed: int, oldest: int) -> np.ndarray:
+        """The places of earlier rows that a left row to come may need."""
+        past = self._earlier[: self._used[PAST_USED]]
+        times, replaced = past[:, PAST_TIMES], past[:, REPLACED]
+        return np.flatnonzero((replaced > needed) & (times >= oldest))
+
+    def rows(self, needed: int, oldest: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The arrays of row numbers, and the places in them of the rows that a left row to come may need."""
+        return [
+            (self._table[:, ROWS], self._live(oldest)),
+            (self._earlier[:, PAST_ROWS], self._live_past(needed, oldest)),
+        ]
+
+
+def numbers_of(rows: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """The row numbers themselves."""
+    return np.concatenate([numbers[places] for numbers, places in rows])
