@@ -39,6 +39,8 @@ DICTIONARIES = [pa.dictionary(pa.int8(), pa.int32())]
 DATES = [pa.date32(), pa.date64()]
 TIMESTAMPS = [pa.timestamp(unit) for unit in ("us", "s", "ms", "ns")]
 ZONED = [pa.timestamp(unit, "UTC") for unit in ("us", "s", "ns")]
+TIMES_OF_DAY = [pa.time64("us"), pa.time32("s"), pa.time32("ms"), pa.time64("ns")]
+DURATIONS = [pa.duration(unit) for unit in ("us", "s", "ms", "ns")]
 
 # Columns of one family can be compared with each other.
 FAMILIES: dict[str, list[pa.DataType]] = {
@@ -51,6 +53,8 @@ FAMILIES: dict[str, list[pa.DataType]] = {
     "timestamp": TIMESTAMPS,
     "zoned": ZONED,
     "binary": BINARIES,
+    "time": TIMES_OF_DAY,
+    "interval": DURATIONS,
 }
 DAY = 86_400_000
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -90,6 +94,12 @@ def _pools(kind: pa.DataType) -> tuple[list[Any], list[Any]]:
             INT64_MIN,
             INT64_MAX,
         ]
+    if pa.types.is_duration(kind):
+        second = 10 ** TIME_SCALE[kind.unit]
+        return [0, second, -second, second + 1], [INT64_MIN, INT64_MAX]
+    if pa.types.is_time(kind):
+        second = 10 ** TIME_SCALE[kind.unit]
+        return [0, second, 2 * second, second - 1, 3600 * second], [86_400 * second - 1]
     if pa.types.is_date32(kind):
         return [0, 1, 2, -1], [2**31 - 1, -(2**31)]
     if pa.types.is_date64(kind):
@@ -275,6 +285,8 @@ LITERALS: dict[str, list[str]] = {
     "timestamp": ["TIMESTAMP '1970-01-01 00:00:01'", "TIMESTAMP '1970-01-01 00:00:00.000001'"],
     "zoned": ["TIMESTAMP '1970-01-01 00:00:01+00:00'", "TIMESTAMP '1970-01-01 01:00:00+01:00'"],
     "binary": ["X'61'", "X'ff'"],
+    "time": ["TIME '00:00:01'", "TIME '23:59:59.999999'"],
+    "interval": ["INTERVAL '1' SECOND", "INTERVAL '0' SECOND"],
 }
 INTERVALS = [
     "INTERVAL '1' SECOND",
@@ -335,10 +347,10 @@ def _atom(draw: Draw, known: Operands) -> str:
 
 def _band(draw: Draw, family: str, a: str, b: str) -> str:
     """`a` within some distance of `b`, in the ways people write it."""
-    if family in ("string", "binary", "bool"):
+    if family in ("string", "binary", "bool", "time"):
         low = draw(st.sampled_from(LITERALS[family]))
         return f"{a} BETWEEN {low} AND {b}"
-    if family in ("timestamp", "zoned", "date"):
+    if family in ("timestamp", "zoned", "date", "interval"):
         width = draw(st.sampled_from(["INTERVAL '1' DAY"] if family == "date" else INTERVALS))
     else:
         width = draw(st.sampled_from(NUMBER_LITERALS))
@@ -385,6 +397,13 @@ def _of_family(draw: Draw, family: str, a: str, b: str) -> str:
         forms += [f"EXTRACT({part} FROM {a}) = EXTRACT({part} FROM {b})"]
         forms += [f"DATE_TRUNC('month', {a}) = DATE_TRUNC('month', {b})"]
         forms += [f"DATE_TRUNC('minute', {a}) = DATE_TRUNC('minute', {b})"]
+    elif family == "time":
+        forms += [
+            f"EXTRACT(SECOND FROM {a}) = EXTRACT(SECOND FROM {b})",
+            f"ABS({a} - {b}) <= INTERVAL '1' SECOND",
+        ]
+    elif family == "interval":
+        forms += [f"EXTRACT(EPOCH FROM {a}) = EXTRACT(EPOCH FROM {b})", f"2 * {a} <= {b}"]
     return str(draw(st.sampled_from(forms)))
 
 
@@ -417,7 +436,7 @@ def _expression(draw: Draw, known: Operands, family: str, depth: int) -> str:
         return _arithmetic(draw, a, b) if shape == "operator" else _function(draw, a)
     if family in ("timestamp", "zoned", "date") and shape == "function":
         return f"DATE_TRUNC('{draw(st.sampled_from(['day', 'week', 'month', 'year']))}', {a})"
-    if family in ("timestamp", "zoned"):
+    if family in ("timestamp", "zoned", "interval"):
         return f"({a} {draw(st.sampled_from('+-'))} {draw(st.sampled_from(INTERVALS))})"
     if family == "date":
         return f"({a} {draw(st.sampled_from('+-'))} INTERVAL '1' DAY)"

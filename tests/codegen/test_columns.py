@@ -21,6 +21,7 @@ TYPES = [
     pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
     pa.float32(), pa.float64(), pa.bool_(), pa.date32(), pa.date64(),
     *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")), pa.timestamp("us", "UTC"),
+    pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"), pa.duration("s"), pa.duration("ns"),
     pa.decimal32(7, 2), pa.decimal64(15, 3), pa.decimal128(9, 2), pa.decimal128(18, 0), pa.decimal128(38, 5),
     pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1),
     pa.dictionary(pa.int8(), pa.int32()), pa.dictionary(pa.int32(), pa.string()),

@@ -38,6 +38,7 @@ LEFT = pa.schema(
         ("i", pa.int32()), ("j", pa.int32()), ("b", pa.int64()), ("s", pa.int8()), ("u", pa.uint64()),
         ("d", pa.decimal128(9, 2)), ("w", pa.decimal128(36, 2)), ("f", pa.float64()), ("e", pa.float32()),
         ("t", pa.string()), ("p", pa.bool_()), ("at", pa.timestamp("ms")), ("day", pa.date32()),
+        ("tod", pa.time32("ms")), ("long", pa.duration("s")),
     ]
 )  # fmt: skip
 RIGHT = pa.schema(
@@ -46,6 +47,7 @@ RIGHT = pa.schema(
         ("n", pa.decimal128(35, 0)), ("g", pa.float64()), ("h", pa.float32()),
         ("z", pa.large_string()), ("q", pa.bool_()), ("on_", pa.timestamp("us")), ("raw", pa.binary()),
         ("far", pa.timestamp("s")), ("nano", pa.timestamp("ns", "UTC")), ("at64", pa.date64()),
+        ("clock", pa.time64("ns")), ("short", pa.duration("us")),
     ]
 )  # fmt: skip
 
@@ -212,6 +214,15 @@ EXPRESSIONS = {
     "times": [
         "at + INTERVAL '1' SECOND", "at - on_", "on_ - INTERVAL '3 microseconds'", "day + 1", "day - DATE '1970-01-02'",
         "day + INTERVAL '1 hour'", "(at - on_) * 2", "GREATEST(at, on_)",
+    ],
+    "times of day": [
+        "tod - clock", "tod = clock", "tod < TIME '12:00:00.5'", "LEAST(tod, clock)", "EXTRACT(EPOCH FROM clock)",
+        *(f"EXTRACT({part} FROM {a})" for part in PARTS[:5] for a in ("tod", "clock")), "tod IN ('00:00:01', clock)",
+    ],
+    "durations": [
+        "long + short", "long - short", "at + short", "on_ - long", "-short", "ABS(long)", "long * 3", "short * 0.5",
+        "long = short", "EXTRACT(EPOCH FROM long)", "EXTRACT(EPOCH FROM short)", "at - on_ < short", "day + long",
+        "COALESCE(long, short)", "long < INTERVAL '1 hour'",
     ],
     "beginnings": [
         *(f"DATE_TRUNC('{unit}', {a})" for unit in TRUNCATED for a in ("at", "on_", "far")),

@@ -153,3 +153,35 @@ def test_what_functions_refuse(text, said):
     with pytest.raises(PredicateError) as caught:
         value(text)
     assert said in str(caught.value)
+
+
+# ---- times of day and durations
+
+CLOCKS = pa.schema(
+    {"t": pa.time32("s"), "u": pa.time64("us"), "d": pa.duration("ms"), "at": pa.timestamp("us")}
+)
+CLOCK_ROW = {"t": 3_600, "u": 3_600_500_000, "d": 90_000, "at": 0}
+
+
+@pytest.mark.parametrize(("text", "wanted"), [
+    ("t = TIME '01:00:00'", True), ("u = '01:00:00.5'", True), ("u - t", 500_000), ("t - u < INTERVAL '0' SECOND", True),
+    ("t BETWEEN '00:30' AND TIME '01:00'", True), ("EXTRACT(HOUR FROM u)", 1), ("EXTRACT(MILLISECOND FROM u)", 500),
+    ("EXTRACT(EPOCH FROM u)", 3_600_500_000), ("d = INTERVAL '90' SECOND", True), ("EXTRACT(EPOCH FROM d)", 90_000),
+    ("d * 2 - INTERVAL '1' MINUTE", 120_000), ("at + d = TIMESTAMP '1970-01-01 00:01:30'", True), ("ABS(-d) > t - t", True),
+    ("GREATEST(t, u)", 3_600_500_000),
+])  # fmt: skip
+def test_times_of_day_and_durations(text, wanted):
+    assert oracle.evaluate(parse_expression(text, CLOCKS, pa.schema({})), CLOCK_ROW, {}) == wanted
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("t + d", "a time of day and an interval may make no time of day; compare differences"),
+    ("t < at", "they cannot be compared"), ("t + 1", "they cannot be added"), ("d < 5", "they cannot be compared"),
+    ("t = '25:00:00'", "'25:00:00' is not a time of day: it goes from 00:00:00 to 23:59:59"),
+    ("t = 'noon'", "write 'HH:MM[:SS[.fraction]]'"), ("EXTRACT(DAY FROM t)", "needs a date or timestamp"),
+    ("EXTRACT(HOUR FROM d)", "needs a timestamp or time"), ("DATE_TRUNC('hour', t)", "needs a date or timestamp"),
+])  # fmt: skip
+def test_what_times_of_day_and_durations_refuse(text, said):
+    with pytest.raises(PredicateError) as caught:
+        parse_expression(text, CLOCKS, pa.schema({}))
+    assert said in str(caught.value)

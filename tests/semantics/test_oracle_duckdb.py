@@ -248,6 +248,8 @@ def test_picks(database, window):
       ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "DOW", "ISODOW", "DOY")),
     "EXTRACT(EPOCH FROM left.at) - EXTRACT(EPOCH FROM right.at) > 1", "DATE_TRUNC('month', left.day) < right.day",
     "EXTRACT(DOY FROM left.day) + EXTRACT(WEEK FROM right.day) = 69", "EXTRACT(DAY FROM left.day) > 1",
+    "left.clock > right.clock", "left.clock >= TIME '12:00:00.5'", "left.long <= right.long * 2",
+    "EXTRACT(HOUR FROM left.clock) = EXTRACT(SECOND FROM right.clock) + 12", "left.at + left.long > right.at",
     "left.at BETWEEN right.at - INTERVAL '90' MINUTE AND right.at", "left.at = TIMESTAMP '2024-02-29 12:00:00'",
     "left.day >= DATE '2024-03-01'", "left.day = right.at", "left.at > '2024-02-29 18:00:00'",
     "left.price = right.price", "left.price * 2 - 0.01 < right.price", "left.price % 2 = 0.5",
@@ -262,6 +264,8 @@ def test_conditions_on_other_types(database, on):
         "price": pa.array([Decimal("0.50"), Decimal("2.50"), None, Decimal("-1.50")], pa.decimal128(9, 2)),
         "small": pa.array([0.5, 0.0, -2.0, 3.0], pa.float32()),
         "raw": pa.array([b"ab", b"\xff", b"", None], pa.binary()),
+        "clock": pa.array([0, 43_200_500_000, None, 43_201_000_000], pa.time64("us")),
+        "long": pa.array([0, 43_200_000_000, None, -1], pa.duration("us")),
     }
     left = pa.table(columns)
     right = left.take([1, 0, 3, 2]).set_column(

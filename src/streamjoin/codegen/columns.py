@@ -1,6 +1,6 @@
 """Arrow columns as the arrays that kernels read, without a copy wherever the layout allows.
 
-Integers, floats, dates and timestamps keep their Arrow buffer. Booleans become bytes, decimals of
+Integers, floats, dates, timestamps, times and durations keep their Arrow buffer. Booleans become bytes, decimals of
 up to 18 digits int64, wider ones two limbs, strings and binaries 64-bit offsets and bytes.
 """
 
@@ -100,7 +100,8 @@ _PLAIN = {
         *((getattr(pa, name)(), name) for name in ("int8", "int16", "int32", "int64")),
         *((getattr(pa, name)(), name) for name in ("uint8", "uint16", "uint32", "uint64")),
         *((pa.float32(), "float32"), (pa.float64(), "float64"), (pa.date32(), "int32")),
-        (pa.timestamp("us"), "int64"),
+        *((pa.timestamp("us"), "int64"), (pa.duration("us"), "int64")),
+        *((pa.time32("s"), "int32"), (pa.time64("us"), "int64")),
     )
 }
 

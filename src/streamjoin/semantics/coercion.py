@@ -11,9 +11,10 @@ Numbers
 - CAST of an exact number to REAL goes by way of DOUBLE.
 Time
 - date - date is an int of days, date +- int a date, date +- interval a timestamp. A date that meets a
-  timestamp becomes midnight of that day. timestamp - timestamp is an interval; timestamp +- interval a
-  timestamp of the finer unit. Intervals add, subtract, negate, compare, and multiply with exact numbers.
-- A string literal that meets a date or timestamp is read as one. A timestamp with a time zone never
+  timestamp becomes midnight of that day. timestamp - timestamp is an interval, as is time - time (of day);
+  timestamp +- interval a timestamp of the finer unit. Intervals add, subtract, negate, compare, and multiply
+  with exact numbers.
+- A string literal that meets a date, a timestamp or a time is read as one. A timestamp with a time zone never
   meets a date or a timestamp without one, and times never mix with plain numbers otherwise.
 Rest
 - Strings compare with strings, binaries with binaries, booleans with booleans.
@@ -201,7 +202,8 @@ def _time_sum(op: str, a: Expr, b: Expr) -> Expr:
     if first in ("date", "timestamp") and second == "interval":
         moment = midnight(a, least_scale(b)) if first == "date" else a
         return _aligned_sum(op, moment, b, "timestamp")
-    if op == "sub" and {first, second} <= {"date", "timestamp", "string"}:
+    kinds = {first, second}
+    if op == "sub" and (kinds <= {"date", "timestamp", "string"} or kinds <= {"time", "string"}):
         (x, y), kind = unify((a, b), "subtracted")
         if kind.is_exact:
             name = "int" if kind.name == "date" else "interval"
@@ -244,10 +246,15 @@ def _refusal(op: str, a: Expr, b: Expr) -> PredicateError:
     rules = {
         "add": "number + number, interval + interval, date + int, date + interval, timestamp + interval",
         "sub": "number - number, interval - interval, date - date, date - int, date - interval, "
-        "timestamp - timestamp, timestamp - interval",
+        "timestamp - timestamp, timestamp - interval, time - time",
         "mul": "number * number, interval * exact number",
     }
     symbol = _SYMBOLS[op]
+    if "time" in (a.type.name, b.type.name) and "interval" in (a.type.name, b.type.name):
+        return PredicateError(
+            f"{described(a)} and {described(b)}: a time of day and an interval may make no time of day; compare "
+            "differences, as in left.x - right.y BETWEEN INTERVAL '0' SECOND AND INTERVAL '5' MINUTE"
+        )
     return PredicateError(
         f"{described(a)} and {described(b)}: they cannot be {_VERBS[op]}; "
         f"allowed: {rules.get(op, f'number {symbol} number')}"

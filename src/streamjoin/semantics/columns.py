@@ -21,7 +21,9 @@ from streamjoin.semantics.types import (
     STRING,
     Type,
     decimal,
+    interval,
     signed,
+    time_of_day,
     timestamp,
     unsigned,
 )
@@ -39,6 +41,8 @@ def column_type(data_type: pa.DataType) -> Type | None:
         return decimal(data_type.precision, data_type.scale) if fits else None
     if is_a.is_timestamp(data_type):
         return timestamp(data_type.unit, data_type.tz is not None)
+    if is_a.is_time(data_type) or is_a.is_duration(data_type):
+        return (time_of_day if is_a.is_time(data_type) else interval)(data_type.unit)
     kinds = (
         (is_a.is_boolean, BOOL), (is_a.is_float32, FLOAT32), (is_a.is_float64, FLOAT64), (is_a.is_date, DATE),
         (is_a.is_string, STRING), (is_a.is_large_string, STRING), (is_a.is_string_view, STRING),
@@ -70,7 +74,8 @@ def resolve(source: PredicateText, node: exp.Column, schemas: Mapping[str, pa.Sc
     if kind is None:
         raise source.error(
             f"{side}.{field.name} has type {field.type}, which a predicate cannot use; allowed: "
-            "integers, float32, float64, bool, string, binary, date, timestamp, decimal of up to 38 digits",
+            "integers, float32, float64, bool, string, binary, date, timestamp, time, duration, "
+            "decimal of up to 38 digits",
             node,
         )
     return Column(side, field.name, kind)

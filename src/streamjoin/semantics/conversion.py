@@ -14,7 +14,7 @@ import numpy as np
 from streamjoin.semantics.errors import PredicateError
 from streamjoin.semantics.expressions import Call, Expr, Literal
 from streamjoin.semantics.render import to_sql
-from streamjoin.semantics.temporal import date_literal, timestamp_literal
+from streamjoin.semantics.temporal import date_literal, time_literal, timestamp_literal
 from streamjoin.semantics.types import FLOAT32, FLOAT64, INT128_MAX, INT128_MIN, NULL, SECONDS_PER_DAY, Type
 
 
@@ -66,7 +66,7 @@ def align(args: Sequence[Expr]) -> list[Expr]:
 def least_scale(arg: Expr) -> int:
     scale = arg.type.scale
     if isinstance(arg, Literal) and arg.value is not None:
-        value, digits = int(arg.value), 3 if arg.type.name in ("timestamp", "interval") else 1
+        value, digits = int(arg.value), 3 if arg.type.name in ("timestamp", "time", "interval") else 1
         while scale >= digits and value % 10**digits == 0:
             value, scale = value // 10**digits, scale - digits
     return scale
@@ -113,12 +113,15 @@ def _family(kind: Type) -> str:
 
 
 def _read_strings(args: Sequence[Expr]) -> list[Expr]:
-    """Convert string literals beside dates or timestamps to dates or timestamps."""
-    kinds = {arg.type.name for arg in args} & {"date", "timestamp"}
-    if not kinds:
+    """Convert string literals beside dates, timestamps or times of day to these."""
+    kinds = {arg.type.name for arg in args}
+    read = next((_READERS[name] for name in _READERS if name in kinds), None)
+    if read is None:
         return list(args)
-    read = timestamp_literal if "timestamp" in kinds else date_literal
     return [read(a.value) if isinstance(a, Literal) and isinstance(a.value, str) else a for a in args]
+
+
+_READERS = {"timestamp": timestamp_literal, "date": date_literal, "time": time_literal}
 
 
 def _as_timestamps(args: Sequence[Expr], together: str) -> Sequence[Expr]:

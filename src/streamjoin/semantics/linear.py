@@ -22,7 +22,7 @@ from streamjoin.semantics.types import BOOL, INT128_MAX, INT128_MIN, Type
 KeyBounds = tuple[Expr, Expr | None, Expr | None]
 """key, lo, hi: key BETWEEN lo AND hi, both ends closed; None is unbounded."""
 
-_TIMES = ("timestamp", "interval")
+_TIMES = ("timestamp", "time", "interval")
 MAX_TERMS = 32  # terms of a form that is solved; the tree of a sum has one level per term
 
 

@@ -335,9 +335,9 @@ def column_values(column: pa.ChunkedArray) -> list[Value]:
         return column_values(column.cast(kind.value_type))
     if pa.types.is_decimal(kind):
         return [None if value is None else _scaled_decimal(value, kind.scale) for value in column.to_pylist()]
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time64(kind):
         return column.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_date32(kind):
+    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
         return column.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
     if pa.types.is_date64(kind):
         millis = column.cast(pa.int64()).to_pylist()

@@ -12,7 +12,7 @@ import re
 import numpy as np
 
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve
-from streamjoin.semantics.temporal import date_text, timestamp_text
+from streamjoin.semantics.temporal import clock_text, date_text, timestamp_text
 from streamjoin.semantics.types import STRING
 
 # How strongly operators bind, weakest first.
@@ -163,6 +163,8 @@ def _literal_text(literal: Literal, bare: bool) -> str:
     if kind.name == "date":
         day = date_text(exact)
         return f"DATE '{day}'" if day else f"(DATE '1970-01-01' + {exact})"
+    if kind.name == "time":
+        return f"TIME '{clock_text(exact, kind.scale)}'"
     if kind.name == "timestamp":
         instant = timestamp_text(exact, kind.scale, kind.tz)
         if instant:

@@ -1,7 +1,7 @@
 """SQL predicates over the tables `left` and `right`, parsed (by sqlglot) into typed expression trees.
 
 What is allowed: columns, literals (`5`, `0.5` exact; `1e3` float64; strings; X'ff' binary; TRUE, FALSE,
-NULL; DATE '...', TIMESTAMP '...', INTERVAL '...'), `+ - * / % ||`, the functions of `functions`, CASE,
+NULL; DATE '...', TIMESTAMP '...', TIME '...', INTERVAL '...'), `+ - * / % ||`, the functions of `functions`, CASE,
 CAST to DOUBLE or REAL, comparisons, BETWEEN, IN (list), LIKE, IS NULL / TRUE / FALSE / DISTINCT FROM,
 AND, OR, NOT. What they mean for each type is `coercion`'s business.
 
@@ -28,7 +28,7 @@ from streamjoin.semantics.errors import MAX_QUOTED, PredicateError
 from streamjoin.semantics.expressions import Call, Expr, Literal
 from streamjoin.semantics.functions import FUNCTIONS
 from streamjoin.semantics.syntax import PredicateText, too_deep
-from streamjoin.semantics.temporal import date_literal, interval_literal, timestamp_literal
+from streamjoin.semantics.temporal import date_literal, interval_literal, time_literal, timestamp_literal
 from streamjoin.semantics.types import (
     BINARY,
     BOOL,
@@ -201,6 +201,8 @@ class _Translator:
         of_text = isinstance(node.this, exp.Literal) and node.this.is_string
         if of_text and target == exp.DType.DATE:
             return date_literal(node.this.name)
+        if of_text and target == exp.DType.TIME:
+            return time_literal(node.this.name)
         if of_text and target in _TIMESTAMP_CASTS:
             literal = timestamp_literal(node.this.name)
             if target == exp.DType.TIMESTAMPTZ and not literal.type.tz:
@@ -208,7 +210,7 @@ class _Translator:
             return literal
         raise self.error(
             f"CAST to {node.to.sql()} is not supported; allowed: CAST(number AS DOUBLE or REAL), DATE '...', "
-            "TIMESTAMP '...'",
+            "TIMESTAMP '...', TIME '...'",
             node,
         )
 

@@ -1,4 +1,4 @@
-"""Dates, timestamps and intervals as text: proleptic Gregorian calendar, days of 86,400 seconds."""
+"""Dates, timestamps, times of day and intervals as text: proleptic Gregorian calendar, days of 86,400 seconds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from streamjoin.semantics.types import SECONDS_PER_DAY, TIME_SCALE, Type
 EPOCH = date(1970, 1, 1).toordinal()
 DATE_FORM = "'YYYY-MM-DD'"
 TIMESTAMP_FORM = "'YYYY-MM-DD[ HH:MM[:SS[.fraction]]][+HH:MM]'"
+TIME_FORM = "'HH:MM[:SS[.fraction]]'"
 INTERVAL_UNITS = "nanosecond, microsecond, millisecond, second, minute, hour, day, week"
 
 _DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})")
@@ -21,6 +22,7 @@ _TIMESTAMP = re.compile(
     r"\s*(Z|UTC|[+-]\d{2}(?::?\d{2})?)?",
     re.IGNORECASE,
 )
+_TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d+))?)?")
 _INTERVAL_PART = re.compile(r"\s*([+-]?\s*\d+(?:\.\d*)?|[+-]?\s*\.\d+)\s*([a-zµ]+)\s*", re.IGNORECASE)
 _CLOCK = re.compile(r"\s*([+-]?)(\d+):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*")
 _SECONDS = {
@@ -65,6 +67,18 @@ def timestamp_literal(text: str) -> Literal:
     return _scaled_literal(exact, "timestamp", text, tz=zone is not None)
 
 
+def time_literal(text: str) -> Literal:
+    """A TIME literal, a time of day, of the coarsest unit that holds it."""
+    match = _TIME.fullmatch(text.strip())
+    if not match:
+        raise PredicateError(f"{text!r} is not a time of day; write {TIME_FORM}")
+    hour, minute, second = (int(part or 0) for part in match.groups()[:3])
+    if hour > 23 or minute > 59 or second > 59:
+        raise PredicateError(f"{text!r} is not a time of day: it goes from 00:00:00 to 23:59:59")
+    fraction = Fraction(int(match[4] or 0), 10 ** len(match[4] or ""))
+    return _scaled_literal(hour * 3600 + minute * 60 + second + fraction, "time", text)
+
+
 def interval_literal(text: str) -> Literal:
     """An INTERVAL of constant length, as '90 minutes', '1 day 2 hours' or '01:30:00'."""
     clock = _CLOCK.fullmatch(text)
@@ -90,13 +104,18 @@ def date_text(days: int) -> str | None:
 
 def timestamp_text(value: int, scale: int, tz: bool) -> str | None:
     """`YYYY-MM-DD HH:MM:SS[.fraction][+00:00]`, or None outside the years 1 to 9999."""
-    seconds, fraction = divmod(value, 10**scale)
-    days, clock = divmod(seconds, SECONDS_PER_DAY)
+    days = value // (SECONDS_PER_DAY * 10**scale)
     day = date_text(days)
     if day is None:
         return None
-    time = f"{clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
-    return f"{day} {time}{f'.{fraction:0{scale}}' if scale else ''}{'+00:00' if tz else ''}"
+    return f"{day} {clock_text(value - days * SECONDS_PER_DAY * 10**scale, scale)}{'+00:00' if tz else ''}"
+
+
+def clock_text(value: int, scale: int) -> str:
+    """`HH:MM:SS[.fraction]`."""
+    seconds, fraction = divmod(value, 10**scale)
+    time = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{time}.{fraction:0{scale}}" if scale else time
 
 
 def time_text(ticks: int, unit: str | None, tz: bool = False) -> str:

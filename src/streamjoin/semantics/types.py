@@ -1,6 +1,6 @@
 """The types of predicate expressions.
 
-Numbers come in two sorts. *Exact* values (integers, decimals, dates, timestamps, intervals) are
+Numbers come in two sorts. *Exact* values (integers, decimals, dates, timestamps, times, intervals) are
 integers with a fixed decimal scale: a `decimal128(10, 2)` is an integer of hundredths, a
 `timestamp[ms]` an integer of thousandths of a second. Each exact type carries the range its
 integers can take, so that arithmetic is exact by construction: the range of every
@@ -15,7 +15,7 @@ INT128_MIN, INT128_MAX = -(2**127), 2**127 - 1
 TIME_SCALE = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 SECONDS_PER_DAY = 86_400
 
-EXACT_NAMES = ("int", "decimal", "date", "timestamp", "interval")
+EXACT_NAMES = ("int", "decimal", "date", "timestamp", "time", "interval")
 FLOAT_NAMES = ("float32", "float64")
 
 
@@ -23,7 +23,7 @@ FLOAT_NAMES = ("float32", "float64")
 class Type:
     """One of: bool, the exact types, the floats, string, binary, null (an untyped NULL).
 
-    `scale`: an exact integer v stands for v / 10**scale (seconds for timestamps and intervals,
+    `scale`: an exact integer v stands for v / 10**scale (seconds for timestamps, times of day and intervals,
     days for dates). `lo`, `hi`: the range of that integer. `tz`: timestamps with a time zone.
     """
 
@@ -88,6 +88,14 @@ def decimal(precision: int, scale: int) -> Type:
 
 def timestamp(unit: str, tz: bool = False) -> Type:
     return Type("timestamp", TIME_SCALE[unit], -(2**63), 2**63 - 1, tz)
+
+
+def time_of_day(unit: str) -> Type:
+    return Type("time", TIME_SCALE[unit], 0, SECONDS_PER_DAY * 10 ** TIME_SCALE[unit] - 1)
+
+
+def interval(unit: str) -> Type:
+    return Type("interval", TIME_SCALE[unit], -(2**63), 2**63 - 1)
 
 
 DATE = Type("date", 0, -(2**31), 2**31 - 1)
