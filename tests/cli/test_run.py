@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 
 import pytest
@@ -55,3 +56,26 @@ def test_without_pyspark_run_says_how_to_get_it(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "pyspark", None)
     assert call(monkeypatch, "run", str(path)) == 2
     assert "pip install 'streamjoin[spark]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "place", ["8155", ":8155", "localhost", "localhost:", "localhost:x", "localhost:999999", ""]
+)
+def test_a_wrong_place_for_the_page_is_refused(monkeypatch, capsys, tmp_path, place):
+    path = tmp_path / "job.toml"
+    path.write_text(JOB)
+    assert call(monkeypatch, "run", str(path), "--page-at", place) == 2
+    assert f"--page-at is {place!r}: give HOST:PORT" in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_served_is_refused_before_spark_starts(monkeypatch, capsys, tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text(JOB)
+    monkeypatch.setattr("streamjoin.page.open.NEEDED", ("no_such_package",))
+    assert call(monkeypatch, "run", str(path), "--page") == 2
+    assert "pip install 'streamjoin[page]'" in capsys.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr("streamjoin.page.open.NEEDED", ())
+        port = taken.getsockname()[1]
+        assert call(monkeypatch, "run", str(path), "--page-at", f"127.0.0.1:{port}") == 2
+    assert f"cannot be served at 127.0.0.1:{port}" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from streamjoin.cli.schema import parse_schema, parse_window, with_time
 from streamjoin.cli.terminal import say, terminal
 from streamjoin.cli.tree import say_tree
 from streamjoin.cli.version import version_lines
+from streamjoin.page.open import LOOPBACK
 
 app = typer.Typer(
     help="Sliding-window joins over two streams, for any predicate.",
@@ -90,8 +91,19 @@ def run_command(
     explain: Annotated[
         bool, typer.Option("--explain", help="Show how the job would run, and start nothing.")
     ] = False,
+    page: Annotated[
+        bool,
+        typer.Option("--page", help="Show the run in the browser: a page on this machine, at a free port."),
+    ] = False,
+    page_at: Annotated[
+        str | None,
+        typer.Option(
+            help="As --page, at HOST:PORT, such as localhost:8155. 0.0.0.0:8155 shows it to everyone who can connect."
+        ),
+    ] = None,
 ) -> None:
     """Run a job file on Spark; after a stop, the same command resumes it."""
+    place = (LOOPBACK, 0) if page and page_at is None else page_place(page_at)
     read = job_module("file").Job.read(job)
     if master is not None:
         job_module("masters").check_master(master)
@@ -100,7 +112,19 @@ def run_command(
     elif dry_run:
         say(f"{job} has no mistakes; nothing was started")
     else:
-        say(progress_line(run_job(read, master, terminal).progress))
+        say(progress_line(run_job(read, master, terminal, place).progress))
+
+
+def page_place(text: str | None) -> tuple[str, int] | None:
+    """The host and port of `--page-at`."""
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or len(port) > 5:
+        raise sj.StreamJoinError(
+            f"--page-at is {text!r}: give HOST:PORT, such as localhost:8155 or [::1]:8155"
+        )
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 @app.command("schema")

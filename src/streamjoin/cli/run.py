@@ -16,7 +16,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 import streamjoin as sj
+from streamjoin.page.open import open_page
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from streamjoin.spark.job.file import Job
     from streamjoin.spark.job.progress import ProgressListener, QueryProgress
+    from streamjoin.spark.job.watching import WatchedQuery
 
 POLL_SECONDS = 1
 LINE_SECONDS = 10.0  # between progress lines if the output is not a terminal
@@ -52,28 +54,34 @@ class FinishedRun:
     stopped: bool
 
 
-def run_job(job: Job, master: str | None, console: Console) -> FinishedRun:
-    """Run the job until it ends, fails or is asked to stop."""
+def run_job(
+    job: Job, master: str | None, console: Console, page: tuple[str, int] | None = None
+) -> FinishedRun:
+    """Run the job until it ends, fails or is asked to stop; with a page at a host and port, if they are given."""
     from streamjoin.spark.job.failure import FAILURES, why
     from streamjoin.spark.job.lock import locked
     from streamjoin.spark.job.progress import ProgressListener
     from streamjoin.spark.job.session import open_session
+    from streamjoin.spark.job.watching import WatchedQuery
     from streamjoin.spark.state.cache import RUN_FILES
 
-    stop, listener = threading.Event(), ProgressListener()
+    stop, watched = threading.Event(), None if page is None else WatchedQuery(job)
+    listener = watched or ProgressListener()
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     with (
         stopping(stop, console, "when Spark has started"),
         locked(job, say) as lock,
         ExitStack() as when_stopped,
     ):
+        if watched is not None and page is not None:
+            say(f"the page is at {when_stopped.enter_context(open_page(watched, *page)).url}")
         with console.status(Text(f"starting Spark ({master or job.spark.master or 'local'})")):
             spark = open_session(job, master, lock.inherited)
         try:
             with stopping(stop, console, "after this micro-batch"):
                 spark.streams.addListener(listener)
                 if not stop.is_set():
-                    query = begin(spark, job, console)
+                    query = begin(spark, job, console, watched)
                     when_stopped.callback(RUN_FILES.remove_all_of, query.id)
                     prints = any(sink.kind == "console" for sink in job.sinks.values())
                     watch(query, listener, stop, console, live=not prints)
@@ -89,7 +97,7 @@ def run_job(job: Job, master: str | None, console: Console) -> FinishedRun:
     return FinishedRun(listener.progress, stop.is_set())
 
 
-def begin(spark: SparkSession, job: Job, console: Console) -> StreamingQuery:
+def begin(spark: SparkSession, job: Job, console: Console, watched: WatchedQuery | None) -> StreamingQuery:
     """Start the query, from its checkpoint if there is one, and report which."""
     from streamjoin.spark.job.checkpoint import claim, mend
     from streamjoin.spark.job.loaded import load_job
@@ -99,6 +107,9 @@ def begin(spark: SparkSession, job: Job, console: Console) -> StreamingQuery:
         began = "resumes from its checkpoint" if resumes else "started"
         if (torn := mend(spark, job)) is not None:
             began += f", whose micro-batch {torn} was only half written and is repeated"
+        if watched is not None:
+            loaded = replace(loaded, shows_rows=True)
+            watched.begin(loaded.task)
         query = loaded.start()
     text = f"{job.run.name} {began}; Ctrl-C stops it, Spark's log is {job.run.log}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)

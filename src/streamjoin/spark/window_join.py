@@ -30,6 +30,7 @@ from pyspark.sql.types import (
     DataType,
     LongType,
     MapType,
+    StringType,
     StructField,
     StructType,
     TimestampType,
@@ -53,7 +54,15 @@ from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import WindowForm
 from streamjoin.spark.join.carried import carried
 from streamjoin.spark.join.epoch import SHIFT_MS, shifted_instant
-from streamjoin.spark.join.metrics import MALFORMED, NAMES, OBSERVATION, WORKER, WORKERS, malformed_name
+from streamjoin.spark.join.metrics import (
+    MALFORMED,
+    NAMES,
+    OBSERVATION,
+    SHOWN,
+    WORKER,
+    WORKERS,
+    malformed_name,
+)
 from streamjoin.spark.join.pack import COUNTED_DDL, COUNTS_COLUMN, PARCEL_DDL, ROWS_COLUMN, packer, unpack
 from streamjoin.spark.join.processor import JoinProcessor, join_group
 from streamjoin.spark.join.task import ON_MALFORMED, JoinTask, OnMalformed
@@ -394,13 +403,17 @@ def _joined_streams(
     """The workers as a stateful operator. Their counts become observed metrics."""
     given = StructField(ROWS_COLUMN, ArrayType(result, containsNull=False))
     output = StructType([given, StructField(COUNTS_COLUMN, ArrayType(LongType()))])
+    if task.shown_rows:
+        output.add(SHOWN, ArrayType(StringType()))
     with processes_of_its_own(parcels.sparkSession):
         joined = parcels.groupBy("worker").transformWithStateInPandas(
             processor, output, outputMode="Append", timeMode="EventTime"
         )
     # collect_list is one aggregate that Spark does not compile. It would generate code for any other in each task.
-    counts = F.transform(F.collect_list(COUNTS_COLUMN), _named_counts).alias(WORKERS)
-    return _rows(joined.observe(_observation(task), counts), result)
+    observed = [F.transform(F.collect_list(COUNTS_COLUMN), _named_counts).alias(WORKERS)]
+    if task.shown_rows:
+        observed.append(F.flatten(F.collect_list(SHOWN)).alias(SHOWN))
+    return _rows(joined.observe(_observation(task), *observed), result)
 
 
 def _observation(task: JoinTask) -> str:
@@ -425,7 +438,8 @@ def _rows(given: DataFrame, result: StructType) -> DataFrame:
     catalyst = jvm.org.apache.spark.sql.catalyst
     plan = given._jdf.queryExecution().analyzed()
     columns = catalyst.types.DataTypeUtils.toAttributes(java.parseDataType(result.json()))
-    inline, unused = catalyst.expressions.Inline(plan.output().apply(0)), jvm.PythonUtils.toSeq([0, 1])
+    inline = catalyst.expressions.Inline(plan.output().apply(0))
+    unused = jvm.PythonUtils.toSeq([*range(len(given.columns))])
     rows = catalyst.plans.logical.Generate(inline, unused, False, jvm.scala.Option.empty(), columns, plan)
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(java, rows), session)
 

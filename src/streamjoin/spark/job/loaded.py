@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from streamjoin.page.model import LAST_ROWS
 from streamjoin.plan.options import PARTITIONING
 from streamjoin.semantics.durations import nanoseconds
 from streamjoin.semantics.errors import SpecError, WindowError
@@ -45,6 +46,7 @@ class LoadedJob:
     spark: SparkSession
     frames: dict[str, DataFrame]
     spec: JoinSpec
+    shows_rows: bool = False  # the last result rows, for a page
 
     @cached_property
     def task(self) -> JoinTask:
@@ -58,7 +60,11 @@ class LoadedJob:
         if self.job.late is not None:
             task = with_late(task, LATE_COLUMN)
         malformed = [self.job.side(side).malformed for side in SIDES]
-        return replace(task, malformed="drop" if "drop" in malformed else "fail")
+        return replace(
+            task,
+            malformed="drop" if "drop" in malformed else "fail",
+            shown_rows=-(-LAST_ROWS // task.routing.workers) if self.shows_rows else 0,
+        )
 
     def with_join(self, join: JoinTable) -> LoadedJob:
         """The same streams with another `[join]` table."""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 OBSERVATION = "streamjoin"
 WORKERS = "workers"  # the metric of an observation: a list with the counts of each worker that ran
 WORKER = "worker"  # in an entry of that list, the worker's id
+SHOWN = "shown"  # another metric of that observation if a page is open: some of the last result rows, as JSON
 MALFORMED = "malformed"  # the metric of other observations: how many rows were dropped as malformed
 TimedPart = Literal["kernel", "state", "conversion"]
 
@@ -55,11 +56,7 @@ Observed = Mapping[str, Any]  # observed metrics by observation name; each is a 
 
 def held_by_workers(observed: Observed) -> dict[tuple[str, int], tuple[int, int]]:
     """Rows and bytes of state by observation name and worker, for the workers that ran."""
-    return {
-        (name, worker[WORKER]): (worker["state_rows"], worker["state_bytes"])
-        for name, workers in _of_joins(observed).items()
-        for worker in workers
-    }
+    return {at: (told["state_rows"], told["state_bytes"]) for at, told in told_by_worker(observed).items()}
 
 
 def join_metrics(observed: Observed) -> dict[str, dict[str, int]]:
@@ -78,6 +75,18 @@ def join_metrics(observed: Observed) -> dict[str, dict[str, int]]:
 def malformed_rows(observed: Observed) -> int:
     """How many malformed rows a micro-batch dropped, including those that a job's sources dropped."""
     return sum(_dropped(observed).values())
+
+
+def told_by_worker(observed: Observed) -> dict[tuple[str, int], Any]:
+    """The counts of each worker that ran, by observation name and worker."""
+    return {
+        (name, worker[WORKER]): worker for name, workers in _of_joins(observed).items() for worker in workers
+    }
+
+
+def shown_rows(observed: Observed) -> list[str]:
+    """The result rows that workers sent along, as JSON."""
+    return [text for row in _ours(observed).values() if SHOWN in row for text in row[SHOWN] or ()]
 
 
 def malformed_name(of: str) -> str:

@@ -9,6 +9,7 @@ nothing else. Those of a join of tables are binary values again, which `unpack` 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
@@ -21,6 +22,7 @@ import pyarrow.compute as pc
 
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import combined
+from streamjoin.page.model import rows_as_text
 from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.join.metrics import MALFORMED
@@ -281,12 +283,29 @@ def result_values(schema: pa.Schema, rows: pa.RecordBatch | None, nbytes: int) -
     return pa.ListArray.from_arrays(ends, together, rows_type(schema))
 
 
-def output_frame(values: pa.Array, told: Sequence[int] | None = None) -> pd.DataFrame:
+def output_frame(
+    values: pa.Array, told: Sequence[int] | None = None, shown: Sequence[str] | None = None
+) -> pd.DataFrame:
     """A frame for Spark: result rows, and next to the last of them the worker's id and counts. Counts have no frame of
-    their own, because every frame costs Spark a millisecond."""
-    counts = pa.array([*[None] * (len(values) - 1), told], COUNTS)
+    their own, because every frame costs Spark a millisecond. `shown`: for the column `SHOWN`; None if there is none."""
+    before = [None] * (len(values) - 1)
+    columns = [values, pa.array([*before, told], COUNTS)]
+    if shown is not None:
+        columns.append(pa.array([*before, shown or None], pa.list_(pa.string())))
     # Spark takes columns without names in their order, which saves a copy of the frame.
-    return pd.DataFrame({0: Untouched(values), 1: Untouched(counts)}, copy=False)
+    return pd.DataFrame({at: Untouched(column) for at, column in enumerate(columns)}, copy=False)
+
+
+def shown_of(task: JoinTask, rows: pa.RecordBatch | None) -> list[str] | None:
+    """The last of these result rows as JSON, for `output_frame`; without rows that came too late."""
+    if not task.shown_rows:
+        return None
+    if rows is None:
+        return []
+    last = rows.slice(max(0, rows.num_rows - task.shown_rows))
+    if task.late is not None:
+        last = last.filter(pc.invert(last.column(task.late)))
+    return [json.dumps(row) for row in rows_as_text(last.select(task.columns))]
 
 
 def rows_type(schema: pa.Schema) -> pa.DataType:

@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.join.epoch import check_epoch, set_shift
 from streamjoin.spark.join.metrics import Counts
-from streamjoin.spark.join.pack import binary_value, decode, encode, output_frame, result_values
+from streamjoin.spark.join.pack import binary_value, decode, encode, output_frame, result_values, shown_of
 from streamjoin.spark.join.process import BACKGROUND, GARBAGE
 from streamjoin.spark.join.routing import worker_ids
 from streamjoin.spark.join.task import END_OF_TIME, JoinTask
@@ -151,7 +151,8 @@ class JoinProcessor(StatefulProcessor):
         for result in worker.step(batches, self.task.watermark(spark_ms, state.shift_ms)):
             if last is not None:
                 counts.turn("conversion")
-                frame = output_frame(result_values(self.task.schema, last, self.task.tuning.value_bytes))
+                values = result_values(self.task.schema, last, self.task.tuning.value_bytes)
+                frame = output_frame(values, shown=shown_of(self.task, None))
                 counts.turn(None)
                 yield frame
             last = result
@@ -161,9 +162,10 @@ class JoinProcessor(StatefulProcessor):
             state.save()
             counts.turn("conversion")
             values = result_values(self.task.schema, last, self.task.tuning.value_bytes)
+            shown = shown_of(self.task, last)
             counts.turn(None)
             # The state store answers while Spark takes these results. That time is not counted: the counts are sent.
-            yield output_frame(values, [int(worker_id), *astuple(counts)])
+            yield output_frame(values, [int(worker_id), *astuple(counts)], shown)
         self._stepped.append(worker)
 
     def _set_timer(self, state: State, ticks: int | None, spark_ms: int, fired: int | None) -> None:

@@ -87,7 +87,8 @@ class JoinTask:
     them, so that it is positive (`join/epoch.py`). `watermarked`: the sides whose rows
     can be late (the output of a join never is). `malformed`: whether a row without a time stops the query (fail), or is
     left out and counted (drop). `late`: the name of a column of the result that says which rows came too late to be
-    joined; None if they are dropped.
+    joined; None if they are dropped. `shown_rows`: how many of its last result rows a worker sends along with its
+    counts, for a page.
     """
 
     spec: JoinSpec
@@ -99,6 +100,7 @@ class JoinTask:
     malformed: str = "fail"
     late: str | None = None
     tuning: SparkTuning = DEFAULT_SPARK_TUNING
+    shown_rows: int = 0
 
     @property
     def ticks_per_ms(self) -> int:
@@ -162,6 +164,11 @@ class JoinTask:
             return self.spec.schema
         columns = replace(self.spec, how="full", keep="all").schema
         return columns.append(pa.field(self.late, pa.bool_(), nullable=False))
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of a result row, without the one that says which rows are late."""
+        return [name for name in self.schema.names if name != self.late]
 
     @cached_property
     def signature(self) -> Mapping[str, str]:
