@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -13,7 +14,6 @@ import pyarrow as pa
 
 import streamjoin as sj
 from strategies import open_tuned, push_all
-from streamjoin.engine import driver as engine_driver
 from streamjoin.engine.join import Join
 from streamjoin.plan.tuning import DEFAULT_TUNING, Tuning
 from streamjoin.topologies import registry
@@ -80,7 +80,9 @@ def open_with(
     topology: Any, spec: sj.JoinSpec, node: Any = None, index: Any = "scan", workers: int = 3,
     order: Any = "any", max_results: int = 1000, tuning: Tuning = DEFAULT_TUNING, **options: Any,
 ) -> Join:  # fmt: skip
-    """Open a join of any topology with more options than users have; a chain is made of `node`s."""
+    """Open a join of any topology with more options than users have; a chain is made of `node`s. Rows are released as
+    soon as they are not needed."""
+    tuning = replace(tuning, engine=replace(tuning.engine, slack_rows=1))
     compiled = node is not None and issubclass(node, ScanningNode)
     kind: Any = registry.TOPOLOGY_CLASSES[topology]
 
@@ -123,8 +125,7 @@ def check(
     seed: int,
     simulator: Simulator | None = None,
 ) -> None:
-    """Push both tables and assert that the result is the oracle's, in its order if that is promised. Rows are released
-    as soon as they are not needed."""
+    """Push both tables and assert that the result is the oracle's, in its order if that is promised."""
     turns, trace = random.Random(seed), simulator.tail if simulator else str
 
     def poll_after() -> bool:
@@ -132,7 +133,7 @@ def check(
             simulator.run(turns.choice([0, 1, 3, 9]))
         return turns.random() < 0.5
 
-    with join, patch.object(engine_driver, "SLACK_ROWS", 1):
+    with join:
         for side in ("left", "right"):
             join.source(side, "")
         polled = push_all(join, pushes(left, right, seed), poll_after)

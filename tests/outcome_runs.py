@@ -6,7 +6,6 @@ import math
 import random
 from collections import Counter
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -46,7 +45,7 @@ def check(
     Nothing comes below a punctuation."""
     trace = simulator.tail if simulator else str
     polled: list[Any] = []
-    with join, patch("streamjoin.engine.driver.SLACK_ROWS", 1):
+    with join:
         waiting = []
         for side, tables in sources.items():
             for name, rows in tables.items():

@@ -21,7 +21,7 @@ from streamjoin.engine.join import Join
 from streamjoin.engine.open import open_plan
 from streamjoin.plan.choose import make_plan
 from streamjoin.plan.options import Options
-from streamjoin.plan.tuning import Tuning
+from streamjoin.plan.tuning import EngineTuning, Tuning
 from streamjoin.semantics.errors import Backpressure, PredicateError, WindowError
 from streamjoin.semantics.keep import HOW, PICKING, AsOf, How, Keep, Nearest
 from streamjoin.semantics.spec import JoinSpec
@@ -545,6 +545,9 @@ def numbered(spec: JoinSpec, left: pa.Table, right: pa.Table) -> tuple[JoinSpec,
 def pairs_of(result: pa.Table | pa.RecordBatch) -> list[tuple[int, int]]:
     """The row numbers of a result of `numbered` tables, in its order."""
     return list(zip(result["l"].to_pylist(), result["r"].to_pylist(), strict=True))
+
+
+RELEASING = Tuning(engine=EngineTuning(slack_rows=1))  # rows are released as soon as they are not needed
 
 
 def open_tuned(

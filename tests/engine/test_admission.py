@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from handshake_runs import WINDOWS, numbers, pushes, small_tables, spec_of
-from strategies import push_all
-from streamjoin.engine import admission
+from strategies import open_tuned, push_all
 from streamjoin.plan import choose
 from streamjoin.plan.options import ORDERS, TOPOLOGY_NAMES
+from streamjoin.plan.tuning import EngineTuning, Tuning
 
 SCHEMA = pa.schema([("ts", pa.int64()), ("x", pa.int32()), ("word", pa.string())])
 
@@ -25,12 +25,16 @@ def rows(*times: int, word: str = "") -> pa.Table:
     return pa.table({"ts": times, "x": [7] * len(times), "word": [word] * len(times)}, schema=SCHEMA)
 
 
-def open_patient(order: Any = "any", lateness: int | None = None, **options: Any) -> sj.Join:
+def open_patient(
+    order: Any = "any", lateness: int | None = None, engine: EngineTuning | None = None, **options: Any
+) -> sj.Join:
     """A join whose pushes wait for each other."""
     spec = sj.JoinSpec(
         SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(1_000), "ts", "ts", lateness=lateness
     )
-    return sj.open_join(spec, order=order, workers=1, latency=1, **options)
+    tuning = Tuning(engine=engine or EngineTuning())
+    join: sj.Join = open_tuned(tuning, spec, order=order, workers=1, latency=1, **options)
+    return join
 
 
 def count(batches: list[pa.RecordBatch]) -> int:
@@ -80,9 +84,8 @@ def test_who_polls_again_without_a_push_waits_for_nothing_else():
         assert count(join.poll()) == 1
 
 
-def test_enough_rows_wait_no_longer(monkeypatch):
-    monkeypatch.setattr(admission, "ENOUGH_ROWS", 4)
-    with open_patient() as join:
+def test_enough_rows_wait_no_longer():
+    with open_patient(engine=EngineTuning(gathered_rows=4)) as join:
         join.push("left", rows(1, 2))
         join.push("right", rows(3))
         assert join.stats().matches == 0
@@ -91,10 +94,9 @@ def test_enough_rows_wait_no_longer(monkeypatch):
 
 
 def test_enough_bytes_wait_no_longer_and_a_large_push_is_not_copied(monkeypatch):
-    monkeypatch.setattr(admission, "ENOUGH_BYTES", 1_000)
     together = []
     monkeypatch.setattr(pa, "concat_batches", lambda batches: together.append(len(batches)))
-    with open_patient() as join:
+    with open_patient(engine=EngineTuning(gathered_bytes=1_000)) as join:
         join.push("left", rows(1))
         join.push("right", rows(2))
         join.push("left", rows(3, word="long" * 1_000))

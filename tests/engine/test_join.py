@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import functools
 import math
 from typing import Any
 
@@ -16,8 +15,10 @@ import pytest
 import streamjoin as sj
 from streamjoin.codegen.columns import SMALL_COPY, to_column_data
 from streamjoin.engine import open as engine_open
-from streamjoin.engine import tables
-from streamjoin.plan.options import Options
+from streamjoin.engine.tables import join_planned
+from streamjoin.plan.choose import make_plan
+from streamjoin.plan.options import STREAM_ORDERS, Options
+from streamjoin.plan.tuning import EngineTuning, Tuning
 from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.types import Type
 
@@ -427,15 +428,17 @@ def test_join_tables_sorts_its_tables(window):
     assert in_order(punctuated) == in_order(sj.oracle.join(left, right, spec))
 
 
-def test_join_tables_with_more_results_than_a_join_buffers(monkeypatch):
-    monkeypatch.setattr(tables, "Options", functools.partial(Options, max_results=1000))
-    monkeypatch.setattr(tables, "BATCH_ROWS", 64)
+def test_join_tables_with_more_results_than_a_join_buffers():
     left, right = random_rows(300, 10, values=2), random_rows(300, 11, values=2)
     spec = equal_x(sj.TimeWindow(100))
     expected = sj.oracle.join(left, right, spec)
     assert expected.num_rows > 10_000
-    assert sj.join_tables(left, right, spec, order="timestamp").equals(expected)
-    assert in_order(sj.join_tables(left, right, spec)) == in_order(expected)
+    tuning = Tuning(engine=EngineTuning(batch_rows=64))
+    plans = {
+        order: make_plan(spec, Options(order=order, max_results=1000), tuning) for order in STREAM_ORDERS
+    }
+    assert join_planned(left, right, plans["timestamp"]).equals(expected)
+    assert in_order(join_planned(left, right, plans["any"])) == in_order(expected)
 
 
 # ---- stats and explain

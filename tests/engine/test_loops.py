@@ -17,9 +17,10 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.engine import pollers
+from strategies import open_tuned
 from streamjoin.engine.async_calls import CallThread
 from streamjoin.plan.options import TOPOLOGY_NAMES
+from streamjoin.plan.tuning import DEFAULT_TUNING, EngineTuning, Tuning
 from streamjoin.topologies.runtime import waiting
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
@@ -93,9 +94,8 @@ def test_a_loop_waits_for_worker_threads_and_for_room(topology):
         assert rest <= 9 * 400
 
 
-def test_a_loop_that_is_left_loses_nothing(monkeypatch):
-    monkeypatch.setattr("streamjoin.engine.driver.BATCH_ROWS", 3)
-    with sj.open_join(SPEC) as join:
+def test_a_loop_that_is_left_loses_nothing():
+    with open_tuned(Tuning(engine=EngineTuning(batch_rows=3)), SPEC) as join:
         join.push("left", rows([1] * 4))
         join.push("right", rows([2] * 4))
         for batch in join:
@@ -125,7 +125,7 @@ with sj.open_join(spec) as join:
     print(sum(batch.num_rows for batch in join))
 """)
     first, second = printed.splitlines()
-    assert first.startswith("4 a loop over results would wait for ever: no result is ready")
+    assert first.startswith("4 a loop over results would wait forever: no result is ready")
     assert "left and right may still bring rows" in first
     assert "no other thread runs that could push" in first and "call join.end() before the loop" in first
     assert second == "0"
@@ -374,7 +374,7 @@ def test_a_task_that_alone_polls_is_refused_at_once():
                 await join.push_async("right", rows([1]))
             return time.perf_counter() - start
 
-    assert run(main) < pollers.FIRST_POLL / 2
+    assert run(main) < DEFAULT_TUNING.engine.first_poll / 2
 
 
 def test_a_plain_loop_does_not_stop_an_event_loop():

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.engine.driver import BATCH_ROWS
 from streamjoin.engine.latency import FRESH_STAMPS
-from streamjoin.plan.tuning import WindowTuning
+from streamjoin.plan.tuning import DEFAULT_TUNING, WindowTuning
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 WINDOW = 10_000
@@ -50,10 +49,13 @@ def assert_bounded(join: sj.Join, count: int) -> None:
     assert stats.left_window <= held and stats.right_window <= held
     assert stats.window_bytes <= 2 * 4 * held * 64
     # Payload is released batch by batch, once it holds twice the window and a batch; small batches are concatenated.
-    assert stats.payload_rows <= 2 * 2 * (2 * held + BATCH_ROWS)
+    assert stats.payload_rows <= 2 * 2 * (2 * held + DEFAULT_TUNING.engine.batch_rows)
     for side in ("left", "right"):
         assert len(join._driver.rows.stores[side].view().batches) <= 128
-        assert len(join._driver.latency._stamps[side]) <= 2 * (2 * held + BATCH_ROWS) / count + 1
+        assert (
+            len(join._driver.latency._stamps[side])
+            <= 2 * (2 * held + DEFAULT_TUNING.engine.batch_rows) / count + 1
+        )
     assert stats.buffered_results == 0
 
 

@@ -17,17 +17,25 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from streamjoin.engine import pollers
+from strategies import open_tuned
 from streamjoin.plan.options import TOPOLOGY_NAMES
+from streamjoin.plan.tuning import DEFAULT_TUNING, EngineTuning, Tuning
 from streamjoin.topologies.runtime import waiting
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 SECONDS = 60  # seconds: far longer than any test takes; only a hang waits this long
-AT_ONCE = pollers.FIRST_POLL / 2  # seconds: shorter than any wait
+FIRST_POLL = DEFAULT_TUNING.engine.first_poll
+AT_ONCE = FIRST_POLL / 2  # seconds: shorter than any wait
 
 
 def spec_of() -> sj.JoinSpec:
     return sj.JoinSpec(SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(10), "ts", "ts")
+
+
+def open_waiting(first_poll: float) -> sj.Join:
+    """A join with room for two results, whose pushes wait so long for a first poll."""
+    join: sj.Join = open_tuned(Tuning(engine=EngineTuning(first_poll=first_poll)), spec_of(), max_results=2)
+    return join
 
 
 def alike(count: int, ts: int = 1) -> pa.RecordBatch:
@@ -169,7 +177,7 @@ def test_a_thread_that_nobody_has_polled_for_is_refused_after_two_seconds():
             assert count_polled(join) == 4
             return time.perf_counter() - start
 
-    assert pollers.FIRST_POLL <= within(use) < pollers.FIRST_POLL + AT_ONCE
+    assert FIRST_POLL <= within(use) < FIRST_POLL + AT_ONCE
 
 
 def test_a_push_with_a_timeout_that_is_taken_returns_at_once():
@@ -199,10 +207,9 @@ def polled_once(join: sj.Join) -> threading.Event:
     return leave
 
 
-def test_a_push_waits_as_long_as_another_thread_polls(monkeypatch):
+def test_a_push_waits_as_long_as_another_thread_polls():
     """However rarely it polls: here with a shorter wait for threads that never do."""
-    monkeypatch.setattr(pollers, "FIRST_POLL", 0.05)
-    with sj.open_join(spec_of(), max_results=2) as join:
+    with open_waiting(0.05) as join:
         leave = polled_once(join)
         join.push("left", alike(2))
         join.push("right", alike(1))
@@ -215,9 +222,8 @@ def test_a_push_waits_as_long_as_another_thread_polls(monkeypatch):
 
 def test_a_push_does_not_wait_for_a_thread_that_has_ended(monkeypatch):
     """It checks again now and then, and not only when there is something to log."""
-    monkeypatch.setattr(pollers, "FIRST_POLL", 0.05)
     monkeypatch.setattr(waiting, "SILENT", SECONDS)
-    with sj.open_join(spec_of(), max_results=2) as join:
+    with open_waiting(0.05) as join:
         leave = polled_once(join)
         join.push("left", alike(2))
         join.push("right", alike(1))
@@ -228,9 +234,8 @@ def test_a_push_does_not_wait_for_a_thread_that_has_ended(monkeypatch):
         assert 0.3 <= time.perf_counter() - start < SECONDS / 2, "while the other one runs it may poll"
 
 
-def test_an_infinite_timeout_waits_for_whoever_comes(monkeypatch):
-    monkeypatch.setattr(pollers, "FIRST_POLL", 0.01)
-    with sj.open_join(spec_of(), max_results=2) as join:
+def test_an_infinite_timeout_waits_for_whoever_comes():
+    with open_waiting(0.01) as join:
         join.push("left", alike(2))
         join.push("right", alike(1))
         join.poll()
@@ -240,9 +245,8 @@ def test_an_infinite_timeout_waits_for_whoever_comes(monkeypatch):
         assert join.stats().left_tuples == 3
 
 
-def test_sources_in_several_threads_without_a_poll_are_all_refused(monkeypatch):
-    monkeypatch.setattr(pollers, "FIRST_POLL", 0.2)
-    with sj.open_join(spec_of(), max_results=2) as join:
+def test_sources_in_several_threads_without_a_poll_are_all_refused():
+    with open_waiting(0.2) as join:
         sources = [join.source("left", name) for name in "abc"]
         join.push("right", alike(3))
         sources[0].push(alike(1))

@@ -13,21 +13,18 @@ import pytest
 
 import streamjoin as sj
 from handshake_runs import SCHEMA, numbers, open_with, spec_of
-from streamjoin.engine import join as engine
+from strategies import open_tuned
 from streamjoin.engine import work
 from streamjoin.plan.options import TOPOLOGY_NAMES
+from streamjoin.plan.tuning import EngineTuning, Tuning
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
 LONG = 600.0  # seconds; a test waits so long only if no thread wakes it
 
 
-@pytest.fixture
-def patient(monkeypatch):
-    """Only a bell ends a wait, not the check that is made now and then."""
-    monkeypatch.setattr(engine, "DRIVER_PATIENCE", 10**9)
-
-
-woken = pytest.mark.usefixtures("patient")
+PATIENT = Tuning(
+    engine=EngineTuning(patience=10**9)
+)  # only a bell ends a wait, not the check made now and then
 ONE = pa.table({"ts": [1], "x": [0], "n": [7]}, schema=SCHEMA)
 
 
@@ -38,12 +35,11 @@ def in_a_moment(act):
     return timer
 
 
-@woken
 @pytest.mark.parametrize("order", ["any", "timestamp"])
 @pytest.mark.parametrize("topology", list(TOPOLOGY_NAMES))
 def test_a_poll_waits_for_what_threads_find(topology, order):
     later = ONE.set_column(0, "ts", pa.array([20], pa.int64()))
-    with sj.open_join(spec_of(sj.TimeWindow(9)), topology, "scan", 2, order) as join:
+    with open_tuned(PATIENT, spec_of(sj.TimeWindow(9)), topology, "scan", workers=2, order=order) as join:
         for side in ("left", "right"):
             join.push(side, ONE)
         for side in ("left", "right"):
@@ -52,10 +48,9 @@ def test_a_poll_waits_for_what_threads_find(topology, order):
         assert numbers([batch])[0] == (7, 7)
 
 
-@woken
 @pytest.mark.parametrize("topology", ["three_step", "low_latency_handshake"])
 def test_a_poll_waits_for_what_another_thread_pushes(topology):
-    with sj.open_join(spec_of(sj.TimeWindow(9)), topology, "scan", 1) as join:
+    with open_tuned(PATIENT, spec_of(sj.TimeWindow(9)), topology, "scan", workers=1) as join:
         join.push("left", ONE)
         pusher = in_a_moment(lambda: join.push("right", ONE))
         assert numbers(join.poll(LONG)) == [(7, 7)]
@@ -69,21 +64,19 @@ def test_a_poll_without_results_ends_in_time():
         assert time.perf_counter() - began >= 0.03
 
 
-@woken
 @pytest.mark.parametrize("topology", ["three_step", "low_latency_handshake"])
 def test_closing_ends_a_poll_that_waits(topology):
-    join = sj.open_join(spec_of(sj.TimeWindow(9)), topology, "scan", 1)
+    join = open_tuned(PATIENT, spec_of(sj.TimeWindow(9)), topology, "scan", workers=1)
     join.push("left", ONE)
     closer = in_a_moment(join.close)
     assert join.poll(LONG) == []
     closer.join()
 
 
-@woken
 def test_a_poll_that_found_another_at_work_looks_again_when_that_is_done():
     """Threads ring while a call that has not seen their results is working: no other ring will come."""
     simulator, found = Simulator(from_seed(1)), []
-    with open_with("panjoin", spec_of(sj.TimeWindow(9)), executor=simulator) as join:
+    with open_with("panjoin", spec_of(sj.TimeWindow(9)), executor=simulator, tuning=PATIENT) as join:
         for side in ("left", "right"):
             join.push(side, ONE)
         join.poll()

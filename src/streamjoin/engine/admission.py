@@ -1,5 +1,5 @@
-"""From a push to the topology: late rows are set aside, pushes wait for each other where their results may wait, then
-rows get their numbers, their payload is kept, and prepared tuples are handed over.
+"""From a push to the topology: late rows are set aside, pushes are gathered if their results may wait, then rows get
+their numbers, their payload is kept, and prepared tuples are handed over.
 
 Each push costs a fixed time on its way, which is most of what one of few rows costs. Pushes of a source that wait for
 each other pay it once. The topology knows nothing of those that wait: what is announced to it, what can still come, is
@@ -22,15 +22,15 @@ from streamjoin.engine.rows import PayloadStore, PushedRows, restored, row_bytes
 from streamjoin.engine.sources import Source, Sources
 from streamjoin.engine.timer import Clock
 from streamjoin.kernels.stamping import falls
+from streamjoin.plan.physical import Plan
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.protocol import Frontier, Topology
 
-ENOUGH_ROWS, ENOUGH_BYTES = 4_096, 1 << 22  # that wait: more of them are hardly joined any faster together
 MAX_LATE = 1_000_000  # late rows kept for `late`
 
 
 class Push(NamedTuple):
-    """Rows of one push, and when it came."""
+    """The rows and the time of one push."""
 
     rows: CheckedRows
     arrived: float
@@ -45,17 +45,17 @@ class Portion:
 
 
 class Admission:
-    """What was pushed and checked, until the topology has it. `wait`: seconds that a push may wait for others; with 0
-    none does. One thread at a time, except for `take_late`.
+    """Hands checked rows to the topology, at once or gathered with later pushes, as the plan says. Not thread-safe,
+    except for `take_late`.
 
-    `until` is when what waits is to be handed over, by the clock. Waiting also ends when enough rows wait, when a
-    second poll comes after a push (a thread that pushes and polls in turns has nothing else to push then), and when a
-    promise is made that nothing more will come.
+    Gathered pushes are handed over at the time `until`, or sooner: once enough rows are gathered, at the second poll
+    after a push (a thread that pushes and polls in turns has nothing else to push then), and when a source promises
+    what can still come.
     """
 
     def __init__(
         self,
-        wait: float,
+        plan: Plan,
         intake: Mapping[str, Intake],
         pushed: PushedRows,
         latency: LatencyMeter,
@@ -63,23 +63,24 @@ class Admission:
         clock: Clock,
         wake: Callable[[], None],
     ):
-        """`clock`: by which pushes wait. `wake`: called when pushes begin to wait."""
+        """`clock` measures how long pushes are gathered. `wake` is called when gathering begins."""
         self.sources = Sources()
-        self.taken = dict.fromkeys(SIDES, 0)  # rows, without late ones
-        self.rows = dict.fromkeys(SIDES, 0)  # that wait
+        self.taken = dict.fromkeys(SIDES, 0)  # rows that were taken, without late ones
+        self.rows = dict.fromkeys(SIDES, 0)  # gathered rows
         self.late = {side: PayloadStore() for side in SIDES}
-        self._wait, self._clock, self._wake = wait, clock, wake
+        self._wait, self._clock, self._wake = plan.wait, clock, wake
+        self._tuning = plan.tuning.engine
         self._intake, self._pushed, self._latency, self._topology = intake, pushed, latency, topology
         self._portions: list[Portion] = []
-        self._open: dict[tuple[str, int], Portion] = {}  # to more of its source: by side and number
+        self._open: dict[tuple[str, int], Portion] = {}  # takes more pushes of its source; by side and number
         self._bytes = 0.0
         self._row_bytes = {side: row_bytes(intake[side].schema) for side in SIDES}
-        self.until = math.inf  # when to hand over what waits
-        self._looked = False  # a poll since the last push
+        self.until = math.inf  # when to hand over the gathered pushes
+        self._looked = False  # whether a poll has come since the last push
 
     @property
     def due(self) -> bool:
-        """Whether what waits is to be handed over."""
+        """Whether the gathered pushes should be handed over now."""
         return self.until <= self._clock()
 
     def take(self, source: Source, rows: CheckedRows, late: np.ndarray | None, arrived: float) -> None:
@@ -102,46 +103,50 @@ class Admission:
             self._give(source, rows, self.sources.frontier_after(source))
 
     def _gather(self, source: Source, push: Push) -> None:
-        """Let a push wait with the others of its source. A large one waits by itself: it is not worth a copy."""
+        """Gather a push with others of its source. A large one stays separate, to save a copy."""
         side, count = source.side, len(push.rows.ts)
         size = count * self._row_bytes[side] if self._row_bytes[side] < math.inf else push.rows.batch.nbytes
         begins = not self._portions
         portion = self._open.get((side, source.number))
-        if portion is None or count >= ENOUGH_ROWS or size >= ENOUGH_BYTES:
+        if portion is None or self._is_enough(count, size):
             portion = self._open[side, source.number] = Portion(source, [])
             self._portions.append(portion)
         portion.pushes.append(push)
         self.rows[side] += count
         self._bytes += size
-        enough = sum(self.rows.values()) >= ENOUGH_ROWS or self._bytes >= ENOUGH_BYTES
+        enough = self._is_enough(sum(self.rows.values()), self._bytes)
         self.until = -math.inf if enough else min(self.until, push.arrived + self._wait)
         self._looked = False
         if begins:
             self._wake()
 
+    def _is_enough(self, rows: int, size: float) -> bool:
+        """Whether rows of this number and size need not wait for more."""
+        return rows >= self._tuning.gathered_rows or size >= self._tuning.gathered_bytes
+
     def look(self) -> None:
-        """A poll has come."""
+        """Note a poll; the second one after a push ends the gathering."""
         if self._portions:
             self.until = -math.inf if self._looked else self.until
             self._looked = True
 
     def progress(self) -> None:
-        """Announce what can still come, after what waits."""
+        """Hand over the gathered pushes, then announce what can still come."""
         if self._portions:
             self.until = -math.inf
         else:
             self._topology.advance(self.sources.frontier())
 
     def hand_over(self) -> None:
-        """Give what waits to the topology."""
+        """Give the gathered pushes to the topology."""
         portions = self._portions
         self.clear()
-        for portion in portions:  # none of which may be announced as past before it has been given
+        for portion in portions:  # a push must not be announced as past before the topology has it
             self._give_together(portion.source, portion.pushes)
         self._topology.advance(self.sources.frontier())
 
     def _give_together(self, source: Source, pushes: list[Push]) -> None:
-        """Hand over pushes of one source as one, if Arrow can join them."""
+        """Hand over pushes of one source as one batch, if Arrow can concatenate them."""
         frontier, first = self.sources.announced(), self._pushed.stores[source.side].next_id
         for push in pushes:
             if count := len(push.rows.ts):
@@ -150,7 +155,7 @@ class Admission:
         if len(pushes) > 1:
             try:
                 batch = pa.concat_batches([push.rows.batch for push in pushes])
-            except pa.ArrowInvalid:  # dictionaries that are too large together for their indices
+            except pa.ArrowInvalid:  # the dictionaries together are too large for their index type
                 pass
             else:
                 ts = np.concatenate([push.rows.ts for push in pushes])
@@ -191,7 +196,7 @@ class Admission:
         return pa.Table.from_arrays(columns, schema=schema)
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop the gathered pushes."""
         self._portions, self._open, self._bytes = [], {}, 0.0
         self.rows = dict.fromkeys(SIDES, 0)
         self.until, self._looked = math.inf, False

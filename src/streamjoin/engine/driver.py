@@ -31,9 +31,6 @@ from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.outcomes.make import make_topology
 from streamjoin.topologies.protocol import Task, Topology
 
-STEP_ROWS = 1_000_000  # results of one step, about, so that a step is over in a moment
-BATCH_ROWS = 65_536  # rows of a result batch at most
-SLACK_ROWS = 4_096  # look for rows that can go after at least this many new ones
 PUNCTUATION = b"streamjoin.punctuation"
 
 
@@ -55,11 +52,12 @@ class Driver:
         self.topology: Topology = make_topology(task)
         self.work = Work(self.topology.found)
         self.latency = LatencyMeter()
-        self.admission = Admission(plan.wait, intake, self.rows, self.latency, self.topology, clock, wake)
+        self.admission = Admission(plan, intake, self.rows, self.latency, self.topology, clock, wake)
         self.sources = self.admission.sources
         self.failure: BaseException | None = None
         self.closed = False  # nothing more is joined
         self.recent_rows: RecentRows | None = None  # while a page shows them
+        self._tuning = plan.tuning.engine
         self._gathers = plan.wait > 0
         self._punctuated = plan.options.order == "punctuated"
         self._result_rows = ResultRows(plan.spec, schemas)
@@ -73,7 +71,8 @@ class Driver:
         arrived: float,
         promises: bool,
     ) -> bool:
-        """Take checked rows and join them, if all that came before is joined and results fit; whether it was taken."""
+        """Take checked rows and join them, if all earlier rows are joined and results fit. Return whether they were
+        taken."""
         try:
             if not (self.topology.idle or self._join_admitted()) or self.results.rows >= self.results.bound:
                 return False
@@ -94,8 +93,9 @@ class Driver:
             raise
 
     def run(self, promises: bool = False) -> bool:
-        """Join what was let in, and let in what waits and is due, while results fit; whether nothing is left to do.
-        With `promises`, also update the punctuation, which only polls need and which costs a look at the windows."""
+        """Join the admitted tuples, and admit and join gathered pushes that are due, while results fit. Return whether
+        nothing is left to do. With `promises`, also update the punctuation: only polls need it, and it reads the
+        windows."""
         self.check()
         try:
             done = self._run(promises)
@@ -125,13 +125,13 @@ class Driver:
         return True
 
     def _join_admitted(self) -> bool:
-        """Let the topology work while results fit; whether it has nothing left to do."""
+        """Let the topology work while results fit. Return whether it has nothing left to do."""
         topology, results = self.topology, self.results
         while not topology.idle and not self.closed:
             room = results.bound - results.rows
             if room <= 0:
                 return False
-            matches = topology.step(min(room, STEP_ROWS))
+            matches = topology.step(min(room, self._tuning.step_results))
             if len(matches.left):
                 results.add(matches)
                 self.work.tell()
@@ -139,16 +139,17 @@ class Driver:
         return True
 
     def release(self) -> None:
-        """Let go of rows that neither a window nor a waiting result needs, where it is time to look for some."""
+        """Release rows that no window and no waiting result needs, on sides where enough rows have come since the last
+        time."""
         for side, store in self.rows.stores.items():
             if store.next_id >= self._release_at[side] or not self.topology.held(side):
                 self._release(side)
 
     def _release(self, side: str) -> None:
-        """Let go of rows of one side. Finding the oldest row of a window costs its size, so the next time is when a
-        part of that size has come."""
+        """Release rows of one side. Finding the oldest row of a window takes time in proportion to its size, so this is
+        done again only after a fraction of that many new rows."""
         next_id, count = self.rows.stores[side].next_id, self.topology.held(side)
-        self._release_at[side] = next_id + max(SLACK_ROWS, count // 16)
+        self._release_at[side] = next_id + max(self._tuning.slack_rows, count // 16)
         oldest = self.topology.oldest_id(side)
         held = self.results.release_rows(side, next_id if oldest is None else oldest)
         self.latency.release(side, held)
@@ -169,7 +170,7 @@ class Driver:
     def _batches(
         self, ids: Mapping[str, np.ndarray], views: Mapping[str, HeldRows], news: float | None
     ) -> list[pa.RecordBatch]:
-        batches = self._result_rows.batches(ids, views, BATCH_ROWS)
+        batches = self._result_rows.batches(ids, views, self._tuning.batch_rows)
         if self.recent_rows is not None:
             self.recent_rows.note(batches)
         if news is not None:
@@ -183,13 +184,13 @@ class Driver:
             raise StreamJoinError(f"the join stopped after an error: {self.failure!r}") from self.failure
 
     def fail(self, error: BaseException) -> None:
-        """Work that is cut short leaves windows half-changed: whatever stops it stops the join for good."""
+        """Stop the join for good: a step that was interrupted may have left a window half-changed."""
         self.failure = error
         self.results.lift_bound()  # blocked pushes wake up and see the failure
         self.work.tell()
 
     def discard(self) -> None:
-        """Let go of all tuples, rows and results; counts stay."""
+        """Release all tuples, rows and results; counts stay."""
         self.admission.clear()
         self.topology.clear()
         self.results.forget()

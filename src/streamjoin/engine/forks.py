@@ -15,17 +15,17 @@ from streamjoin.semantics.errors import StreamJoinError
 
 
 class Owned(Protocol):
-    """What belongs to a process."""
+    """An object that works only in the process that made it."""
 
     def mark_as_copy(self) -> None:
-        """This process is a fork of the one it belongs to. Must take no lock."""
+        """Called in a fork of that process. Must take no lock."""
 
 
 _OWNED: weakref.WeakSet[Owned] = weakref.WeakSet()
 
 
 def own(thing: Owned) -> None:
-    """Tell `thing` in every fork of this process that it is a copy there."""
+    """Call `thing.mark_as_copy()` in every fork of this process."""
     _OWNED.add(thing)
 
 

@@ -312,7 +312,7 @@ def as_ticks(ts: int | datetime, spec: JoinSpec) -> int:
     if isinstance(ts, (int, np.integer)) and not isinstance(ts, bool):
         if not INT64_MIN <= ts <= INT64_MAX:
             raise InputError(
-                f"{ts} does not fit 64 signed bits, as every time does; close a source that brings nothing any more"
+                f"{ts} does not fit 64 signed bits, as every time does; call close() on a source that has ended"
             )
         return int(ts)
     kind = spec.left.field(spec.left_time).type
@@ -320,7 +320,7 @@ def as_ticks(ts: int | datetime, spec: JoinSpec) -> int:
         return int(pa.scalar(ts, pa.timestamp(spec.time_unit, kind.tz)).value)
     allowed = "ticks, an integer" if spec.time_unit is None else f"ticks of {spec.time_unit}, or a datetime"
     zone = "" if spec.time_unit is None else f" {'with' if kind.tz else 'without'} a time zone"
-    raise InputError(f"{ts!r} is no point in time for this join; allowed: {allowed}{zone}")
+    raise InputError(f"{ts!r} is not a time of this join; allowed: {allowed}{zone}")
 
 
 def _to_finer_unit(ticks: np.ndarray, unit: str, spec: JoinSpec, side: str) -> np.ndarray:

@@ -33,7 +33,6 @@ from streamjoin.page.open import LOOPBACK, open_page
 from streamjoin.plan.physical import Plan
 from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, StreamJoinError
 from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.runtime.threads import DRIVER_PATIENCE
 from streamjoin.topologies.runtime.waiting import LOG
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class Join(ResultLoops):
     """A running join; made by `open_join`. All methods may be called from any thread."""
 
     def __init__(self, plan: Plan, clock: Clock | None = None):
-        super().__init__()
+        super().__init__(plan.tuning.engine.first_poll)
         self.plan, self.spec = plan, plan.spec
         self._intake = {side: Intake(plan, side) for side in SIDES}
         self._clock = clock or time.perf_counter
@@ -76,8 +75,8 @@ class Join(ResultLoops):
         self._push(side, None, data, timeout)
 
     async def push_async(self, side: str, data: Any, timeout: float | None = None) -> None:
-        """`push` from an event loop, which runs on meanwhile. A push that is cancelled while it waits for room took
-        nothing; one that is being joined is taken. Await a push before the next one of the same source: nothing else
+        """`push` without blocking the event loop. A push that is cancelled while it waits for room took nothing; one
+        that is being joined is taken. Await each push before the next one of the same source, because nothing else
         keeps them in order."""
         await in_thread(self.push, side, data, timeout)
 
@@ -86,11 +85,11 @@ class Join(ResultLoops):
         self._push(source.side, source, data, timeout)
 
     def source(self, side: str, name: str, idle_after: str | timedelta | None = None) -> Source:
-        """Open one more physical stream of a side. Open all of them before pushing: what a newcomer brings from
-        before the point the join has reached is late.
+        """Open one more physical stream of a side. Open all of them before pushing: rows of a new source from before
+        the point that the join has reached are late.
 
-        `idle_after`: after that long without data or `advance`, such as "10 seconds" by the clock on the wall, the
-        source no longer holds the others back. What it brings later is late if it is behind what they have reached.
+        `idle_after`: after that long without data or `advance`, such as "10 seconds" of real time, the source no
+        longer holds the others back. Its later rows are late if they are behind what the others have reached.
         """
         self._check_side(side)
         if not isinstance(name, str):
@@ -136,8 +135,8 @@ class Join(ResultLoops):
         return self._driver.take(into, rows, late, arrived, self._work.missed)
 
     def _wait_for_room(self, timeout: float | None, deadline: float) -> None:
-        """Wait until results were polled; `Backpressure` if that is not in time, or nobody else polls. A timeout is the
-        caller's own will, and waits for anybody."""
+        """Wait until results were polled. Raise `Backpressure` if that takes longer than `timeout`; without a timeout,
+        if no other thread or task polls."""
         why_hopeless = self._pollers.why_hopeless if timeout is None else given_up
         if reason := self._results.wait_for_room(deadline, why_hopeless) or given_up():
             raise Backpressure(
@@ -241,7 +240,7 @@ class Join(ResultLoops):
         return self._table(self.poll(timeout))
 
     async def poll_async(self, timeout: float = 0.0) -> list[pa.RecordBatch]:
-        """`poll` from an event loop, which runs on meanwhile."""
+        """`poll` without blocking the event loop."""
         self._check_process()
         _check_seconds(timeout, "seconds from 0 on")
         await in_thread(self._hold, timeout)
@@ -307,14 +306,14 @@ class Join(ResultLoops):
                 rest = deadline - time.perf_counter()
                 if batches or rest <= 0 or self._is_over() or given_up():
                     return batches
-                found.wait(seen, math.ceil(min(1e6 * rest, DRIVER_PATIENCE)))
+                found.wait(seen, math.ceil(min(1e6 * rest, self.plan.tuning.engine.patience)))
         finally:
             with self._driver.rows.lock:
                 self._work.polls -= 1
 
     def finish(self) -> pa.Table:
-        """End both sides; the results that no poll and no loop has taken, as a table. The join is closed afterwards.
-        Loops over results in other threads end then. Call `end()` instead if they are to get the rest."""
+        """End both sides, return the results that no poll and no loop has taken, and close the join. Loops over results
+        in other threads end then; call `end()` instead if they should get the rest."""
         self._check_process()
         if self._work.mine:
             raise reentrant_error()
@@ -325,7 +324,7 @@ class Join(ResultLoops):
         return self._table(self._working(self._finish))
 
     async def finish_async(self) -> pa.Table:
-        """`finish` from an event loop, which runs on meanwhile. Do not cancel it: the results would be lost."""
+        """`finish` without blocking the event loop. Do not cancel it: the results would be lost."""
         return await in_thread(self.finish)
 
     def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
@@ -358,8 +357,8 @@ class Join(ResultLoops):
         self._discard_if_closed()
 
     def _working(self, work: Callable[..., Outcome], *given: Any, deadline: float = math.inf) -> Outcome:
-        """Call `work` as soon as nobody else works. With a deadline, raise if that is later; `work` returns something
-        then."""
+        """Call `work` once no other thread drives the join. Raise if that is after the deadline; with a deadline,
+        `work` must not return None."""
         if self._state == "copy":
             raise copy_error()
         try:
@@ -368,7 +367,7 @@ class Join(ResultLoops):
             outcome = self._work.run(work, *given, timeout=deadline - time.perf_counter())
             if outcome is None:
                 raise Backpressure(
-                    "another push is still at work: nothing of this push was taken; push again"
+                    "another call has not finished in time: nothing of this push was taken; push again"
                 )
             return outcome
         finally:
@@ -412,7 +411,7 @@ class Join(ResultLoops):
         return self.spec.schema
 
     def stats(self) -> Stats:
-        """Counts and sizes; see `Stats`. Waits for a step that is under way."""
+        """Counts and sizes; see `Stats`. Waits for a step in progress."""
         return self._working(self._stats)
 
     def _stats(self) -> Stats:
@@ -443,7 +442,7 @@ class Join(ResultLoops):
         return page
 
     def __repr__(self) -> str:
-        """What was taken and waits, as of a moment: it does not wait for a step that is under way."""
+        """A snapshot of the counts. Does not wait for a step in progress."""
         taken = self._driver.admission.taken
         return (
             f"<Join {self._state}: {taken['left']:,} left and {taken['right']:,} right tuples, "
@@ -462,7 +461,7 @@ class Join(ResultLoops):
     def mark_as_copy(self) -> None:
         """For `forks`."""
         self._state = "copy"
-        self._held.clear()  # whose batches the other process hands out
+        self._held.clear()  # the original process hands out these batches
 
     # Guards
 

@@ -45,7 +45,7 @@ class LatencyHistogram:
 
     @property
     def seconds(self) -> float:
-        """All latencies together, as far as the parts tell: within 1/64."""
+        """The sum of all latencies, estimated from the parts, within 1/64."""
         counts = self.parts or self.counts
         ends = _ends(len(self.counts), len(counts))
         return float(np.dot(counts, (ends + np.concatenate([[0.0], ends[:-1]])) / 2))
@@ -87,22 +87,22 @@ def _seconds_text(seconds: float) -> str:
 
 
 class LatencyMeter:
-    """When tuples were pushed, and how long the results took that they completed. Not for several threads at once."""
+    """Measures the time from a push to the results that its tuples complete. Not thread-safe."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(BUCKETS * PARTS, np.int64)
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
-        self._fresh: dict[str, list[tuple[int, float]]] = {side: [] for side in SIDES}  # not there yet
+        self._fresh: dict[str, list[tuple[int, float]]] = {side: [] for side in SIDES}  # not in _stamps yet
         self._unmeasured: list[tuple[float, int, Matches]] = []
 
     def pushed(self, side: str, first: int, at: float) -> None:
-        """Tuples with ids from `first` on came at a time of `time.perf_counter`."""
+        """Note that tuples with ids from `first` on were pushed at this time of `time.perf_counter`."""
         self._fresh[side].append((first, at))
         if len(self._fresh[side]) >= FRESH_STAMPS:
             self._settle(side)
 
     def ready(self, matches: Matches) -> None:
-        """These results are ready now."""
+        """Note that these results are ready now."""
         count, sample = len(matches.left), matches
         if count >= 2 * SAMPLES:
             every = count // SAMPLES
@@ -112,7 +112,7 @@ class LatencyMeter:
             self._measure()
 
     def release(self, side: str, before: int) -> None:
-        """No result to come has a tuple of this side with an id below `before`."""
+        """Drop the stamps of tuples with ids below `before`: no later result has one."""
         self._measure()
         self._settle(side)
         stamps = self._stamps[side]
@@ -148,13 +148,13 @@ class LatencyMeter:
         self._settle(side)
         stamps = self._stamps[side]
         if not len(stamps):
-            return np.full(len(ids), -math.inf)  # of no row
+            return np.full(len(ids), -math.inf)  # all ids stand for "no row"
         times: np.ndarray = stamps[STAMP_TIMES][stamps[STAMP_IDS].searchsorted(ids, "right") - 1]
         times[ids < 0] = -math.inf
         return times
 
     def _settle(self, side: str) -> None:
-        """Put the stamps of the last pushes where they are looked up: a column at a time, since results are rarer."""
+        """Move the stamps of the last pushes into the columns where they are looked up."""
         if fresh := self._fresh[side]:
             first, arrived = zip(*fresh, strict=True)
             self._stamps[side].append([np.array(first), np.array(arrived)])

@@ -6,7 +6,7 @@ threads that run.
 
 The caller is a thread, or a task of asyncio where an event loop runs in the thread (or where the thread makes a call
 for a task, see engine/async_calls.py). A push waits without limit for one that has polled and still runs. Before the
-first poll, it waits `FIRST_POLL` seconds for threads and tasks that may only be starting. A thread of a pool
+first poll, it waits `first_poll` seconds for threads and tasks that may only be starting. A thread of a pool
 (`ThreadPoolExecutor`, `asyncio.to_thread`) that has polled may push next and leave the polls to another thread, and if
 the pool serves an event loop, it polls only while that loop runs.
 """
@@ -20,13 +20,13 @@ from typing import Any
 from streamjoin.engine.async_calls import CallThread, given_up
 from streamjoin.topologies.runtime.threads import WorkerThread
 
-FIRST_POLL = 2.0  # seconds that a push waits for the first poll of another thread or task
-
 
 class Pollers:
-    """The threads and tasks that have polled a join. All methods may be called from any thread."""
+    """The threads and tasks that have polled a join. All methods may be called from any thread. `first_poll`: the
+    seconds that a push waits for the first poll of another thread or task."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_poll: float) -> None:
+        self._first_poll = first_poll
         self._last: Any = None
         self._known: tuple[Any, ...] = ()
         self._readers: set[threading.Thread] = set()  # that wait for results in a loop
@@ -56,7 +56,7 @@ class Pollers:
             return f"this {kind}, which pushes, is the only one that polls"
         if not _others_run(set()):
             return "no other thread runs that could poll"
-        return "no other thread polls" if waited >= FIRST_POLL else None
+        return "no other thread polls" if waited >= self._first_poll else None
 
     def begin_reading(self) -> None:
         """The calling thread waits for results in a loop, and pushes nothing meanwhile."""

@@ -22,8 +22,8 @@ from streamjoin.topologies.runtime.waiting import Wait
 class ResultLoops:
     """The part of a join that loops see. A join adds how to poll, and when no more results can come."""
 
-    def __init__(self) -> None:
-        self._pollers = Pollers()
+    def __init__(self, first_poll: float) -> None:
+        self._pollers = Pollers(first_poll)
         self._held: deque[pa.RecordBatch] = deque()  # polled for a loop, and not handed out yet
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -38,7 +38,7 @@ class ResultLoops:
                 return
 
     async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
-        """As `for`, in an event loop, which runs on meanwhile."""
+        """As `for`, without blocking the event loop."""
         self._check_process()
         while True:
             if (batch := self._take_held()) is not None:
@@ -50,7 +50,7 @@ class ResultLoops:
         """The oldest batch that is held."""
         try:
             return self._held.popleft()
-        except IndexError:  # perhaps only just: another thread was faster
+        except IndexError:  # perhaps another thread has just taken it
             return None
 
     def _take_all_held(self) -> list[pa.RecordBatch]:
@@ -69,7 +69,7 @@ class ResultLoops:
             while not self._is_over():
                 if reason := self._pollers.why_nobody_pushes():
                     raise StreamJoinError(
-                        f"a loop over results would wait for ever: {self._missing()}, and {reason}. When everything "
+                        f"a loop over results would wait forever: {self._missing()}, and {reason}. When everything "
                         "is pushed, call join.end() before the loop; else push in another thread or task"
                     )
                 if self._hold(min(wait.patience(), LOOK_AGAIN)):
@@ -79,7 +79,7 @@ class ResultLoops:
             self._pollers.end_reading()
 
     def _hold(self, timeout: float) -> bool:
-        """Poll for a loop or a task; whether a batch is held now."""
+        """Poll for a loop or a task; return whether a batch is held now."""
         if not self._held:
             self._held.extend(self._poll_within(timeout))
         return bool(self._held)

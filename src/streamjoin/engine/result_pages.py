@@ -44,7 +44,7 @@ class ResultPages:
         begins = np.cumsum([0, *(-(-self.rows * width // 64) * 64 for width in widths)])
         self._widths, self._begins, self._bytes = np.array(widths), begins[:-1], int(begins[-1])
         self._left_columns = len(fields["left"])
-        self._pages: list[Page] = []  # that nobody uses
+        self._pages: list[Page] = []  # pages that no thread uses
         self._places: dict[tuple[tuple[str, ...], tuple[str, ...]], np.ndarray] = {}
 
     def batch(self, ids: Mapping[str, np.ndarray], views: Mapping[str, HeldRows]) -> pa.RecordBatch | None:

@@ -1,4 +1,4 @@
-"""The result buffer: pairs that wait for `poll`, bounded; and the rows that are built from them."""
+"""The result buffer, a bounded queue of pairs that wait for `poll`, and the code that builds rows from them."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from streamjoin.topologies.protocol import Matches
 from streamjoin.topologies.runtime.waiting import Wait
 
 NO_ID = np.iinfo(np.int64).max  # greater than every row number
-LOOK_AGAIN = 0.5  # seconds between two checks of whether waiting for room is of any use
+LOOK_AGAIN = 0.5  # seconds between checks whether a wait for room can still end
 IdsBySide = Mapping[str, np.ndarray]
-# Builds batches from ids by side, the rows to take them from, and a punctuation that is news.
+# Builds batches from ids by side, the rows they refer to, and a punctuation if it is new.
 BuildBatches = Callable[[IdsBySide, Mapping[str, HeldRows], float | None], list[pa.RecordBatch]]
 
 
 class ResultBuffer:
-    """Id pairs that wait for `poll`. The thread that works adds them, those that poll take them."""
+    """Id pairs that wait for `poll`. The thread that drives the join adds them, and threads that poll take them."""
 
     def __init__(self, most: int, pushed: PushedRows):
-        """`pushed`: the rows that pairs are of, whose lock guards the buffer too."""
+        """`pushed`: the rows that the pairs refer to. Their lock guards the buffer too."""
         self.most = most
         self.bound: float = most  # `most`, or infinity once it is lifted
         self.rows = self.total = 0
         self.punctuation: float = -math.inf  # no result to come has a result time below this
         self._told: float = -math.inf
-        self._drains = 0  # that have not ended
+        self._drains = 0  # calls of `drain` in progress
         self._blocked = 0  # pushes that wait for room
         self._waiting: list[Matches] = []
         self._least = dict.fromkeys(SIDES, math.inf)  # smallest ids among the waiting pairs
-        # Held by `with` as it is, not through the condition, an interrupt cannot leave it taken.
+        # Use `with self._lock`, not the condition: then an interrupt cannot leave the lock taken.
         self._pushed, self._lock = pushed, pushed.lock
         self._changed = threading.Condition(self._lock)
 
     @property
     def news(self) -> bool:
-        """Whether more can be promised than was told."""
+        """Whether there is a punctuation that no batch has carried yet."""
         return self._told < self.punctuation < math.inf
 
     @property
@@ -64,7 +64,7 @@ class ResultBuffer:
 
     @property
     def fill(self) -> str:
-        """How full it is, for messages."""
+        """How full the buffer is, for messages."""
         return f"{self.rows:,} result rows wait for poll() and max_results is {self.most:,}"
 
     def wait_for_room(self, deadline: float, why_hopeless: Callable[[float], str | None]) -> str | None:
@@ -91,8 +91,8 @@ class ResultBuffer:
             self._changed.notify_all()
 
     def drain(self, build: BuildBatches) -> list[pa.RecordBatch]:
-        """Take all waiting pairs; the batches that `build` makes of them. The rows they are of stay until it is done.
-        If it ends in an error (an interrupt, no memory), all pairs wait again, and so does the punctuation."""
+        """Take all waiting pairs and return the batches that `build` makes of them. Their rows are held until then. If
+        `build` fails (an interrupt, no memory), all pairs wait again, and so does the punctuation."""
         taken: list[Matches] | None = None
         told, views = self._told, dict[str, HeldRows]()
         try:
@@ -127,7 +127,7 @@ class ResultBuffer:
                     self._note_least(matches)
 
     def forget(self) -> None:
-        """Let go of the waiting pairs."""
+        """Drop the waiting pairs."""
         with self._lock:
             self._waiting, self.rows = [], 0
             if not self._drains:
@@ -135,7 +135,7 @@ class ResultBuffer:
             self._changed.notify_all()
 
     def release_rows(self, side: str, before: int) -> int:
-        """Let go of pushed rows that come before `before` and before any waiting pair; the oldest row still held."""
+        """Release pushed rows before `before` and before any waiting pair. Return the oldest row still held."""
         with self._lock:
             store = self._pushed.stores[side]
             store.release(int(min(before, self._least[side])))
@@ -176,7 +176,7 @@ class ResultRows:
 
     @cached_property
     def none(self) -> pa.RecordBatch:
-        """A batch that a promise can travel with, when nothing was found before it."""
+        """An empty batch, which carries a punctuation if there are no result rows."""
         return self._batch(
             dict.fromkeys(SIDES, np.empty(0, np.int64)), {side: PayloadStore().view() for side in SIDES}
         )
@@ -190,7 +190,7 @@ class ResultRows:
             part = ids if whole else {side: ids[side][at : at + size] for side in SIDES}
             try:
                 batches.append(self._batch(part, views))
-            except pa.ArrowInvalid:  # more than a column of Arrow can hold: strings of 2 GiB, say
+            except pa.ArrowInvalid:  # more than an Arrow column can hold, such as strings of 2 GiB
                 if size == 1:
                     raise
                 size = max(1, size // 4)

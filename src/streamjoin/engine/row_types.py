@@ -1,7 +1,7 @@
-"""Which types the columns of a join may have: what becomes of a column is tried on NULLs before the join opens.
+"""Check that a join can hold and return each column: before it opens, its steps are tried on a column of NULLs.
 
-Arrow holds more types than it can gather, copy together, or encode, and which ones depends on its version. So no list
-is kept here: a type is refused if Arrow refuses it, when the join is opened and not when its first result is built.
+Arrow has types that it cannot gather, concatenate or encode, and which ones depends on its version. So there is no list
+here: a type is refused if Arrow refuses it, and when the join is opened, not when its first result is built.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamjoin.semantics.spec import SIDES, JoinSpec
 
 
 def check_columns(spec: JoinSpec) -> None:
-    """Raise `SpecError` for a column that could not be held, or not be given back."""
+    """Raise `SpecError` for a column that a join could not hold or not return."""
     for side in SIDES:
         schema = spec.side_schema(side)
         for declared, held in zip(schema, storage_schema(schema), strict=True):

@@ -351,9 +351,9 @@ class PayloadStore:
         shared: Sequence[np.ndarray] | None = None,
         payload: Sequence[np.ndarray] | None = None,
     ) -> None:
-        """Hold the rows of `batch`, the first being number `next_id`, and the values of their shared columns, None if
-        some are NULL, and of their payload columns, None if nobody has read them yet. Of what is left, large batches
-        are not copied, the rows of small ones at most MERGED_TIMES times.
+        """Hold the rows of `batch`; the first one gets number `next_id`. `shared` has the values of their shared
+        columns, None if some are NULL; `payload` those of their payload columns, None if they were not read yet. Of the
+        other columns, large batches are not copied, and rows of small ones at most MERGED_TIMES times.
         """
         columns = self._shared.columns if self._shared is not None else None
         if columns is not None:
@@ -439,7 +439,7 @@ class PayloadStore:
         self._shared = self._others = None
 
     def _is_small(self, held: Held) -> bool:
-        """Whether few rows and bytes are in a batch. Where rows are of one size that is known without looking."""
+        """Whether a batch has few rows and few bytes."""
         if self._row_bytes is None:
             self._row_bytes = row_bytes(held.batch.schema)
         rows: int = held.batch.num_rows

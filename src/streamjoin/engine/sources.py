@@ -1,4 +1,4 @@
-"""The physical sources of a join: what each has brought and promised, what is late, and what can still come."""
+"""The physical sources of a join: what each has pushed and promised, which rows are late, and what can still come."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN = 10  # names of sources in a message
 
 
 class SourceOwner(Protocol):
-    """What a source asks of its join."""
+    """The calls that a source makes to its join."""
 
     def push_from(self, source: Source, data: Any, timeout: float | None) -> None: ...
 
@@ -45,7 +45,9 @@ class Source:
     number: int = -1  # from 0 on, once the join knows it
     show: Callable[[int], str] = str  # ticks as a time, for messages
     idle_after: float = math.inf  # seconds without data or `advance` after which it is idle
-    active_at: float = -math.inf  # by the clock; only with `idle_after`
+    active_at: float = (
+        -math.inf
+    )  # the last push or `advance`, in seconds of the clock; only with `idle_after`
     idle: bool = False  # does not hold the others back
 
     def push(self, data: Any, timeout: float | None = None) -> None:
@@ -57,7 +59,7 @@ class Source:
         await in_thread(self.push, data, timeout)
 
     def advance(self, ts: int | datetime) -> None:
-        """Promise that no tuple before `ts` will come: an idle source need not hold the others back.
+        """Promise that no tuple before `ts` will come, so that an idle source does not hold the others back.
 
         `ts` is in ticks of the finer unit of the two time columns, or a datetime if they are timestamps.
         """
@@ -98,7 +100,7 @@ class Source:
 class Sources:
     """All physical streams of a join: their order, and what can still come from them.
 
-    What was announced to the topology only grows: a newcomer's tuples from before that point are late.
+    Announcements to the topology never go back: tuples of a new source from before that point are late.
     """
 
     def __init__(self) -> None:
@@ -118,7 +120,7 @@ class Sources:
         # No tuple with a smaller (ts, number of the side, name of the source) can come.
         self._bound: tuple[float, int, str] = (-math.inf, 0, "")
         # A heap of (when it may be idle, side, name), with an entry for each source that may become idle. An entry is
-        # too early if the source was active since: then it is corrected when it is the first.
+        # too early if the source was active since; it is corrected once it is the first.
         self._silences: list[tuple[float, str, str]] = []
         self._idle = 0  # sources
 
@@ -126,18 +128,18 @@ class Sources:
 
     @property
     def next_silence(self) -> float:
-        """When a source may be idle, by the clock, at the earliest."""
+        """The earliest time at which a source may become idle, in seconds of the clock."""
         return self._silences[0][0] if self._silences else math.inf
 
     def watch(self, source: Source, idle_after: float, now: float) -> None:
-        """Let a source be idle after so long without a sign of life."""
+        """Treat a source as idle after `idle_after` seconds without a push or `advance`."""
         source.active_at, known = now, source.idle_after < math.inf
         source.idle_after = idle_after
         if not known:
             heappush(self._silences, (now + idle_after, source.side, source.name))
 
     def note_active(self, source: Source, now: float) -> bool:
-        """A source that may be idle gives a sign of life; whether it was idle."""
+        """Note a push or `advance` of a source that may be idle. Return whether it was idle."""
         source.active_at, was_idle = now, source.idle
         if was_idle:
             source.idle = False
@@ -148,7 +150,7 @@ class Sources:
         return was_idle
 
     def note_silence(self, now: float) -> list[Source]:
-        """The sources that are idle from now on; O(log sources) for each that may be."""
+        """Return the sources that become idle now; O(log sources) for each that may."""
         found = []
         while self._silences and self._silences[0][0] <= now:
             _, side, name = heappop(self._silences)
@@ -192,8 +194,8 @@ class Sources:
         return source
 
     def _rank(self, side: str) -> None:
-        """Give the newcomers of a side their places among the names: each costs O(log sources) comparisons, all of them
-        together one copy of the arrays."""
+        """Insert the new sources of a side into the order of names: O(log sources) comparisons for each, and one copy
+        of the arrays for all of them."""
         new = sorted(self._unranked[side], key=lambda source: source.name)
         names, numbers = self._by_name[side]
         at = np.searchsorted(names, np.array([source.name for source in new], object))
@@ -209,8 +211,8 @@ class Sources:
             source.closed = True
 
     def late(self, source: Source, ts: np.ndarray, settles: bool) -> np.ndarray | None:
-        """Which tuples come too late, for their source or for what has already been announced; None if none does and
-        `ts` rises."""
+        """Return which tuples are late, for their source or for what was announced; None if none is late and `ts`
+        rises."""
         count = len(ts)
         if not count:
             return None
@@ -227,8 +229,8 @@ class Sources:
         return late
 
     def frontier(self) -> Frontier:
-        """Announce what can still come, from the watermarks of all open sources; O(log sources) for each that has moved
-        on and was the last."""
+        """Announce what can still come, from the watermarks of all open sources; O(log sources) for each source that
+        was the last one and has advanced."""
         for side in SIDES:
             self._look(side)
         if self._idle:
@@ -237,7 +239,7 @@ class Sources:
         return self._announce()
 
     def frontier_after(self, source: Source) -> Frontier:
-        """As `frontier`, if no source but this one has moved on since the last one."""
+        """As `frontier`, if only this source has advanced since the last call."""
         if self._opened or self._idle:
             return self.frontier()
         self._look(source.side)
@@ -251,8 +253,8 @@ class Sources:
             self._low[side], self._first[side] = self._least(side)
 
     def _follow(self) -> None:
-        """A side whose sources are all idle has reached what the other side has; if nobody is active, each side has
-        reached what any source has."""
+        """Advance a side whose sources are all idle to the low of the other side; if no source is active, advance each
+        silent side to the highest watermark."""
         silent = [side for side in SIDES if self._is_silent(side)]
         lows = [self._low[side] for side in SIDES if side not in silent and side not in self.ended]
         if silent and not lows:
@@ -278,7 +280,7 @@ class Sources:
         return self.announced()
 
     def announced(self) -> Frontier:
-        """What was announced last; sources that came since may have changed the rank in it."""
+        """The last announcement, with ranks that include sources opened since."""
         for side in SIDES:
             if self._unranked[side]:
                 self._rank(side)

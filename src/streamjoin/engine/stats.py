@@ -11,13 +11,13 @@ from streamjoin.semantics.html import html_table
 
 @dataclass(frozen=True, repr=False)
 class Stats:
-    """Counts since the join was opened, and sizes now. Windows and buffers are in tuples or rows.
+    """Counts since the join was opened, and current sizes. Sizes of windows and buffers are in tuples or rows.
 
-    `left_window` and `right_window` count the tuples held; an indexed window lets whole subwindows expire, so it
-    holds somewhat more than can still match. `comparisons` are pairs compared, by an index candidates found.
-    `left_index` and `right_index` tell what the windows are made of, where the topology has one a side.
-    `left_watermark` and `right_watermark`: no tuple before this time is taken any more, in ticks of the finer unit of
-    the time columns; None as long as no data has said so, and once the side has ended.
+    `left_window` and `right_window` count the tuples held; an indexed window drops whole subwindows, so it
+    holds somewhat more than can still match. `comparisons` counts pairs compared by scans, and candidates found by
+    indexes. `left_index` and `right_index` describe the windows, if the topology has one per side.
+    `left_watermark` and `right_watermark`: tuples before this time are not taken any more, in ticks of the finer unit
+    of the time columns; None before the first data, and once the side has ended.
     """
 
     left_tuples: int

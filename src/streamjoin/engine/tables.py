@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.engine.driver import BATCH_ROWS
 from streamjoin.engine.intake import Intake
 from streamjoin.engine.open import open_plan
 from streamjoin.kernels.stamping import falls
 from streamjoin.plan.choose import make_plan
 from streamjoin.plan.options import Auto, IndexName, Options, Order, TopologyName
+from streamjoin.plan.physical import Plan
 from streamjoin.semantics.errors import Backpressure
 from streamjoin.semantics.spec import SIDES, JoinSpec
 
@@ -31,7 +31,12 @@ def join_tables(
 
     The result has the oracle's order with `order="timestamp"`, and is in no particular one otherwise.
     """
-    plan = make_plan(spec, Options(topology, index, workers, order))
+    return join_planned(left, right, make_plan(spec, Options(topology, index, workers, order)))
+
+
+def join_planned(left: Any, right: Any, plan: Plan) -> pa.Table:
+    """Join two whole tables as planned."""
+    spec, rows_of_push = plan.spec, plan.tuning.engine.batch_rows
     results: list[pa.RecordBatch] = []
     with open_plan(plan) as join:
         for side in SIDES:
@@ -44,8 +49,8 @@ def join_tables(
         while waiting := [side for side in SIDES if at[side] < len(times[side])]:
             side = min(waiting, key=lambda s: times[s][at[s]])
             with suppress(Backpressure):  # then poll first
-                join.push(side, batches[side].slice(at[side], BATCH_ROWS), timeout=0.0)
-                at[side] += BATCH_ROWS
+                join.push(side, batches[side].slice(at[side], rows_of_push), timeout=0.0)
+                at[side] += rows_of_push
             while ready := join.poll():
                 results += [batch.replace_schema_metadata(spec.schema.metadata) for batch in ready]
         results += join.finish().to_batches()

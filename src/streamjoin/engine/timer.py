@@ -1,4 +1,4 @@
-"""The timer of a join: a thread that acts when time alone is a reason to, because no call may come in time.
+"""The timer of a join: a thread that does what is due when no call comes in time.
 
 It hands over pushes that have waited for each other long enough (engine/admission.py), and notes which sources have
 been silent for too long (engine/sources.py). The thread starts when it is first needed, sleeps without the GIL until
@@ -17,19 +17,19 @@ from streamjoin.topologies.runtime.node import Bell
 from streamjoin.topologies.runtime.threads import WorkerThread
 
 LONGEST_NAP = 60.0  # seconds
-RETRY = 0.01  # seconds until the next try, if what was due could not be done
+RETRY = 0.01  # seconds until the next attempt if another thread drives the join
 
 Clock = Callable[[], float]  # seconds since some point in time, as of `time.perf_counter`
 
 
 class Timed(Protocol):
-    """What a timer serves."""
+    """An object whose `on_time` a timer calls."""
 
     def next_due(self) -> float:
-        """When there is something to do, by the clock; infinity if nothing is known."""
+        """When `on_time` should be called next, in seconds of the clock; infinity if nothing is due."""
 
     def on_time(self) -> None:
-        """Do what is due. Keeps its errors to itself."""
+        """Do what is due. Must not raise."""
 
 
 class Timer:
@@ -43,7 +43,7 @@ class Timer:
         self._stopped = False
 
     def wake(self) -> None:
-        """Look at the next time again. Not for several threads at once."""
+        """Read `next_due` again. Not thread-safe."""
         if self._stopped:
             return
         if self._bell is None:
@@ -60,7 +60,7 @@ class Timer:
         return bell
 
     def stop(self) -> None:
-        """End the thread, as soon as it has done what it does."""
+        """End the thread after its current call."""
         self._stopped = True
         if self._bell is not None:
             self._bell.stop()
@@ -75,8 +75,8 @@ def _serve(timed: weakref.ref[Timed], bell: Bell, clock: Clock) -> None:
 
 
 def _serve_once(timed: weakref.ref[Timed], clock: Clock) -> float | None:
-    """Do what is due; the seconds until there is more to do, None if nothing is served any more. Holds no reference
-    when it has returned."""
+    """Do what is due. Return the seconds until the next time, or None if the object is gone. Keeps no reference to
+    it."""
     one = timed()
     if one is None:
         return None

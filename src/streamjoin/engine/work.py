@@ -22,19 +22,20 @@ def reentrant_error() -> StreamJoinError:
 
 
 class Work:
-    """A mutex held by the thread that drives the join. Releasing it wakes blocked polls, which could not look
-    meanwhile."""
+    """A mutex held by the thread that drives the join. Releasing it wakes blocked polls."""
 
     def __init__(self, found: Bell):
         self.polls = 0  # blocked polls
-        self.missed = False  # the last poll found another thread at work, which is to promise for it
+        self.missed = (
+            False  # the last poll found the mutex taken; the thread that has it updates the punctuation
+        )
         self._lock: Any = threading.RLock()  # knows which thread holds it
         self._found = found
 
     @property
     def mine(self) -> bool:
         """Whether the calling thread holds the mutex. True right before it begins only in a signal handler."""
-        return bool(self._lock._is_owned())  # as conditions of the standard library ask
+        return bool(self._lock._is_owned())  # the same call that threading.Condition makes
 
     def run(self, work: Callable[..., Outcome], *given: Any, timeout: float = math.inf) -> Outcome | None:
         """Call `work` once the mutex is free, and return its result; None if that takes more than `timeout` seconds.
@@ -57,8 +58,8 @@ class Work:
                 lock.release()
 
     def _wait(self, timeout: float) -> bool:
-        """Take the mutex as soon as it is free; whether that happens in time. Logs what it waits for."""
-        wait = Wait(lambda: ("a call", "another thread is still at work on the join"))
+        """Wait for the mutex. Return whether it became free in time. Logs long waits."""
+        wait = Wait(lambda: ("a call", "another thread is still driving the join"))
         while (rest := timeout - wait.seconds) > 0:
             if self._lock.acquire(timeout=min(rest, wait.patience())):
                 return True

@@ -140,6 +140,29 @@ class CellJoinTuning:
 
 
 @dataclass(frozen=True)
+class EngineTuning:
+    """The thread that drives a join (`engine/`)."""
+
+    step_results: int = 1_000_000  # a step makes about this many results at most, so that it ends soon
+    batch_rows: int = 65_536  # the most rows of a result batch
+    slack_rows: int = 4_096  # look for rows to release after at least this many new ones
+    # Hand over gathered pushes once this much waits: larger batches are hardly faster.
+    gathered_rows: int = 4_096
+    gathered_bytes: int = 1 << 22
+    first_poll: float = 2.0  # the seconds that a push waits for the first poll of another thread or task
+    patience: int = 20_000  # a poll that waits checks for interrupts after this many microseconds
+
+
+@dataclass(frozen=True)
+class CallerTuning:
+    """Joins in the calling thread: `three_step`, and as-of joins by an equality."""
+
+    largest_step: int = 131_072  # the most probes of one step
+    smallest_table: int = 1_024  # the places of the smallest table of last rows
+    carried_from: int = 4_096  # carry needed rows forward once this many rows are held that are not needed
+
+
+@dataclass(frozen=True)
 class TeamTuning:
     """Threads that share the probes of a batch (`topologies/runtime/team.py`)."""
 
@@ -154,6 +177,8 @@ class Tuning:
     costs: IndexCosts = field(default_factory=IndexCosts)
     choice: ChoiceTuning = field(default_factory=ChoiceTuning)
     window: WindowTuning = field(default_factory=WindowTuning)
+    engine: EngineTuning = field(default_factory=EngineTuning)
+    caller: CallerTuning = field(default_factory=CallerTuning)
     team: TeamTuning = field(default_factory=TeamTuning)
     handshake: HandshakeTuning = field(default_factory=HandshakeTuning)
     panjoin: PanJoinTuning = field(default_factory=PanJoinTuning)

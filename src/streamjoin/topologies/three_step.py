@@ -31,7 +31,6 @@ from streamjoin.topologies.runtime.node import Bell
 from streamjoin.topologies.runtime.team import ThreadTeam
 from streamjoin.topologies.settling import Settling
 
-LARGEST_STEP = 131_072  # probes in one step
 NOTHING_FOUND = np.empty(0, np.int32), np.empty(0, np.int32)
 NO_MATCHES = Matches(np.empty(0, np.int64), np.empty(0, np.int64))
 
@@ -53,7 +52,11 @@ class ThreeStep:
             SIDES, -math.inf
         )  # the least event time that can still come
         self._inserted = dict.fromkeys(SIDES, 0)
-        self._step, self._rest = LARGEST_STEP, NO_MATCHES  # of a step of a single tuple that found too much
+        self._largest_step = task.plan.tuning.caller.largest_step
+        self._step, self._rest = (
+            self._largest_step,
+            NO_MATCHES,
+        )  # of a step of a single tuple that found too much
         self.found = Bell()
         self._pairs, self._team = (
             PairBuffer(65_536),
@@ -233,8 +236,8 @@ class ThreeStep:
             window.comparisons -= pairs.compared  # they will be made again, if at all
             team.compared = by_team
             return None
-        if self._step < LARGEST_STEP and pairs.count < most / 4:
-            self._step = min(2 * self._step, LARGEST_STEP)
+        if self._step < self._largest_step and pairs.count < most / 4:
+            self._step = min(2 * self._step, self._largest_step)
         return pairs.take() if pairs.count else NOTHING_FOUND
 
     def _counts(self) -> tuple[dict[str, int], list[int]]:

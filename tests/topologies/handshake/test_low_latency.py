@@ -7,7 +7,6 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,6 @@ from handshake_runs import (
     open_with,
     spec_of,
 )
-from streamjoin.engine import driver as engine_driver
 from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.concurrent import queue
 from streamjoin.kernels.concurrent import scanning_node as kernel
@@ -487,8 +485,8 @@ def test_tuples_rest_on_their_home_nodes_in_equal_numbers(kind):
 def test_tuples_that_can_meet_nothing_any_more_do_not_stay(ended, order):
     """All of left had expired before it came."""
     simulator, spec = Simulator(from_seed(3)), spec_of(sj.TimeWindow(10))
-    tuning, slack = Tuning(handshake=HandshakeTuning(unheard=8)), patch.object(engine_driver, "SLACK_ROWS", 1)
-    with slack, open_with(TOPOLOGY, spec, executor=simulator, order=order, tuning=tuning) as join:
+    tuning = Tuning(handshake=HandshakeTuning(unheard=8))
+    with open_with(TOPOLOGY, spec, executor=simulator, order=order, tuning=tuning) as join:
         sources = {side: join.source(side, "") for side in SIDES}
         if ended:
             join.end("right")

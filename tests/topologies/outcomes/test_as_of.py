@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -15,14 +16,19 @@ import pytest
 
 import streamjoin as sj
 from outcome_runs import check, disordered
+from strategies import RELEASING, open_tuned
 from streamjoin.codegen.prepared import Stored
+from streamjoin.engine.tables import join_planned
 from streamjoin.kernels.hash.last_rows import DEPTH, JUMP, ROWS
-from streamjoin.plan.options import ORDERS
+from streamjoin.plan.choose import make_plan
+from streamjoin.plan.options import ORDERS, Options
+from streamjoin.plan.tuning import DEFAULT_TUNING, CallerTuning, Tuning
 from streamjoin.topologies.outcomes import as_of, last_rows
 from streamjoin.topologies.outcomes.as_of import AsOfJoin
 from streamjoin.topologies.outcomes.row_keys import RowKeys
 
 INT64_MAX, INT64_MIN = 2**63 - 1, -(2**63)
+SMALL_TABLE = Tuning(caller=CallerTuning(smallest_table=4))
 
 
 def spec_of(window: Any, keep: Any = None, how: Any = "left", key: pa.DataType | None = None) -> sj.JoinSpec:
@@ -37,11 +43,16 @@ def table(spec: sj.JoinSpec, rows: list[tuple[int, Any]]) -> pa.Table:
 
 
 def picked(
-    spec: sj.JoinSpec, left: list[tuple[int, Any]], right: list[tuple[int, Any]], **options: Any
+    spec: sj.JoinSpec,
+    left: list[tuple[int, Any]],
+    right: list[tuple[int, Any]],
+    tuning: Tuning = DEFAULT_TUNING,
+    **options: Any,
 ) -> list[Any]:
     """The time of the right row that each left row gets."""
     sides = table(spec, left), table(spec, right)
-    found = sj.join_tables(*sides, spec, order="timestamp", **options)
+    plan = make_plan(spec, Options(order="timestamp", **options), tuning)
+    found = join_planned(*sides, plan)
     assert repr(found.to_pylist()) == repr(
         sj.oracle.join(*sides, spec).to_pylist()
     )  # by text: NaN differs from NaN
@@ -76,8 +87,7 @@ def test_times_at_the_ends_of_64_bits(index):
 def test_a_full_table_where_the_window_begins_after_the_end_of_time():
     """No right row can be picked; more keys than the table has places for are looked through all the same."""
     rows = [(INT64_MAX - 1, key) for key in range(9)] + [(INT64_MAX, 0)]
-    with patch.object(last_rows, "SMALLEST_TABLE", 4):
-        assert picked(spec_of(sj.Interval(3, 9)), rows, rows) == [None] * len(rows)
+    assert picked(spec_of(sj.Interval(3, 9)), rows, rows, SMALL_TABLE) == [None] * len(rows)
 
 
 def test_a_left_row_at_the_beginning_of_time_takes_no_right_row():
@@ -124,7 +134,7 @@ def test_other_joins_look_for_all_matches(spec):
 def test_of_many_keys_only_those_that_can_be_picked_are_kept():
     """Every key comes once; the table holds what the window spans, and payload goes with it."""
     spec = spec_of(sj.TimeWindow(0, right=1_000))
-    with sj.open_join(spec) as join, patch("streamjoin.engine.driver.SLACK_ROWS", 1):
+    with open_tuned(RELEASING, spec) as join:
         made: Any = join._topology
         assert isinstance(made, AsOfJoin)
         for at in range(0, 60_000, 500):
@@ -252,11 +262,11 @@ def check_random(seed: int) -> None:
             ]
             made[side][name], number = pa.table(columns, schema=schema), number + count
     order = draw.choice(ORDERS)
-    with (
-        patch.object(last_rows, "SMALLEST_TABLE", 4),
-        patch.object(as_of, "CARRIED_FROM", draw.choice([0, 5, 999])),
-    ):
-        check(sj.open_join(spec, order=order, max_results=draw.choice([1, 3, 99])), spec, made, draw, None)
+    caller = CallerTuning(smallest_table=4, carried_from=draw.choice([0, 5, 999]))
+    join = open_tuned(
+        replace(RELEASING, caller=caller), spec, order=order, max_results=draw.choice([1, 3, 99])
+    )
+    check(join, spec, made, draw, None)
 
 
 @pytest.mark.parametrize("part", range(2))
@@ -319,7 +329,7 @@ def test_a_mutation_of_what_keeps_rows_is_found(module, name, broken):
 
 def test_a_rare_key_does_not_hold_the_payload_of_all_rows_after_it():
     spec = spec_of(sj.TimeWindow(0, right=10**9), key=pa.string())
-    with sj.open_join(spec) as join, patch("streamjoin.engine.driver.SLACK_ROWS", 1):
+    with open_tuned(RELEASING, spec) as join:
         join.push("right", table(spec, [(0, "rare"), (0, "other")]))
         for at in range(1, 100_001, 5_000):
             join.push("right", table(spec, [(ts, "usual") for ts in range(at, at + 5_000)]))
@@ -339,7 +349,7 @@ def test_a_rare_key_does_not_hold_the_payload_of_all_rows_after_it():
 def test_steps_are_bounded():
     spec = spec_of(sj.TimeWindow(0, right=10))
     rows = [(ts, 0) for ts in range(100)]
-    with patch.object(as_of, "LARGEST_STEP", 7), sj.open_join(spec, max_results=5) as join:
+    with open_tuned(Tuning(caller=CallerTuning(largest_step=7)), spec, max_results=5) as join:
         join.push("right", table(spec, rows))
         join.push("left", table(spec, rows))
         sizes = []
@@ -352,9 +362,8 @@ def test_steps_are_bounded():
 def test_random_keys_in_a_small_table():
     """Keys that share places are kept apart."""
     random, spec = np.random.default_rng(1), spec_of(sj.TimeWindow(0, right=50), key=pa.int64())
-    with patch.object(last_rows, "SMALLEST_TABLE", 4):
-        for _ in range(5):
-            sides = [
-                [(ts, int(k) << 40) for ts, k in enumerate(random.integers(0, 12, 80))] for _ in range(2)
-            ]
-            picked(spec, *sides)
+    for _ in range(5):
+        left, right = (
+            [(ts, int(k) << 40) for ts, k in enumerate(random.integers(0, 12, 80))] for _ in range(2)
+        )
+        picked(spec, left, right, SMALL_TABLE)

@@ -4,7 +4,6 @@ types, tables cut and interleaved at random."""
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import streamjoin as sj
-from strategies import arrivals, numbered, push_all, specs
+from strategies import RELEASING, arrivals, numbered, open_tuned, push_all, specs
 from streamjoin.plan.options import ORDERS, TOPOLOGY_NAMES
 
 # Few pairs of schemas and predicates, whose kernels are compiled once: equalities, bands, what only filters, and NULL.
@@ -57,11 +56,11 @@ def check(data: st.DataObject, drawn: tuple[sj.JoinSpec, pa.Table, pa.Table], to
     }
     pushes, expected = data.draw(arrivals(left, right)), sj.oracle.join(left, right, spec)
     try:
-        join = sj.open_join(spec, topology, order=order, **options)
+        join = open_tuned(RELEASING, spec, topology, order=order, **options)
     except sj.StreamJoinError as error:
         assume("index" not in str(error))  # one that does not run the predicate
         raise
-    with join, patch("streamjoin.engine.driver.SLACK_ROWS", 1):
+    with join:
         polled = push_all(join, pushes, lambda: bool(data.draw(st.booleans())))
         rest = join.finish()
     batches = [*polled, *rest.to_batches()]

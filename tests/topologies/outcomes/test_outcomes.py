@@ -16,7 +16,7 @@ import pytest
 import streamjoin as sj
 from handshake_runs import open_with
 from outcome_runs import check, disordered, rows_of
-from strategies import push_all
+from strategies import RELEASING, open_tuned, push_all
 from streamjoin.plan.options import ORDERS, TOPOLOGY_NAMES
 from streamjoin.semantics.keep import DIRECTIONS
 from streamjoin.semantics.spec import SIDES
@@ -223,10 +223,7 @@ def test_times_at_opposite_ends_of_64_bits(index, window, direction):
 def test_what_is_kept_does_not_grow(how, keep, order):
     """After every hundred rows no more is held than after the first hundreds."""
     sizes = []
-    with (
-        sj.open_join(spec_of(how, keep), index="scan", order=order) as join,
-        patch("streamjoin.engine.driver.SLACK_ROWS", 1),
-    ):
+    with open_tuned(RELEASING, spec_of(how, keep), index="scan", order=order) as join:
         for at in range(0, 3000, 100):
             for side in ("left", "right"):
                 rows = [(ts, ts % 7) for ts in range(at, at + 100)]

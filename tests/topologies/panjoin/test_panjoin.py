@@ -6,7 +6,6 @@ import dataclasses
 import math
 import random
 import threading
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -18,8 +17,7 @@ from hypothesis import strategies as st
 
 import streamjoin as sj
 from strategies import arrivals, numbered, open_tuned, pairs_of, push_all, specs
-from streamjoin.engine import driver as engine_driver
-from streamjoin.plan.tuning import PanJoinTuning, Tuning, WindowTuning
+from streamjoin.plan.tuning import EngineTuning, PanJoinTuning, Tuning, WindowTuning
 from streamjoin.topologies import registry
 from streamjoin.topologies.matching import Collector, Matcher
 from streamjoin.topologies.panjoin import records as panjoin_records
@@ -43,16 +41,10 @@ SORTED = [PREDICATES[1], *PREDICATES[3:]]  # with one key that decides
 MANY = [0, 2, math.inf]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def rows_go_at_once() -> Iterator[None]:
-    """Rows are released as soon as nothing needs them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_driver, "SLACK_ROWS", 1)
-        yield
-
-
 TUNING = Tuning(
-    window=WindowTuning(smallest_subwindow=4, largest_subwindow=8), panjoin=PanJoinTuning(stretch=5)
+    window=WindowTuning(smallest_subwindow=4, largest_subwindow=8),
+    engine=EngineTuning(slack_rows=1),
+    panjoin=PanJoinTuning(stretch=5),
 )
 
 

@@ -30,9 +30,6 @@ from streamjoin.topologies.outcomes.ties import tie_column, tie_ranks
 from streamjoin.topologies.protocol import Frontier, Matches, Task, WindowSize
 from streamjoin.topologies.runtime.node import Bell
 
-LARGEST_STEP = 131_072  # left rows in one step
-CARRIED_FROM = 4_096  # rows beyond those that are needed, from which on rows are carried
-
 
 class _Waiting:
     """What a side holds, for `stats`."""
@@ -67,7 +64,11 @@ class AsOfJoin:
         self._fetch, self._carry = task.fetch, task.carry
         self._ties = {side: tie_column(spec, side) for side in SIDES}
         self._rows = {side: SortedTuples() for side in SIDES}
-        self._keys, self._last = RowKeys(task.plan.programs["right"], task.fetch), LastRows()
+        self._tuning = task.plan.tuning.caller
+        self._keys, self._last = (
+            RowKeys(task.plan.programs["right"], task.fetch),
+            LastRows(self._tuning.smallest_table),
+        )
         self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
         self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
         self._newest = -1  # right row
@@ -98,7 +99,7 @@ class AsOfJoin:
         O(places), and O(kept) after twice as many rows or more."""
         kept = self._last.rows(self._needed(self._least_left), self._oldest_time)
         numbers = numbers_of(kept)
-        enough = len(numbers) + CARRIED_FROM
+        enough = len(numbers) + self._tuning.carried_from
         if len(numbers) and self._newest - int(numbers.min()) > 4 * enough:
             old = numbers[numbers < self._newest - 2 * enough]
             numbers[numbers < self._newest - 2 * enough] = self._carry("right", old)
@@ -112,7 +113,7 @@ class AsOfJoin:
     def clear(self) -> None:
         for rows in self._rows.values():
             rows.drop(len(rows))
-        self._last, self._rest = LastRows(), Matches(NO_ROWS, NO_ROWS)
+        self._last, self._rest = LastRows(self._tuning.smallest_table), Matches(NO_ROWS, NO_ROWS)
 
     def push(
         self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
@@ -169,7 +170,11 @@ class AsOfJoin:
         return True
 
     def step(self, most: float) -> Matches:
-        found = self._rest if len(self._rest) else self._answer(min(self._answerable(), LARGEST_STEP))
+        found = (
+            self._rest
+            if len(self._rest)
+            else self._answer(min(self._answerable(), self._tuning.largest_step))
+        )
         cut = int(min(most, len(found)))
         self._rest = Matches(found.left[cut:], found.right[cut:])
         return Matches(found.left[:cut], found.right[:cut])

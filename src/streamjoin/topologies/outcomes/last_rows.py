@@ -24,8 +24,6 @@ from streamjoin.kernels.hash.last_rows import (
     move_last,
 )
 
-SMALLEST_TABLE = 1024  # places
-
 # Of a side: times, keys, which keys are known, and where their bytes begin and end.
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -33,8 +31,10 @@ Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 class LastRows:
     """Right rows by key. Memory grows with the rows that left rows to come may need, and shrinks with them."""
 
-    def __init__(self) -> None:
-        self._make(SMALLEST_TABLE, 0, 0)
+    def __init__(self, smallest: int):
+        """`smallest`: the places of the smallest table."""
+        self._smallest = smallest
+        self._make(smallest, 0, 0)
 
     def _make(self, places: int, size: int, earlier: int) -> None:
         self._table = np.zeros((places, COLUMNS), np.int64)
@@ -74,7 +74,7 @@ class LastRows:
         table, arena, earlier = self._table, self._arena, self._earlier
         live, past = self._live(oldest), self._live_past(needed, oldest)
         count, kept = int(self._used[PAST_USED]), int((table[live, ENDS] - table[live, BEGINS]).sum())
-        places = max(SMALLEST_TABLE, 1 << (4 * len(live)).bit_length())
+        places = max(self._smallest, 1 << (4 * len(live)).bit_length())
         self._make(places, 2 * kept + size, 2 * len(past))
         moved = np.empty(count, np.int64)
         move_earlier(earlier, count, needed, oldest, self._earlier, self._used, moved)
