@@ -1,5 +1,5 @@
-"""What is asked of the tuples of every push: whether their times fall, how far they reach, which id is the least.
-A call costs a fraction of what NumPy takes for a handful of tuples. Called from Python they keep the GIL."""
+"""Kernels that every push calls: whether times fall, how far tuples reach back, the smallest id. For a few tuples, a
+call costs a fraction of the same in NumPy. They hold the GIL when called from Python."""
 
 import numpy as np
 

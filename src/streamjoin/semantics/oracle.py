@@ -193,7 +193,7 @@ def _picked(
 
 
 def _badness(l: Tuple, r: Tuple, values: RowsBySide, spec: JoinSpec) -> Value:
-    """The less, the better; NULL or NaN for a right tuple that cannot be picked."""
+    """Smaller is better; NULL or NaN for a right tuple that cannot be picked."""
     if isinstance(spec.keep, AsOf):
         return abs(r.ts - l.ts) if spec.keep.allows(r.ts - l.ts) else None
     assert isinstance(spec.keep, Nearest) and spec.score is not None

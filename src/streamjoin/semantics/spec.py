@@ -228,7 +228,7 @@ class JoinSpec:
 
     @property
     def _windows(self) -> Windows:
-        """`window`, which is no plain duration once the spec is made."""
+        """`window`. A spec replaces a plain duration on creation."""
         return self.window  # type: ignore[return-value]
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What the engine and a topology say to each other.
+"""The interface between the engine and a topology.
 
 The engine hands over prepared tuples and what can still come; the topology hands back id pairs. It owns
 the windows and decides who compares what, and when; it never sees payload, sources or pollers.
@@ -143,16 +143,16 @@ class Topology(Protocol):
 
     @property
     def comparisons(self) -> tuple[int, ...]:
-        """Made so far, by worker."""
+        """Comparisons made so far, by worker."""
 
     def held(self, side: str) -> int:
-        """Tuples of a side that are in its window or wait for their turn."""
+        """How many tuples of a side are in its window or wait to be joined."""
 
     def clear(self) -> None:
-        """Drop everything and let threads end; nothing will be pushed any more."""
+        """Drop everything and end the threads; no more pushes follow."""
 
     def oldest_id(self, side: str) -> int | None:
-        """The smallest id among those; O(held)."""
+        """The smallest id of the held tuples; O(held)."""
 
     def push(
         self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
@@ -162,12 +162,12 @@ class Topology(Protocol):
         before the next frontier."""
 
     def advance(self, frontier: Frontier) -> None:
-        """Learn what can still come."""
+        """Take an announcement of what can still come."""
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left for `step` to do: no work waits, or threads have all of it and no results wait.
-        Once both sides have ended: whether all is done."""
+        """Whether `step` has nothing to do: no work waits, or threads have all of it and no results wait. Once both
+        sides have ended: whether all work is done."""
 
     def step(self, most: float) -> Matches:
         """Do a part of the waiting work, or wait until threads have done some; at most `most` results, which is 1 or

@@ -68,7 +68,7 @@ class Settling:
         return counts
 
     def drop(self, side: str, count: int) -> None:
-        """Let the first ones go, which are settled."""
+        """Drop the first tuples, which are settled."""
         self.waiting[side].drop(count)
         self.settled[side] -= count
 

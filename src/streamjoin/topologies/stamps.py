@@ -1,4 +1,4 @@
-"""Who meets whom, settled before the work is spread: tuples get a `place` and a `since`, workers need no window.
+"""Stamps decide which tuples meet before work is spread: each gets a `place` and a `since`, so workers need no window.
 
 Two tuples of different sides are in each other's window iff the intervals [since, place] of both overlap:
 `place` orders tuples, and `since` is the least place of the other side that a tuple reaches back to. Whichever
@@ -252,7 +252,7 @@ class OrderStamps:
 
 
 def make_stamps(spec: JoinSpec, settles: bool) -> ArrivalStamps | OrderStamps:
-    """The stamps for tuples that settle, or for such as proceed at once."""
+    """The stamps for tuples that settle, or for tuples that are joined at once."""
     return OrderStamps(spec) if settles else ArrivalStamps(spec)
 
 

@@ -45,7 +45,7 @@ class ThreeStep:
         self._sizes = {side: task.spec.side_window(side) for side in SIDES}
         self._prober = task.make_prober()
         self._arrived: deque[tuple[str, ProbingTuples]] = deque()  # to be joined at once
-        self._offset = 0  # probes of the first arrival that are done
+        self._offset = 0  # how many tuples of the first arrival have probed
         self._settling = Settling() if task.settles else None
         self._ranks: Mapping[str, np.ndarray] = {side: np.zeros(0, np.int32) for side in SIDES}
         self._low: Mapping[str, float] = dict.fromkeys(
@@ -53,10 +53,8 @@ class ThreeStep:
         )  # the least event time that can still come
         self._inserted = dict.fromkeys(SIDES, 0)
         self._largest_step = task.plan.tuning.caller.largest_step
-        self._step, self._rest = (
-            self._largest_step,
-            NO_MATCHES,
-        )  # of a step of a single tuple that found too much
+        self._step = self._largest_step
+        self._rest = NO_MATCHES  # matches of one tuple that exceeded a step
         self.found = Bell()
         self._pairs, self._team = (
             PairBuffer(65_536),
@@ -233,7 +231,7 @@ class ThreeStep:
                 self._step = max(1, min(self._step, len(probes)) // 4)
             elif not self.found.stopped:
                 continue
-            window.comparisons -= pairs.compared  # they will be made again, if at all
+            window.comparisons -= pairs.compared  # the step is repeated later, so do not count them twice
             team.compared = by_team
             return None
         if self._step < self._largest_step and pairs.count < most / 4:

@@ -282,7 +282,7 @@ def test_a_match_for_a_row_that_was_decided_is_an_error():
         join.push("right", table([(9, 8)]))
         assert rows_of(join.poll()) == [(0, None)]
         assert isinstance(join._topology, made)
-        with pytest.raises(RuntimeError, match="no match was to come"):
+        with pytest.raises(RuntimeError, match="already final"):
             join._topology.take_matches(Matches(np.array([0]), np.array([0])))
 
 

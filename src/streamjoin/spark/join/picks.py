@@ -117,7 +117,7 @@ class Picker:
         window, start = self._task.spec.left_window, self._first_reached(right, left[rows])
         if not window.rows:
             return start, right.searchsorted(saturated_sum(left[rows], window.size), "right")
-        pushing = rows + window.size  # the row that pushes this one out of the window
+        pushing = rows + window.size  # the row whose arrival drops this one from the window
         stop, there = np.full(len(rows), len(right)), pushing < len(left)
         stop[there] = right.searchsorted(left[pushing[there]], "left")
         return start, np.maximum(stop, start)

@@ -17,7 +17,7 @@ class StepRows:
         self.task, self.number, self.state, self.contents = task, number, state, contents
 
     def owned(self, tie: np.ndarray) -> np.ndarray:
-        """Which of the rows with these hashes this worker probes with. Where all workers get all rows, each has its
+        """The rows that this worker probes with, by their hashes. If all workers get all rows, each probes with its
         share."""
         if self.task.routing.workers == 1 or self.task.routing.kind != "every":
             return np.arange(len(tie))

@@ -180,7 +180,9 @@ class FileCache:
             if not found:  # such as on a network disk that changes the owner of every file
                 made.rmdir()
         if not found:
-            raise FileNotFoundError(f"{self.wanted} is not ours, and nor is a folder that we make beside it")
+            raise FileNotFoundError(
+                f"neither {self.wanted} nor a folder beside it belongs to this user alone"
+            )
         return OwnFolder(found[0])
 
     def _warn(self, problem: str) -> None:

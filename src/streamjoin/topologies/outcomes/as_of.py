@@ -155,7 +155,7 @@ class AsOfJoin:
 
     @property
     def _oldest_time(self) -> int:
-        """Right rows from before this time are looked for by no left row."""
+        """No left row looks up right rows from before this time."""
         return _clamped(self._least_left + self._lo)
 
     def _needed(self, left: float) -> int:
@@ -253,7 +253,7 @@ class AsOfJoin:
 
     @property
     def least_result_time(self) -> float:
-        """A result has the time of its left row."""
+        """The earliest time of a result to come: results have the time of their left row."""
         return self._least_left
 
     def least_unjoined_time(self, side: str) -> float:

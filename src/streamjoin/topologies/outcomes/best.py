@@ -46,7 +46,7 @@ class BestMatches:
         self._columns.append(self._empty(count))
 
     def add(self, left: np.ndarray, right: np.ndarray, scores: Sequence[np.ndarray]) -> np.ndarray:
-        """Take matches, each of which comes once. The left rows whose best match is another one than before."""
+        """Add matches, each of which comes once. Return the left rows whose best match has changed."""
         if not len(left):
             return left
         rows, group = np.unique(left, return_inverse=True)

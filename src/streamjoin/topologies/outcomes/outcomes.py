@@ -1,6 +1,6 @@
 """From matches to result rows: what `how` and `keep` make of the matches that a topology finds.
 
-`Outcomes` stands before a topology and looks like one. The topology finds every match exactly once, as for an inner
+`Outcomes` wraps a topology and has its interface. The topology finds every match exactly once, as for an inner
 join, and says what can still come. Which rows follow is decided here, in the thread that drives the join, and never on
 a worker: so it is the same for every topology, and no flag is shared between threads.
 
@@ -43,7 +43,7 @@ FEW_MATCHES = 65_536  # taken from the topology at a time where they are not res
 
 
 class Outcomes:
-    """What stands between the engine and a topology. `kept`: the sides whose rows' fates matter."""
+    """Wraps a topology for the engine. `kept`: the sides whose rows without a match must be known."""
 
     def __init__(self, task: Task, topology: Topology, kept: Sequence[str]):
         self.spec: JoinSpec = task.plan.spec
@@ -80,7 +80,8 @@ class Outcomes:
         """Look for rows that are decided before the end of their window."""
 
     def give(self, left: np.ndarray, right: np.ndarray, times: np.ndarray | None = None) -> None:
-        """Let result rows leave, in their time if results are sorted: by default the later of their event times."""
+        """Output result rows, in the order of `times` if results are sorted. By default the time of a row is the later
+        one of its event times."""
         if not len(left):
             return
         if self._queue is None:
@@ -95,12 +96,12 @@ class Outcomes:
         self.give(left, right, times)
 
     def check_undecided(self, state: np.ndarray) -> None:
-        """What left is never contradicted: a match of a decided row is an error of the topology."""
+        """Raise if a row is already decided: its result has left, so a further match is an error of the topology."""
         if len(state) and state.max() == ENDED:
-            raise RuntimeError("a match was found for a row that no match was to come for")
+            raise RuntimeError("internal error: a match came for a row that was already final")
 
     def _place(self, side: str, ids: np.ndarray) -> list[np.ndarray]:
-        """By which rows of equal time are ordered, the most significant last, as for np.lexsort."""
+        """The keys that order rows of equal time, the most significant last, as for np.lexsort."""
         keys = [ids, self._ranks[side][self._facts[side].source(ids)]]
         tie = self._ties[side]
         return keys if tie is None else [*keys, tie_ranks(self._fetch, side, tie, ids)]
@@ -203,7 +204,7 @@ class Outcomes:
                 self._ready.append(rows)
 
     def sorted_rows(self, rows: Matches) -> Matches:
-        """What becomes of rows that leave in order."""
+        """The result rows for rows that leave in order."""
         return rows
 
     def step(self, most: float) -> Matches:

@@ -72,7 +72,7 @@ class PickedMatches(Outcomes):
             self._seen = ()  # some may be decided already
 
     def _times(self, matches: Matches) -> tuple[np.ndarray, np.ndarray]:
-        """The event times of left and right rows."""
+        """The event times of the left and right rows of matches."""
         return self._facts["left"].ts(matches.left), self._facts["right"].ts(matches.right)
 
     def _scored(self, matches: Matches) -> tuple[list[np.ndarray], np.ndarray]:

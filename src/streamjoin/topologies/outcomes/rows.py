@@ -1,4 +1,4 @@
-"""What the outcome of a join depends on, row by row: event times, sources, and which rows still wait for their fate."""
+"""Facts about rows that decide the outcome of a join: event times, sources, and which rows are undecided."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
 from streamjoin.semantics.windows import SideWindow
 
 TIMES_AT, SOURCES_AT, STATES_AT = 0, 1, 2  # columns of `RowFacts`
-NO_ROW = (
-    -1
-)  # the number of the row that there is none of: a result row without a partner, a row without a match
+NO_ROW = -1  # in place of a row number: this row has no partner, or no match
 NO_ROWS = np.empty(0, np.int64)
 NO_MATCH, HAS_MATCH, ENDED = 0, 1, 2  # values of STATES_AT; ENDED: no further match may come
 
@@ -65,7 +63,7 @@ class RowFacts:
         """NO_MATCH, HAS_MATCH or ENDED, for each row; raises for rows that are forgotten."""
         at = ids - self.first
         if len(at) and at.min() < 0:
-            raise RuntimeError("a match was found for a row that no match was to come for")
+            raise RuntimeError("internal error: a match came for a row that was already final")
         found: np.ndarray = self._columns[STATES_AT][at]
         return found
 
