@@ -80,7 +80,7 @@ class WindowProgram:
     def _choose(self, predicate: Expr, path: AccessPath) -> None:
         kept = [clause for clause in path.clauses if has_one_key(clause)]
         others = [_as_condition(clause) for clause in path.clauses if clause not in kept]
-        residual = _all([*others, *([path.residual] if path.residual is not None else [])])
+        residual = conjunction([*others, *([path.residual] if path.residual is not None else [])])
         two_sided = any(
             c.bands[0].lo is not None and c.bands[0].hi is not None for c in kept if len(c.bands) == 1
         )
@@ -91,8 +91,8 @@ class WindowProgram:
             return
         conjuncts = predicate.args if isinstance(predicate, Call) and predicate.op == "and" else (predicate,)
         numeric = [part for part in conjuncts if not reads_text(part)]
-        self.block = _all(numeric)
-        self.residual = _all([part for part in conjuncts if part not in numeric])
+        self.block = conjunction(numeric)
+        self.residual = conjunction([part for part in conjuncts if part not in numeric])
 
     @cached_property
     def block_columns(self) -> tuple[Column, ...]:
@@ -403,7 +403,8 @@ def reads_text(expr: Expr) -> bool:
     return any(node.type.name in ("string", "binary") for node in walk(expr))
 
 
-def _all(conditions: list[Expr]) -> Expr | None:
+def conjunction(conditions: list[Expr]) -> Expr | None:
+    """All conditions as one; None if there is none."""
     if len(conditions) < 2:
         return conditions[0] if conditions else None
     return Call("and", tuple(conditions), BOOL)
@@ -415,7 +416,7 @@ def _as_condition(clause: Clause) -> Expr:
     for band in clause.bands:
         tests = [Call("ge", (band.key, band.lo), BOOL)] if band.lo is not None else []
         tests += [Call("le", (band.key, band.hi), BOOL)] if band.hi is not None else []
-        bands.append(_all(list(tests)))
+        bands.append(conjunction(list(tests)))
     return Call("or", tuple(band for band in bands if band is not None), BOOL)
 
 

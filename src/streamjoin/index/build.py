@@ -13,6 +13,7 @@ from streamjoin.index.rehearsal import (
     rehearse_residual,
     rehearse_rows,
     rehearse_scan,
+    rehearse_search,
 )
 from streamjoin.index.scan import ScanWindow
 from streamjoin.index.sliding import RowColumns
@@ -40,6 +41,9 @@ def compile_plan(plan: Plan) -> None:
     rehearse_rows(schemas)
     if plan.nodes.kind == "last_rows":  # this plan has no windows
         rehearse_last_rows(plan.programs, schemas)
+        return
+    if plan.search is not None:  # nor has this one
+        rehearse_search(plan.search, plan.programs, schemas)
         return
     for side in SIDES:
         window, program = plan.windows[side], plan.programs[side]

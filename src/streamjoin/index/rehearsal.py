@@ -13,6 +13,7 @@ from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.codegen.evaluate import Filter
 from streamjoin.codegen.prepared import Probing, Stored
 from streamjoin.codegen.programs import WindowProgram, new_cursor
+from streamjoin.codegen.searched import search_columns, searched_dtype
 from streamjoin.index.access import Access, ask, check_bands
 from streamjoin.index.structures import STRUCTURE_CLASSES, Structure
 from streamjoin.index.structures.bisort import BISortSubwindow, Merging
@@ -31,9 +32,11 @@ from streamjoin.kernels.hash.last_rows import (
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM
 from streamjoin.kernels.scan.check import goes_on
+from streamjoin.kernels.sorted.blocks import KeyedRows, Searches, make_blocks, search_rows, slide
 from streamjoin.kernels.sorted.probe import rises
 from streamjoin.kernels.sorted.runs import rising_places
 from streamjoin.plan.physical import Plan
+from streamjoin.plan.searching import SearchPlan
 from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES
@@ -108,6 +111,25 @@ def rehearse_last_rows(programs: Mapping[str, WindowProgram], schemas: Schemas) 
     append_text(one, none, NO_NUMBERS, none)
     for number in right.number_keys:
         append_words(right.key_of_band(stored, number), NO_NUMBERS, none)
+
+
+def rehearse_search(search: SearchPlan, programs: Mapping[str, WindowProgram], schemas: Schemas) -> None:
+    """Compile the code that prepares tuples, and that searches for the nearest rows."""
+    dtype = searched_dtype(search.shape.key.type)
+    columns = search_columns(search.shape, search.equalities, search.conditions)
+    residual = None if search.residual is None else Filter(search.residual)
+    for nulls in (False, True):
+        for side, program in programs.items():
+            prepared(program, schemas, nulls)
+            columns[side](no_rows(columns[side].columns, schemas, nulls), 0)
+        if residual is not None:
+            residual(no_rows(residual.columns, schemas, nulls), 0)
+    numbers, known = np.empty(0, dtype), np.empty(0, np.bool_)
+    blocks, rows = make_blocks(1, dtype), KeyedRows(NO_NUMBERS, numbers, known, 0)
+    slide(blocks, rows, 0, 0)
+    searches = Searches(NO_NUMBERS, numbers, known, NO_NUMBERS, NO_NUMBERS)
+    places = np.empty((0, 1), np.int64)
+    search_rows(blocks, rows, searches, False, dtype.type(0), 1, numbers, places, NO_NUMBERS)
 
 
 def rehearse_index(program: WindowProgram, structure: str, access: Access, schemas: Schemas) -> None:

@@ -14,6 +14,7 @@ from streamjoin.plan.costs import EXPLAINED_BATCHES, INDEXED_RUN_PROBES, INDEXED
 from streamjoin.plan.matching import matching_of, matching_order, picks_last_row, widened
 from streamjoin.plan.options import MOST_THREADS, Engine, IndexName, Options, StructureName, TopologyName
 from streamjoin.plan.physical import NodePlan, Plan, Rule, RunPlan, WindowPlan
+from streamjoin.plan.searching import plan_search
 from streamjoin.plan.subwindows import BandKey, condition_of
 from streamjoin.plan.tuning import DEFAULT_TUNING, IndexCosts, Tuning
 from streamjoin.semantics.analysis import AccessPath, analyse, band_text, describe_path
@@ -88,12 +89,13 @@ def make_plan(spec: JoinSpec, options: Options | None = None, tuning: Tuning = D
     else:
         settles = rows or matching_order(spec, options.order) == "timestamp"
     wait, why_wait = _choose_wait(options)
+    search = plan_search(spec) if topology == "three_step" and auto and not spark else None
     nodes = (
         NodePlan("spark", workers, None, "a Spark task joins what a micro-batch brings to a worker")
         if spark
-        else _choose_nodes(
-            topology, workers, windows, programs, options.index == "auto" and picks_last_row(spec)
-        )
+        else _SEARCHING
+        if search is not None
+        else _choose_nodes(topology, workers, windows, programs, auto and picks_last_row(spec))
     )
     reasons = {"topology": why, "settling": _settling_reason(rows, settles, wait)}
     if not spark:
@@ -101,6 +103,7 @@ def make_plan(spec: JoinSpec, options: Options | None = None, tuning: Tuning = D
     return Plan(
         *(spec, matching, delta, options, topology, workers, wait, settles),
         *(windows, nodes, analysis, programs, reasons),
+        search=search,
         tuning=tuning,
     )
 
@@ -230,6 +233,13 @@ def _as_runs(window: WindowPlan) -> WindowPlan:
 
 
 # Nodes
+
+_SEARCHING = NodePlan(
+    "searching",
+    1,
+    None,
+    "the calling thread searches a sorted list of right rows, outward from each left row",
+)
 
 
 def _choose_nodes(

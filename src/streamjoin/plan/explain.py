@@ -8,10 +8,12 @@ from html import escape
 from streamjoin.plan.choose import TRAITS
 from streamjoin.plan.physical import Plan, RunPlan, WindowPlan, window_text
 from streamjoin.plan.routing import RANGE_INTERVALS, Routing, RoutingKind
+from streamjoin.plan.searching import SearchPlan
 from streamjoin.plan.subwindows import make_rule
 from streamjoin.semantics.analysis import describe
 from streamjoin.semantics.errors import without_middle
 from streamjoin.semantics.keep import AsOf, Nearest
+from streamjoin.semantics.render import to_sql
 from streamjoin.semantics.spec import SIDES, JoinSpec
 
 HeadedLines = list[tuple[str, str]]  # (heading, text); an empty heading continues the line above
@@ -62,6 +64,8 @@ def window_lines(plan: Plan) -> HeadedLines:
             ("left window", "rows wait until right has passed their time"),
             ("right window", f"{window_text(plan.spec, 'right')}; the last row of each key, in a hash table"),
         ]
+    if plan.search is not None:
+        return _search_lines(plan.spec, plan.search)
     for side in SIDES:
         window = plan.windows[side]
         lines.append((f"{side} window", f"{window_text(plan.spec, side)}; {_kind(window)}: {window.why}"))
@@ -80,6 +84,23 @@ def window_lines(plan: Plan) -> HeadedLines:
             )
         if window.residual is not None:
             lines.append(("", f"checked on the rows of each candidate pair: {window.residual}"))
+    return lines
+
+
+def _search_lines(spec: JoinSpec, search: SearchPlan) -> HeadedLines:
+    key = to_sql(search.shape.key)
+    if search.equalities:
+        key = ", ".join([*(to_sql(clause.bands[0].key) for clause in search.equalities), key])
+    lines = [
+        (
+            "left window",
+            "rows wait until right has passed the end of their window, and are searched for once",
+        ),
+        ("right window", f"{window_text(spec, 'right')}; one list, sorted by {key}"),
+    ]
+    if search.residual is not None:
+        text = without_middle(to_sql(search.residual))
+        lines.append(("", f"checked on the rows of each pair that is found: {text}"))
     return lines
 
 

@@ -18,6 +18,7 @@ from streamjoin.plan.matching import matching_order, sorts_late
 from streamjoin.plan.options import Options, Order, StructureName, TopologyName
 from streamjoin.plan.ranges import KeyRange, key_ranges
 from streamjoin.plan.routing import Routing
+from streamjoin.plan.searching import SearchPlan
 from streamjoin.plan.tuning import DEFAULT_TUNING, Tuning
 from streamjoin.semantics.analysis import Analysis
 from streamjoin.semantics.durations import duration_text
@@ -31,9 +32,10 @@ WindowKind = Literal["scan", "chain", "adaptive"]
 # one or two band keys, sorted (band).
 Rule = Literal["fixed", "equality", "band"]
 # What runs a topology's work: the calling thread, perhaps with helper threads (caller); the calling thread, which looks
-# up the last row of each key (last_rows); threads that run Python code (interpreted), each with its share of the keys
-# (keyed); nodes compiled to machine code, which scan (scanning) or use hash tables (hashing); Spark's tasks (spark).
-NodeKind = Literal["caller", "last_rows", "interpreted", "keyed", "scanning", "hashing", "spark"]
+# up the last row of each key (last_rows) or searches for the nearest rows (searching); threads that run Python code
+# (interpreted), each with its share of the keys (keyed); nodes compiled to machine code, which scan (scanning) or use
+# hash tables (hashing); Spark's tasks (spark).
+NodeKind = Literal["caller", "last_rows", "searching", "interpreted", "keyed", "scanning", "hashing", "spark"]
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Plan:
     `matching`: the inner join that the topology runs; `how` and the spec's `keep` make result rows of its matches.
     `delta`: only matches with these differences of time count; None if all count. `windows`: the plans by side.
     `programs`: by side, what prepares and compares tuples, compiled. `wait`: how many seconds a push may wait to be
-    joined together with others. `routing`: on Spark, which workers get a row.
+    joined together with others. `routing`: on Spark, which workers get a row. `search`: what searching nodes look for.
     """
 
     spec: JoinSpec
@@ -103,6 +105,7 @@ class Plan:
     programs: Mapping[str, WindowProgram]
     reasons: Mapping[str, str]  # why this topology, and why pushes wait or do not
     routing: Routing | None = None
+    search: SearchPlan | None = None
     tuning: Tuning = DEFAULT_TUNING  # cost and memory, never the result; `to_dict` leaves it out
 
     @cached_property

@@ -98,17 +98,15 @@ def _solve(form: Linear, stored: str, equality: bool) -> KeyBounds | None:
     None if either side has no term, a term has cancelled (it may be NULL, which the bound would not
     see), or the key's range is not narrower than 2**64. Raises TooWide for bounds beyond 128 bits.
     """
-    if len(form.terms) > MAX_TERMS or not all(form.terms.values()):
+    parts = _parted(form, stored)
+    if parts is None:
         return None
-    own = {t: form.terms[t] for t in _ordered(form.terms) if sides(t) == {stored}}
-    rest = {t: form.terms[t] for t in _ordered(form.terms) if t not in own}
-    if not own or not any(sides(t) for t in rest):
-        return None
+    own, rest = parts
     divisor = gcd(*own.values())
     sign = 1 if next(iter(own.values())) > 0 else -1
     timed = any(t.type.name in _TIMES for t in form.terms)
     scale = max(t.type.scale for t in own)
-    name = next(iter(own)).type.name if len(own) == 1 else "interval" if timed else _plain(scale)
+    name = _key_name(own, scale, timed)
     key = _total({t: c // (divisor * sign) for t, c in own.items()}, 0, name, scale, timed)
     if key.type.hi - key.type.lo >= 2**64:
         return None
@@ -121,6 +119,46 @@ def _solve(form: Linear, stored: str, equality: bool) -> KeyBounds | None:
     if sign > 0:
         return key, None, _quotient("floordiv", limit, divisor, scale)
     return key, _quotient("ceildiv", limit, divisor, scale), None
+
+
+def separated(form: Linear, stored: str) -> tuple[Expr, Expr, int] | None:
+    """`form` as sign * (key - other): the key reads `stored` alone, the other value not at all. None if either side has
+    no term or a term has cancelled. Raises TooWide beyond 128 bits."""
+    parts = _parted(form, stored)
+    if parts is None:
+        return None
+    own, rest = parts
+    sign = 1 if next(iter(own.values())) > 0 else -1
+    timed = any(t.type.name in _TIMES for t in form.terms)
+    scale = max(t.type.scale for t in own)
+    name = _key_name(own, scale, timed)
+    key = _total({t: sign * c for t, c in own.items()}, 0, name, scale, timed)
+    other = _total({t: -sign * c for t, c in rest.items()}, -sign * form.const, name, scale, timed)
+    return key, other, sign
+
+
+def cut_to_range(value: Expr, lo: int, hi: int) -> Expr:
+    """`value`, exact, or the end of the range that it is beyond."""
+    if lo <= value.type.lo and value.type.hi <= hi:
+        return value
+    name, scale = value.type.name, value.type.scale
+    low, high = (_exact_literal(end, name, scale) for end in (lo, hi))
+    return exact_extreme("min", [exact_extreme("max", [value, low]), high])
+
+
+def _parted(form: Linear, stored: str) -> tuple[dict[Expr, int], dict[Expr, int]] | None:
+    """The terms that read `stored`, and the others; None if either reads nothing, a term has cancelled (it may be NULL,
+    which would not be seen), or there are too many."""
+    if len(form.terms) > MAX_TERMS or not all(form.terms.values()):
+        return None
+    own = {t: form.terms[t] for t in _ordered(form.terms) if sides(t) == {stored}}
+    rest = {t: form.terms[t] for t in _ordered(form.terms) if t not in own}
+    return (own, rest) if own and any(sides(t) for t in rest) else None
+
+
+def _key_name(own: Mapping[Expr, int], scale: int, timed: bool) -> str:
+    """The type of a key over these terms."""
+    return next(iter(own)).type.name if len(own) == 1 else "interval" if timed else _plain(scale)
 
 
 def as_equality_with_constant(a: Expr, b: Expr) -> tuple[Expr, int] | None:

@@ -11,6 +11,7 @@ from streamjoin.topologies.registry import TOPOLOGY_CLASSES
 OUTCOME_CLASSES: LazyRegistry[Callable[..., Topology]] = LazyRegistry(
     all_matches="streamjoin.topologies.outcomes.outcomes:AllMatches",
     as_of="streamjoin.topologies.outcomes.as_of:AsOfJoin",
+    nearest="streamjoin.topologies.outcomes.nearest:NearestSearch",
     picked="streamjoin.topologies.outcomes.picked:PickedMatches",
 )
 
@@ -21,6 +22,8 @@ def make_topology(task: Task) -> Topology:
     plan = task.plan
     if plan.nodes.kind == "last_rows":
         return OUTCOME_CLASSES["as_of"](task)
+    if plan.nodes.kind == "searching":
+        return OUTCOME_CLASSES["all_matches"](task, OUTCOME_CLASSES["nearest"](task))
     topology = TOPOLOGY_CLASSES[plan.topology](task)
     if plan.spec.keep != "all":
         return OUTCOME_CLASSES["picked"](task, topology)

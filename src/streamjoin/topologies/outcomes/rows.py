@@ -143,22 +143,22 @@ class Undecided:
     def joined(self, after: float, before: float) -> np.ndarray:
         """The numbers of the rows with event times from `after` to less than `before`; valid until the next change."""
         ts = self._rows.ts
-        return self._rows.id[_before(ts, after) : _before(ts, before)]
+        return self._rows.id[count_before(ts, after) : count_before(ts, before)]
 
     def least_time_from(self, time: float) -> float:
         """The event time of the first row that is not before `time`; infinity if there is none."""
         ts = self._rows.ts
-        at = _before(ts, time)
+        at = count_before(ts, time)
         return int(ts[at]) if at < len(ts) else math.inf
 
     def _decided(self, bounds: Bounds) -> int:
         ts, size = self._rows.ts, self._window.size
-        joined = _before(ts, bounds.own)
+        joined = count_before(ts, bounds.own)
         if not self._window.rows:
-            return min(joined, _before(ts, bounds.partner - size))
+            return min(joined, count_before(ts, bounds.partner - size))
         if min(bounds.partner, bounds.placed if self._timed else math.inf) == math.inf:
             return joined
-        return min(joined, max(0, _before(ts, bounds.placed) - size))
+        return min(joined, max(0, count_before(ts, bounds.placed) - size))
 
     def _last_times(self, count: int) -> np.ndarray:
         ts, size = self._rows.ts, self._window.size
@@ -173,7 +173,7 @@ class Undecided:
         self._rows.drop(len(self._rows))
 
 
-def _before(ts: np.ndarray, bound: float) -> int:
+def count_before(ts: np.ndarray, bound: float) -> int:
     """How many of these times, which rise, are before a bound: an integer of any size, or infinite."""
     if bound > INT64_MAX:
         return len(ts)
