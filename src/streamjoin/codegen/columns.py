@@ -23,7 +23,7 @@ Arrays = tuple[np.ndarray, ...]
 class ColumnData:
     """`parts`: (values,), or (offsets, bytes) for text. `valid`: False where NULL; None if nothing is.
 
-    Nobody changes one. It is not frozen because every push makes some, and frozen classes take three times as long.
+    Treat it as immutable. It is not frozen because every push makes some, and frozen classes take three times as long.
     """
 
     parts: Arrays

@@ -55,7 +55,7 @@ async def in_thread(call: Callable[..., Returned], *given: Any) -> Returned:
             outcome = call(*given)
         except BaseException as error:
             failure = error
-        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits for this
+        with suppress(RuntimeError):  # the loop was closed meanwhile, so no task waits for this
             loop.call_soon_threadsafe(settle, outcome, failure)
 
     thread = CallThread(asyncio.current_task(), run)
@@ -67,7 +67,7 @@ async def in_thread(call: Callable[..., Returned], *given: Any) -> Returned:
         except asyncio.CancelledError as error:
             thread.cancelled, cancelled = True, error
     if cancelled is not None:
-        future.exception()  # else asyncio would log that nobody has asked for it
+        future.exception()  # else asyncio logs that the exception was never retrieved
         raise cancelled
     return future.result()
 

@@ -121,7 +121,7 @@ class Join(ResultLoops):
             self._wait_for_room(timeout, deadline)
 
     def _take(self, side: str, source: Source | None, rows: CheckedRows, arrived: float) -> bool:
-        """Take checked rows and join them, if results fit; whether they were taken."""
+        """Take checked rows and join them, if results fit. Return whether they were taken."""
         self._check_open()
         sources = self._sources
         into = source or sources.find(side, "") or self._new_source(side, "")

@@ -1,7 +1,7 @@
 """The threads and tasks that poll and push: whether a call that waits for another one could wait forever.
 
-A push that finds the result buffer full waits for somebody to poll, and a loop over results waits for somebody to push.
-One that waited for its own thread would never end. Future calls are unknown; known are those that have polled, and the
+A push that finds the result buffer full waits for a poll, and a loop over results waits for a push.
+A wait for the own thread would never end. Future calls are unknown; known are those that have polled, and the
 threads that run.
 
 The caller is a thread, or a task of asyncio where an event loop runs in the thread (or where the thread makes a call
@@ -33,7 +33,7 @@ class Pollers:
         self._lock = threading.RLock()  # a signal's handler may poll while this thread does
 
     def note(self) -> None:
-        """The calling thread or task polls."""
+        """Note that the calling thread or task polls."""
         this = _caller()
         if this is not self._last:
             with self._lock:
@@ -41,8 +41,8 @@ class Pollers:
                 self._known, self._last = (*others, this), this
 
     def why_hopeless(self, waited: float) -> str | None:
-        """Why the caller, which has waited that many seconds for room, should not wait any longer; None if another one
-        may poll."""
+        """Return why the caller, which has waited that many seconds for room, should wait no longer; None if another
+        thread or task may poll."""
         if reason := given_up():
             return reason
         this = _caller()
@@ -59,7 +59,7 @@ class Pollers:
         return "no other thread polls" if waited >= self._first_poll else None
 
     def begin_reading(self) -> None:
-        """The calling thread waits for results in a loop, and pushes nothing meanwhile."""
+        """Note that the calling thread waits for results in a loop, and pushes nothing meanwhile."""
         with self._lock:
             self._readers.add(threading.current_thread())
 
@@ -67,9 +67,9 @@ class Pollers:
         with self._lock:
             self._readers.discard(threading.current_thread())
 
-    def why_nobody_pushes(self) -> str | None:
-        """Why the caller, which waits for results in a loop, should not wait any longer; None if somebody else may
-        push."""
+    def why_no_push_can_come(self) -> str | None:
+        """Return why the caller, which waits for results in a loop, should wait no longer; None if another thread or
+        task may push."""
         if reason := given_up():
             return reason
         if _event_loop_runs():

@@ -60,14 +60,14 @@ class ResultLoops:
         return taken
 
     def _hold_next(self) -> bool:
-        """Wait until a batch is held; False at the end. Raises if nobody could push what this waits for."""
+        """Wait until a batch is held; False at the end. Raises if no thread could push what this waits for."""
         wait = Wait(lambda: ("a loop over results", self._missing()))
         if self._held or (not self._is_over() and self._hold(0.0)):
             return True
         self._pollers.begin_reading()
         try:
             while not self._is_over():
-                if reason := self._pollers.why_nobody_pushes():
+                if reason := self._pollers.why_no_push_can_come():
                     raise StreamJoinError(
                         f"a loop over results would wait forever: {self._missing()}, and {reason}. When everything "
                         "is pushed, call join.end() before the loop; else push in another thread or task"

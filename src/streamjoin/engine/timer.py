@@ -2,7 +2,7 @@
 
 It hands over pushes that have waited for each other long enough (engine/admission.py), and notes which sources have
 been silent for too long (engine/sources.py). The thread starts when it is first needed, sleeps without the GIL until
-its bell rings or the next time has come, and knows its join only by a weak reference. So a join that nobody uses any
+its bell rings or the next time has come, and knows its join only by a weak reference. So a join that is not used any
 more is collected, which ends the thread. In a fork there is no such thread, and the join is a copy that needs none.
 """
 

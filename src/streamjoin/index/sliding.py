@@ -162,7 +162,7 @@ class SlidingColumns:
                 self._give_back(position, first, last)
 
     def _give_back(self, position: int, first: int, last: int) -> None:
-        """Give whole pages back to the system. Nobody reads these rows before they are written again."""
+        """Give whole pages back to the system. These rows are written before they are read again."""
         memory, array = self._memory[position], self._arrays[position]
         if memory is not None and array is not None:
             width = array.strides[0]

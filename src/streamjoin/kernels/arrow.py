@@ -81,7 +81,8 @@ def _copy_nothing(array, columns, widths, required, out):
 
 @jit(nogil=False, fallback=_copy_nothing)
 def read_columns(array, columns, widths, required, out):
-    """Copy some columns of the batch whose `ArrowArray` is at an address, and release that; whether it was possible.
+    """Copy some columns of the batch whose `ArrowArray` is at an address, and release it. Return whether it was
+    possible.
 
         columns   numbers of the columns to copy: plain values of 1, 2, 4 or 8 bytes
         widths    their sizes in bytes

@@ -1,7 +1,7 @@
 """What a page shows: figures of a running join as plain data, the same for both engines.
 
 Counts are totals since the join was opened, or since this run of a query began. Rates follow from two snapshots
-(page/history.py), so nobody who makes a snapshot has to remember an earlier one.
+(page/history.py), so the code that makes a snapshot need not keep an earlier one.
 """
 
 from __future__ import annotations

@@ -111,8 +111,8 @@ class ClosedError(StreamJoinError, RuntimeError):
 
 
 class Backpressure(StreamJoinError, TimeoutError):
-    """The result buffer is full, and a wait would take longer than the timeout, or for ever, as no other thread polls.
-    The join did not take the pushed data."""
+    """The result buffer is full, and a wait would exceed the timeout, or never end because no other thread polls. The
+    join did not take the pushed data."""
 
 
 class IndexNotApplicableError(SpecError):

@@ -3,7 +3,7 @@
 `configure` and `session` set everything before Spark starts. `window_join` asks `prepare_session`, which sets what is
 missing and can still be set, and refuses the rest at the call (docs/spark.md has the table):
 
-- the workers' Python: that of this process, if nobody chose one and all of Spark runs on this host;
+- the workers' Python: that of this process, if none is set and all of Spark runs on this host;
 - the state store of streams: RocksDB, if the session has not chosen one;
 - the partitions of a stream's state: one for each worker, if the session has not chosen a number.
 """
@@ -185,7 +185,7 @@ def _check_python(context: SparkContext, streaming: bool) -> None:
 
 
 def worker_python(context: SparkContext) -> str:
-    """The Python for the workers of a join: that of this process, if nobody chose one and all of Spark runs on this
+    """The Python for the workers of a join: that of this process, if none is set and all of Spark runs on this
     host. Spark's own default is the first python3 on the PATH."""
     chosen = os.environ.get("PYSPARK_PYTHON") or context._conf.get("spark.pyspark.python")
     if chosen or not sys.executable or not is_local(context.master or ""):

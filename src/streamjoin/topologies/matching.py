@@ -114,8 +114,8 @@ class Collector:
             self._ready.append(Matches(found.ids["left"], found.ids["right"]))
 
     def release(self, bound: float) -> None:
-        """Let pairs go whose later tuple lies before `bound`; no later pair can precede them. Sorts them by the place
-        of the later tuple, then of the earlier one. O(waiting + n log n) for n pairs that go, O(1) if none can."""
+        """Release pairs whose later tuple lies before `bound`; no later pair can precede them. Sort them by the place
+        of the later tuple, then of the earlier one. O(waiting + n log n) for n released pairs, O(1) for none."""
         if bound <= self._least:
             return
         places, ids = (

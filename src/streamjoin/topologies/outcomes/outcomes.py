@@ -90,9 +90,9 @@ class Outcomes:
             self._queue.add(left, right, times)
 
     def give_alone(self, side: str, ids: np.ndarray, times: np.ndarray) -> None:
-        """Let rows of a side leave without a partner."""
-        nobody = np.full(len(ids), NO_ROW)
-        left, right = (ids, nobody) if side == "left" else (nobody, ids)
+        """Output rows of a side without a partner."""
+        none = np.full(len(ids), NO_ROW)
+        left, right = (ids, none) if side == "left" else (none, ids)
         self.give(left, right, times)
 
     def check_undecided(self, state: np.ndarray) -> None:
@@ -197,7 +197,7 @@ class Outcomes:
         return Bounds(self._topology.least_unjoined_time(side), partner, placed)
 
     def _release(self, before: float) -> None:
-        """Let sorted rows go whose result time is below this, because nothing to come precedes them."""
+        """Release sorted rows with an earlier result time: no row to come precedes them."""
         if self._queue is not None:
             rows = self._queue.release(before)
             if rows is not None and len(rows := self.sorted_rows(rows)):
@@ -264,7 +264,7 @@ class AllMatches(Outcomes):
             if self.spec.how != "semi":
                 facts.set_state(ids, HAS_MATCH)
         if self.spec.how == "semi":
-            rows = self._first_found(matches)  # the right rows only say when
+            rows = self._first_found(matches)  # the right row only sets the time
         else:
             rows = NOTHING if self.spec.how == "anti" else matches
         if self._queue is not None and self._matches_are_sorted:

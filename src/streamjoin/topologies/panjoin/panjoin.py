@@ -436,6 +436,6 @@ class PanJoin:
                 enough = 2 * self._collector.waiting
 
     def _release(self) -> None:
-        """Let results go that nothing can precede."""
+        """Release results that no later result can precede."""
         ahead = [self._stamps.place, self._backlog.place, *(sent.first_place for sent in self._sent)]
         self._collector.release(min(ahead))

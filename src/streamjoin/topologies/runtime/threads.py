@@ -42,7 +42,7 @@ class Threads:
 
     def __init__(self) -> None:
         self._crew = _Crew()
-        self._wait: Wait | None = None  # of the driver, while nobody has rung for it
+        self._wait: Wait | None = None  # of the driver, until its bell rings
         self._waited_at = 0.0
         self._finalizer = weakref.finalize(self, self._crew.stop)
 
