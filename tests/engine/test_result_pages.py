@@ -36,7 +36,7 @@ def held(batch: pa.RecordBatch, first: int) -> HeldRows:
 
 
 def test_pairs_become_rows_of_both_sides():
-    pages = make_pages(SPEC.schema, FIELDS)
+    pages = make_pages(SPEC.schema, FIELDS, range(8))
     assert pages is not None
     views = {"left": held(rows(10, 5), 10), "right": held(rows(200, 5), 200)}
     batch = pages.batch({"left": np.array([10, 14]), "right": np.array([203, 200])}, views)
@@ -50,7 +50,7 @@ def test_pairs_become_rows_of_both_sides():
 
 
 def test_batches_keep_their_rows_while_later_ones_fill_the_page_and_the_next():
-    pages = make_pages(SPEC.schema, FIELDS)
+    pages = make_pages(SPEC.schema, FIELDS, range(8))
     assert pages is not None
     views = {"left": held(rows(0, 100), 0), "right": held(rows(0, 100), 0)}
     random = np.random.default_rng(3)
@@ -68,7 +68,7 @@ def test_batches_keep_their_rows_while_later_ones_fill_the_page_and_the_next():
 
 
 def test_large_batches_and_rows_that_lie_in_batches_are_left_to_others():
-    pages = make_pages(SPEC.schema, FIELDS)
+    pages = make_pages(SPEC.schema, FIELDS, range(8))
     assert pages is not None
     views = {"left": held(rows(0, 1000), 0), "right": held(rows(0, 1000), 0)}
     many = np.arange(pages.most + 1)
@@ -82,13 +82,13 @@ def test_large_batches_and_rows_that_lie_in_batches_are_left_to_others():
 def test_results_with_other_columns_have_no_pages(kind):
     schema = pa.schema({"ts": pa.int64(), "k": pa.int32(), "s": kind})
     spec = sj.JoinSpec(schema, SCHEMA, "left.k = right.k", sj.TimeWindow(100), "ts", "ts")
-    assert make_pages(spec.schema, {"left": fields_of(schema), "right": FIELDS["right"]}) is None
+    assert make_pages(spec.schema, {"left": fields_of(schema), "right": FIELDS["right"]}, range(7)) is None
 
 
 def test_a_page_is_small_even_if_rows_are_wide():
     wide = pa.schema({"ts": pa.int64()} | {f"c{n}": pa.int64() for n in range(200)})
     spec = sj.JoinSpec(wide, wide, "left.c0 = right.c0", sj.TimeWindow(100), "ts", "ts")
-    pages = make_pages(spec.schema, {"left": fields_of(wide), "right": fields_of(wide)})
+    pages = make_pages(spec.schema, {"left": fields_of(wide), "right": fields_of(wide)}, range(402))
     assert pages is not None
     assert pages.rows == FEWEST_ROWS > PAGE_BYTES // (402 * 8)
 

@@ -86,11 +86,12 @@ Row = tuple[Any, ...]
 class Query:
     """A running query without Spark: packs, lets the processor join on Spark's own in-memory handle.
 
-    Times are integers, so a tick of the data is a millisecond of the watermark.
+    Times are integers, so a tick of the data is a millisecond of the watermark. `whole`: the columns of the rows that
+    come, if the task has fewer.
     """
 
-    def __init__(self, task: JoinTask):
-        self.task, self.ids = task, routing.worker_ids(task.routing.workers)
+    def __init__(self, task: JoinTask, whole: pa.Schema | None = None):
+        self.task, self.ids, self.whole = task, routing.worker_ids(task.routing.workers), whole
         # The processor itself decides which rows are late.
         self.tester = TwsTester(
             JoinProcessor(task), timeMode="EventTime", eventTimeExtractor=lambda _row: 2**62
@@ -126,14 +127,14 @@ class Query:
         processor.init(self.tester.handle)
 
     def _packed(self, side: str, rows: Sequence[Row]) -> pa.RecordBatch:
-        schema = self.task.spec.side_schema(side)
+        schema = self.whole or self.task.spec.side_schema(side)
         batch = pa.RecordBatch.from_arrays(
             [
                 pa.array(list(column), field.type)
                 for column, field in zip(zip(*rows, strict=True), schema, strict=True)
             ],
             schema=schema,
-        )
+        ).select(self.task.spec.side_schema(side).names)
         if not self.task.tied:
             return batch
         return batch.append_column(TIE, pa.array([tie(row) for row in rows], pa.int64()))

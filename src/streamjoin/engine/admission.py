@@ -93,6 +93,8 @@ class Admission:
         if late is not None and late.any():
             self._set_aside(source.side, rows.pick(late).batch)
             rows = rows.pick(~late)
+        if (needed := self._intake[source.side].needed) is not None:
+            rows = rows.narrowed(needed)
         count = len(rows.ts)
         self.taken[source.side] += count
         if self._wait:
@@ -188,7 +190,7 @@ class Admission:
             store = self.late[side]
             rows = store.view().batches
             store.release(store.next_id)
-        held = pa.Table.from_batches(rows, self._intake[side].schema)
+        held = pa.Table.from_batches(rows, self._intake[side].reader.schema)
         columns = [
             pa.chunked_array([restored(chunk, field.type) for chunk in column.chunks], field.type)
             for column, field in zip(held.columns, schema, strict=True)

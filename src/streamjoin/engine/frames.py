@@ -47,8 +47,9 @@ class FrameKind(Protocol):
     def read(self, data: Any, side: str, names: Sequence[str] | None = None) -> pa.Table:
         """The rows as Arrow; only the columns `names`, if given."""
 
-    def give(self, result: pa.Table, origins: Sequence[Origin]) -> Any:
-        """A result as a table of the kind. `origins`: of its columns, in their order."""
+    def give(self, result: pa.Table, origins: Sequence[Origin], left: Any) -> Any:
+        """A result as a table of the kind. `origins`: of its columns, in their order. `left`: the caller's
+        table of this kind."""
 
 
 def kind_of(data: Any, side: str) -> FrameKind:
@@ -125,7 +126,7 @@ class ArrowTables:
     def read(self, data: Any, side: str, names: Sequence[str] | None = None) -> pa.Table:
         return data if names is None else data.select(list(names))
 
-    def give(self, result: pa.Table, origins: Sequence[Origin]) -> Any:
+    def give(self, result: pa.Table, origins: Sequence[Origin], left: Any) -> Any:
         return result
 
 
@@ -138,7 +139,7 @@ class ArrowBatches(ArrowTables):
     def read(self, data: Any, side: str, names: Sequence[str] | None = None) -> pa.Table:
         return super().read(pa.Table.from_batches([data]), side, names)
 
-    def give(self, result: pa.Table, origins: Sequence[Origin]) -> Any:
+    def give(self, result: pa.Table, origins: Sequence[Origin], left: Any) -> Any:
         columns = [column.combine_chunks() for column in result.columns]
         return pa.RecordBatch.from_arrays(columns, schema=result.schema)
 
@@ -152,7 +153,7 @@ class ArrowReaders(ArrowTables):
     def read(self, data: Any, side: str, names: Sequence[str] | None = None) -> pa.Table:
         return super().read(data.read_all(), side, names)
 
-    def give(self, result: pa.Table, origins: Sequence[Origin]) -> Any:
+    def give(self, result: pa.Table, origins: Sequence[Origin], left: Any) -> Any:
         return result.to_reader()
 
 
@@ -194,7 +195,7 @@ class PandasFrames:
             raise InputError(told, field=side)
         return pa.Table.from_pandas(data if names is None else data[list(names)], preserve_index=False)
 
-    def give(self, result: pa.Table, origins: Sequence[Origin]) -> Any:
+    def give(self, result: pa.Table, origins: Sequence[Origin], left: Any) -> Any:
         pandas = sys.modules["pandas"]
         columns = {
             name: _as_series(pandas, column, origin)
@@ -234,7 +235,7 @@ class PolarsFrames:
     def read(self, data: Any, side: str, names: Sequence[str] | None = None) -> pa.Table:
         return (data if names is None else data.select(list(names))).to_arrow()
 
-    def give(self, result: pa.Table, origins: Sequence[Origin]) -> Any:
+    def give(self, result: pa.Table, origins: Sequence[Origin], left: Any) -> Any:
         return sys.modules["polars"].from_arrow(result)
 
 
@@ -252,8 +253,8 @@ class PolarsLazyFrames(PolarsFrames):
     def read(self, data: Any, side: str, names: Sequence[str] | None = None) -> pa.Table:
         return (data if names is None else data.select(list(names))).collect().to_arrow()
 
-    def give(self, result: pa.Table, origins: Sequence[Origin]) -> Any:
-        return super().give(result, origins).lazy()
+    def give(self, result: pa.Table, origins: Sequence[Origin], left: Any) -> Any:
+        return super().give(result, origins, left).lazy()
 
 
 class DuckDBRelations:
@@ -273,8 +274,7 @@ class DuckDBRelations:
         quoted = ['"' + name.replace('"', '""') + '"' for name in names]
         return pa.table(data.project(", ".join(quoted)))
 
-    def give(self, result: pa.Table, origins: Sequence[Origin]) -> Any:
-        left = next(origin.frame for origin in origins)
+    def give(self, result: pa.Table, origins: Sequence[Origin], left: Any) -> Any:
         return left.query("streamjoin_left", "SELECT * FROM result")  # DuckDB finds the variable by its name
 
 
@@ -300,7 +300,7 @@ class RecordLists:
         found = list(dict.fromkeys(name for row in data for name in row)) if names is None else names
         return _table_of({name: [row.get(name) for row in data] for name in found}, side)
 
-    def give(self, result: pa.Table, origins: Sequence[Origin]) -> Any:
+    def give(self, result: pa.Table, origins: Sequence[Origin], left: Any) -> Any:
         return result.to_pylist()
 
 
@@ -321,7 +321,7 @@ class ColumnDicts:
             raise InputError(f"the columns of {side} have different lengths: {lengths}", field=side)
         return _table_of(data if names is None else {name: data[name] for name in names}, side)
 
-    def give(self, result: pa.Table, origins: Sequence[Origin]) -> Any:
+    def give(self, result: pa.Table, origins: Sequence[Origin], left: Any) -> Any:
         return result.to_pydict()
 
 

@@ -45,8 +45,8 @@ KNOWN = np.ones(MOST_COPIED, np.bool_)  # for small pushes without NULLs
 
 @dataclass(slots=True, eq=False)
 class CheckedRows:
-    """Rows of one push that the join may take. `values`: those of all columns that the intake copies, if none is NULL;
-    None if columns are to be read from the batch."""
+    """Rows of one push that the join may take, with all columns. `values`: those of the columns that the intake copies,
+    if none is NULL; None if columns are to be read from the batch."""
 
     batch: pa.RecordBatch
     ts: np.ndarray
@@ -56,21 +56,59 @@ class CheckedRows:
         """The rows for which `chosen` is true."""
         return CheckedRows(self.batch.filter(pa.array(chosen)), self.ts[chosen])
 
+    def narrowed(self, names: list[str]) -> CheckedRows:
+        """The rows with these columns of the batch alone."""
+        return CheckedRows(self.batch.select(names), self.ts, self.values)
+
+
+class TableReader:
+    """How tables of one side become batches of `schema`, that of the spec in storage types."""
+
+    def __init__(self, spec: JoinSpec, side: str):
+        self.schema, self._side = storage_schema(spec.side_schema(side)), side
+        # The columns that must not have NULLs: their numbers and names.
+        self.required = [(number, f.name) for number, f in enumerate(self.schema) if not f.nullable]
+
+    def batch(self, data: Any) -> pa.RecordBatch:
+        """Arrow data of any kind as one batch of exactly `schema`, whose types may be the spec's or their storage
+        types; copied only where chunks must be joined or a column has another layout of the same type."""
+        try:
+            if isinstance(data, pa.RecordBatch):
+                batch = data
+            elif isinstance(data, pa.Table):
+                batch = one_batch(data)
+            else:
+                batch = one_batch(_imported(data, self.schema, self._side))
+            if not batch.schema.equals(self.schema):
+                batch = _conformed(batch, self.schema, self._side, data)
+        except _REFUSED as error:
+            raise InputError(
+                f"{self._side} data cannot become one batch of the spec's types ({error}): push fewer rows at a time "
+                "or convert its columns first"
+            ) from error
+        for number, name in self.required:
+            if batch.column(number).null_count:
+                raise InputError(
+                    f"{self._side} column {name!r} has nulls, but the spec says it is not nullable"
+                )
+        return batch
+
 
 class Intake:
     """How the data of one side is checked and becomes prepared tuples.
 
-    `schema`: that of the rows as they are held. `shared`: the columns whose values an index window reads as they came,
-    and their positions in a tuple.
+    `reader`: of whole rows, as they are pushed. `schema`: that of the rows as they are held, without the columns that
+    nobody reads; `needed`: the names of its columns if some are left out, else None. `shared`: the columns whose values
+    an index window reads as they came, and their positions in a tuple.
     """
 
     def __init__(self, plan: Plan, side: str):
         spec = plan.spec
-        self.schema = storage_schema(spec.side_schema(side))
+        self.reader, self.schema = TableReader(spec, side), storage_schema(spec.needed[side])
+        self.needed = self.schema.names if len(self.schema) < len(self.reader.schema) else None
         self._spec, self._side = spec, side
-        self._required = [(number, f.name) for number, f in enumerate(self.schema) if not f.nullable]
-        self._time = self.schema.get_field_index(spec.side_time(side))
-        self._time_is_plain = _time_is_plain(self.schema.field(self._time).type, spec)
+        self._time = self.reader.schema.get_field_index(spec.side_time(side))
+        self._time_is_plain = _time_is_plain(self.reader.schema.field(self._time).type, spec)
         # The columns that the side's own window or its probes read: numbers in a batch, and types.
         self._own, self._opposite = plan.programs[side], plan.programs[OTHER[side]]
         stored, probing = self._own.stored_columns, self._opposite.probe_columns
@@ -87,16 +125,18 @@ class Intake:
 
     def _make_copier(self) -> ColumnCopier | None:
         """Copies what small pushes need: event times, columns that are read, and payload; None if not all are plain."""
-        read = [(number, plain_dtype(self.schema.field(number).type)) for number, _ in self._columns]
+        pushed = self.reader.schema
+        names = [self.schema.field(number).name for number, _ in self._columns]
+        read = [(pushed.get_field_index(name), plain_dtype(pushed.field(name).type)) for name in names]
         if not self._time_is_plain or any(dtype is None for _, dtype in read):
             return None
         payload = [
-            (self.schema.get_field_index(f.name), f.dtype) for f in payload_fields(self.schema, self.shared)
+            (pushed.get_field_index(f.name), f.dtype) for f in payload_fields(self.schema, self.shared)
         ]
         copied = [(self._time, np.dtype(np.int64)), *read, *payload]
         return ColumnCopier(
             [(number, cast(np.dtype, dtype)) for number, dtype in copied],
-            [number for number, _ in self._required],
+            [number for number, _ in self.reader.required],
         )
 
     def _key_places(self, read: list[Column]) -> list[int] | None:
@@ -127,36 +167,12 @@ class Intake:
     def checked(self, data: Any) -> CheckedRows:
         """The rows that a push brings; `InputError` if they do not fit the spec."""
         copier = self._copier
-        if copier is not None and isinstance(data, pa.RecordBatch) and data.schema.equals(self.schema):
+        if copier is not None and isinstance(data, pa.RecordBatch) and data.schema.equals(self.reader.schema):
             values = copier.values(data)
             if values is not None:
                 return CheckedRows(data, values[0], values)
-        batch = self.batch(data)
+        batch = self.reader.batch(data)
         return CheckedRows(batch, self.times(batch))
-
-    def batch(self, data: Any) -> pa.RecordBatch:
-        """Arrow data of any kind as one batch of exactly `schema`, whose types may be the spec's or their storage
-        types; copied only where chunks must be joined or a column has another layout of the same type."""
-        try:
-            if isinstance(data, pa.RecordBatch):
-                batch = data
-            elif isinstance(data, pa.Table):
-                batch = one_batch(data)
-            else:
-                batch = one_batch(_imported(data, self.schema, self._side))
-            if not batch.schema.equals(self.schema):
-                batch = _conformed(batch, self.schema, self._side, data)
-        except _REFUSED as error:
-            raise InputError(
-                f"{self._side} data cannot become one batch of the spec's types ({error}): push fewer rows at a time "
-                "or convert its columns first"
-            ) from error
-        for number, name in self._required:
-            if batch.column(number).null_count:
-                raise InputError(
-                    f"{self._side} column {name!r} has nulls, but the spec says it is not nullable"
-                )
-        return batch
 
     def times(self, batch: pa.RecordBatch) -> np.ndarray:
         """The event times of a batch of `schema`, in ticks of the spec's unit, as int64."""

@@ -18,6 +18,7 @@ from streamjoin.semantics.callables import PredicateFunction
 from streamjoin.semantics.durations import Duration
 from streamjoin.semantics.errors import SpecError, short_repr
 from streamjoin.semantics.keep import How, Keep
+from streamjoin.semantics.result_columns import Columns
 from streamjoin.semantics.spec import OTHER, SIDES, UNMATCHED, JoinSpec
 from streamjoin.semantics.windows import WindowForm
 
@@ -38,7 +39,7 @@ _ELSEWHERE = {
     "strategy": "say keep=sj.AsOf('backward') (or 'forward', 'nearest')",
     "allow_exact_matches": "say keep=sj.AsOf('backward', strict=True)",
     "suffixes": "say suffix=..., which is for right's columns",
-    "select": "say columns=[...]",
+    "select": "say columns=[...], such as columns=['left.price', 'right.price AS ask']",
     "timestamp": "say time=..., the name of the time column",
     "parallel": "say workers=...",
     "threads": "say workers=...",
@@ -59,6 +60,7 @@ def join(
     left_tie: str | None = None,
     right_tie: str | None = None,
     suffix: str = "_right",
+    columns: Columns | None = None,
     order: Order = "timestamp",
     index: IndexName | Auto = "auto",
     topology: TopologyName | Auto = "auto",
@@ -78,6 +80,8 @@ def join(
         keep: which matches of a left row count: `"all"`, `AsOf(...)` or `Nearest(...)`.
         left_tie, right_tie: columns that rank rows of equal time.
         suffix: appended to right columns whose name left has too.
+        columns: the result's columns and their names, such as `["left.ts", "page", "right.ts AS viewed"]`, or a dict of
+            new names and columns; None: all of left's, then all of right's. Columns that nothing needs are not read.
         order: `timestamp` gives the same rows in the same order on every run; with `any` they are in no particular one.
         index, topology, workers: how the join runs; see `open_join`.
 
@@ -89,6 +93,8 @@ def join(
     >>> sj.join(clicks, views, on="left.user = right.user", window=5, time="ts")
     [{'ts': 3, 'user': 'ann', 'ts_right': 1, 'user_right': 'ann', 'page': '/a'},
      {'ts': 9, 'user': 'bob', 'ts_right': 8, 'user_right': 'bob', 'page': '/b'}]
+    >>> sj.join(clicks, views, on="left.user = right.user", window=5, time="ts", columns=["page", "left.ts AS clicked"])
+    [{'page': '/a', 'clicked': 3}, {'page': '/b', 'clicked': 9}]
     """
     _refuse_unknown(join, unknown)
     frames = {"left": left, "right": right}
@@ -97,11 +103,11 @@ def join(
     times = _time_columns(schemas, time, left_time, right_time, frames)
     spec = JoinSpec(
         schemas["left"], schemas["right"], on, window, *times, how=how, suffix=suffix, keep=keep,
-        left_tie=left_tie, right_tie=right_tie,
+        left_tie=left_tie, right_tie=right_tie, columns=columns,
     )  # fmt: skip
-    tables = {side: read_columns(each, side, schemas[side].names) for side, each in held.items()}
-    result = join_tables(tables["left"], tables["right"], spec, topology, index, workers, order)
-    given: Frame = kind_of(left, "left").give(result, _origins(spec, frames))
+    tables = {side: read_columns(each, side, spec.needed[side].names) for side, each in held.items()}
+    result = join_tables(tables["left"], tables["right"], spec.narrowed(), topology, index, workers, order)
+    given: Frame = kind_of(left, "left").give(result, _origins(spec, frames), left)
     return given
 
 
@@ -120,6 +126,7 @@ def stream(
     left_tie: str | None = None,
     right_tie: str | None = None,
     suffix: str = "_right",
+    columns: Columns | None = None,
     order: Order = "any",
     index: IndexName | Auto = "auto",
     topology: TopologyName | Auto = "auto",
@@ -149,7 +156,7 @@ def stream(
     times = _time_columns(schemas, time, left_time, right_time, {"left": left, "right": right})
     spec = JoinSpec(
         schemas["left"], schemas["right"], on, window, *times, how=how, lateness=lateness, suffix=suffix, keep=keep,
-        left_tie=left_tie, right_tie=right_tie,
+        left_tie=left_tie, right_tie=right_tie, columns=columns,
     )  # fmt: skip
     return open_join(spec, topology, index, workers, order, max_results, rate, latency)
 
@@ -210,10 +217,7 @@ def _time_columns(
 def _origins(spec: JoinSpec, frames: Mapping[str, Any]) -> list[Origin]:
     """Where the columns of a result come from."""
     missing = {OTHER[side] for side in UNMATCHED[spec.how]}
-    sides = ("left",) if spec.how in ("semi", "anti") else SIDES
-    return [
-        Origin(frames[side], name, side in missing) for side in sides for name in spec.side_schema(side).names
-    ]
+    return [Origin(frames[side], field.name, side in missing) for side, field, _ in spec.chosen]
 
 
 def _refuse_unknown(call: Callable[..., Any], unknown: Mapping[str, object]) -> None:

@@ -34,10 +34,11 @@ class ResultPages:
     """The pages of a join whose result rows have plain columns only. Threads may share it: a thread that builds rows
     has a page to itself."""
 
-    def __init__(self, schema: pa.Schema, fields: Mapping[str, Sequence[Field]]):
-        """`fields`: by side, in the order of the schema, all of them plain."""
+    def __init__(self, schema: pa.Schema, fields: Mapping[str, Sequence[Field]], places: Sequence[int]):
+        """`fields`: by side, the columns that are gathered, all of them plain. `places`: the number of each column of
+        the schema among these."""
         self._schema = schema
-        self._fields = fields
+        self._fields, self._of_schema = fields, places
         widths = [f.dtype.itemsize for side in SIDES for f in fields[side] if f.dtype is not None]
         self.rows = min(max(FEWEST_ROWS, PAGE_BYTES // sum(widths)), MOST_ROWS)
         self.most = self.rows // MOST_ON_PAGE  # rows of a batch
@@ -69,7 +70,7 @@ class ResultPages:
         return page.batch.slice(page.taken, count)
 
     def _new_places(self, left: tuple[str, ...], right: tuple[str, ...]) -> np.ndarray | None:
-        """Where each column of the result is among those of its side."""
+        """Where each column that is gathered is among those of its side."""
         names = {"left": left, "right": right}
         if any(f.name not in names[side] for side in SIDES for f in self._fields[side]):
             return None
@@ -80,15 +81,20 @@ class ResultPages:
         memory = np.empty(self._bytes, np.uint8)
         whole = pa.py_buffer(memory)
         sizes = (self._widths * self.rows).tolist()
+        parts = [whole.slice(*part) for part in zip(self._begins.tolist(), sizes, strict=True)]
         columns = [
-            pa.Array.from_buffers(kind, self.rows, [None, whole.slice(begin, size)])
-            for kind, begin, size in zip(self._schema.types, self._begins.tolist(), sizes, strict=True)
+            pa.Array.from_buffers(kind, self.rows, [None, parts[at]])
+            for kind, at in zip(self._schema.types, self._of_schema, strict=True)
         ]
         return Page(memory, pa.RecordBatch.from_arrays(columns, schema=self._schema), 0)
 
 
-def make_pages(schema: pa.Schema, fields: Mapping[str, Sequence[Field]]) -> ResultPages | None:
-    """Pages for result rows with columns of both sides, where all of them are plain and held in the result's types."""
-    held = [f for side in SIDES for f in fields.get(side, ())]
-    plain = all(f.dtype is not None for f in held) and [f.type for f in held] == list(schema.types)
-    return ResultPages(schema, fields) if plain and all(fields.get(side) for side in SIDES) else None
+def make_pages(
+    schema: pa.Schema, fields: Mapping[str, Sequence[Field]], places: Sequence[int]
+) -> ResultPages | None:
+    """Pages for result rows, if all columns are plain and held in the result's types; see `ResultPages`."""
+    gathered = [f for side in SIDES for f in fields[side]]
+    plain = (
+        all(f.dtype is not None for f in gathered) and [gathered[at].type for at in places] == schema.types
+    )
+    return ResultPages(schema, fields, places) if plain else None

@@ -159,19 +159,26 @@ def _ids(waiting: Sequence[Matches]) -> IdsBySide:
 
 
 class ResultRows:
-    """Builds result rows: left's columns, then right's, in the types of the spec."""
+    """Builds result rows: the chosen columns, in the types of the spec."""
 
     def __init__(self, spec: JoinSpec, schemas: Mapping[str, pa.Schema]):
         """`schemas`: by side, in which rows are held."""
         self._schema = spec.schema
-        given = ("left",) if spec.how in ("semi", "anti") else SIDES
         self._columns = (
             HeldRows.columns if spec.how == "inner" else _columns
         )  # every pair of an inner join has both
-        self._fields = {side: fields_of(schemas[side]) for side in given}
-        held = [field.type for fields in self._fields.values() for field in fields]
-        self._pages = make_pages(self._schema, self._fields) if spec.how == "inner" else None
+        names = {side: {f.name for of, f, _ in spec.chosen if of == side} for side in SIDES}
+        self._fields = {
+            side: tuple(f for f in fields_of(schema) if f.name in names[side])
+            for side, schema in schemas.items()
+        }
+        # Each column is gathered once; where the result's columns are among those gathered.
+        gathered = [(side, field) for side in SIDES for field in self._fields[side]]
+        place = {(side, field.name): number for number, (side, field) in enumerate(gathered)}
+        self._places = [place[side, field.name] for side, field, _ in spec.chosen]
+        self._pages = make_pages(self._schema, self._fields, self._places) if spec.how == "inner" else None
         # Columns that are held in another type: their numbers and types.
+        held = [gathered[at][1].type for at in self._places]
         self._restored = [(n, field.type) for n, field in enumerate(spec.schema) if field.type != held[n]]
 
     @cached_property
@@ -201,11 +208,10 @@ class ResultRows:
     def _batch(self, ids: IdsBySide, views: Mapping[str, HeldRows]) -> pa.RecordBatch:
         if self._pages is not None and (batch := self._pages.batch(ids, views)) is not None:
             return batch
-        columns = [
-            column
-            for side, fields in self._fields.items()
-            for column in self._columns(views[side], ids[side], fields)
+        gathered = [
+            column for side in SIDES for column in self._columns(views[side], ids[side], self._fields[side])
         ]
+        columns = [gathered[at] for at in self._places]
         for number, kind in self._restored:
             columns[number] = restored(columns[number], kind)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)

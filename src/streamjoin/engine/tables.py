@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamjoin.engine.intake import Intake
+from streamjoin.engine.intake import Intake, TableReader
 from streamjoin.engine.open import open_plan
 from streamjoin.kernels.stamping import falls
 from streamjoin.plan.choose import make_plan
 from streamjoin.plan.options import Auto, IndexName, Options, Order, TopologyName
 from streamjoin.plan.physical import Plan
 from streamjoin.semantics.errors import Backpressure
-from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.spec import SIDES, JoinSpec, check_spec
 
 
 def join_tables(
@@ -31,7 +31,12 @@ def join_tables(
 
     The result has the oracle's order with `order="timestamp"`, and is in no particular one otherwise.
     """
-    return join_planned(left, right, make_plan(spec, Options(topology, index, workers, order)))
+    plan = make_plan(check_spec(spec).narrowed(), Options(topology, index, workers, order))
+    needed = [
+        TableReader(spec, side).batch(table).select(spec.needed[side].names)
+        for side, table in zip(SIDES, (left, right), strict=True)
+    ]
+    return join_planned(*needed, plan)
 
 
 def join_planned(left: Any, right: Any, plan: Plan) -> pa.Table:
@@ -59,7 +64,7 @@ def join_planned(left: Any, right: Any, plan: Plan) -> pa.Table:
 
 def _by_time(intake: Intake, table: Any) -> tuple[pa.RecordBatch, np.ndarray]:
     """A table as one batch sorted by its event times, and these."""
-    batch = intake.batch(table)
+    batch = intake.reader.batch(table)
     ts = intake.times(batch)
     if falls(ts):
         rows = np.argsort(ts, kind="stable")

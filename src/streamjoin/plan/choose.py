@@ -22,7 +22,7 @@ from streamjoin.semantics.callables import CallablePredicate
 from streamjoin.semantics.errors import IndexNotApplicableError, SpecError, without_middle
 from streamjoin.semantics.keep import AsOf
 from streamjoin.semantics.render import to_sql
-from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.semantics.spec import SIDES, JoinSpec, check_spec
 
 PATIENT = 0.1  # gather pushes if results may wait this many seconds or more
 GATHERING = 0.02  # gather pushes for at most this many seconds
@@ -57,8 +57,7 @@ def make_plan(spec: JoinSpec, options: Options | None = None, tuning: Tuning = D
 
     A plan for Spark has one worker; `plan.spread.spread_plan` makes the plan for several.
     """
-    if not isinstance(spec, JoinSpec):
-        raise SpecError(f"spec is a {type(spec).__name__}: give a JoinSpec")
+    check_spec(spec)
     options = options or Options()
     spark = options.engine == "spark"
     topology, why = _choose_topology(options)

@@ -16,7 +16,7 @@ def matching_of(spec: JoinSpec) -> JoinSpec:
     """The inner join of the same streams. For an as-of join the window is cut to matches that it can pick."""
     if spec.how == "inner" and spec.keep == "all":
         return spec
-    inner = replace(spec, how="inner", keep="all", left_tie=None, right_tie=None)
+    inner = replace(spec, how="inner", keep="all", left_tie=None, right_tie=None, columns=None)
     if not isinstance(spec.keep, AsOf) or spec.delta is None:
         return inner
     delta = cut_to(spec.keep, spec.delta)

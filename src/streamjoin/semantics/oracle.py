@@ -28,7 +28,7 @@ from streamjoin.semantics.casts import cast_exactly, is_castable
 from streamjoin.semantics.errors import InputError, PredicateError, SpecError
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, columns
 from streamjoin.semantics.keep import AsOf, Nearest
-from streamjoin.semantics.spec import OTHER, SIDES, UNMATCHED, JoinSpec
+from streamjoin.semantics.spec import OTHER, SIDES, UNMATCHED, JoinSpec, check_spec
 from streamjoin.semantics.types import TIME_SCALE, Type
 
 # The value of an expression: a bool, the integer of an exact type, a float, str or bytes; None is NULL.
@@ -69,12 +69,13 @@ def join(left: pa.Table, right: pa.Table, spec: JoinSpec) -> pa.Table:
     [{'ts': 0, 'x': 7, 'ts_right': 2, 'x_right': 7}]
     """
     found = rows(left, right, spec)
-    left_rows = pa.array([row.left for row in found], pa.int64())
-    right_rows = pa.array([row.right for row in found], pa.int64())
-    part = [_take(column, left_rows) for column in _declared(left, spec, "left").columns]
-    if spec.how not in ("semi", "anti"):
-        part += [_take(column, right_rows) for column in _declared(right, spec, "right").columns]
-    return pa.Table.from_arrays(part, schema=spec.schema)
+    numbers = {"left": [row.left for row in found], "right": [row.right for row in found]}
+    tables = {"left": _declared(left, spec, "left"), "right": _declared(right, spec, "right")}
+    columns = [
+        _take(tables[side].column(field.name), pa.array(numbers[side], pa.int64()))
+        for side, field, _ in spec.chosen
+    ]
+    return pa.Table.from_arrays(columns, schema=spec.schema)
 
 
 def pairs(left: pa.Table, right: pa.Table, spec: JoinSpec) -> list[tuple[int, int]]:
@@ -257,8 +258,7 @@ def _machine_row(values: Row) -> SimpleNamespace:
 
 def _declared(table: pa.Table, spec: JoinSpec, side: str) -> pa.Table:
     """The table as the spec declares it: the same columns, in whatever order and layout of their type."""
-    if not isinstance(spec, JoinSpec):
-        raise SpecError(f"spec is a {type(spec).__name__}: give a JoinSpec")
+    check_spec(spec)
     if not isinstance(table, pa.Table):
         try:
             table = pa.table(table)

@@ -9,7 +9,8 @@ predicate is true and the one that comes first in this order is still in its sid
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -19,8 +20,10 @@ from streamjoin.semantics.columns import column_type
 from streamjoin.semantics.durations import Duration, lateness_ticks
 from streamjoin.semantics.errors import PredicateError, SpecError, did_you_mean, short_repr, without_middle
 from streamjoin.semantics.expressions import Expr
+from streamjoin.semantics.expressions import columns as columns_of
 from streamjoin.semantics.html import html_table
 from streamjoin.semantics.keep import How, Keep, Nearest, check_how, check_keep
+from streamjoin.semantics.result_columns import ColumnChoice, Columns, ResultColumn, all_columns
 from streamjoin.semantics.sql import parse_expression, parse_predicate
 from streamjoin.semantics.temporal import time_text
 from streamjoin.semantics.types import TIME_SCALE
@@ -50,6 +53,15 @@ class JoinSpec:
     `TimeWindow` and `RowWindow`. `lateness` is how far `ts` may fall within one source; None means it must not fall.
     `keep` picks among the matches of a left row: `"all"`, `AsOf(...)` or `Nearest(...)`; only with how inner or left.
     `left_tie`, `right_tie`: columns that rank rows of equal time, before source and position.
+    `columns` chooses and names the result's columns, by a list such as `["left.price", "bid AS paid"]` or a dict of new
+    names and columns; None: all. The spec keeps it as pairs of new name and `side.column`.
+
+    >>> schema = pa.schema({"ts": pa.int64(), "price": pa.float64()})
+    >>> spec = JoinSpec(
+    ...     schema, schema, "left.price < right.price", 5, "ts", "ts", columns=["left.ts", "right.price AS ask"]
+    ... )
+    >>> spec.schema.names
+    ['ts', 'ask']
     """
 
     left: pa.Schema
@@ -64,6 +76,7 @@ class JoinSpec:
     keep: Keep = "all"
     left_tie: str | None = None
     right_tie: str | None = None
+    columns: Columns | None = None
 
     def __post_init__(self) -> None:
         for side in SIDES:
@@ -77,6 +90,10 @@ class JoinSpec:
             )
         check_how(self.how)
         check_keep(self.keep, self.how)
+        if (
+            self.columns is not None
+        ):  # as pairs, which can be compared and hashed, and mean the same on fewer columns
+            object.__setattr__(self, "columns", tuple((each.name, each.source) for each in self.chosen))
         object.__setattr__(self, "window", read_window(self.window, self.time_unit))
         # Computing the derived parts checks them.
         _ = (
@@ -251,32 +268,44 @@ class JoinSpec:
         return Delta(-self.right_window.size, self.left_window.size)
 
     @cached_property
-    def schema(self) -> pa.Schema:
-        """The result's columns: left's, then right's; a right name that is taken gets the suffix. Those of a side that
-        can be missing may be NULL. Semi and anti joins give left's columns alone."""
-        if self.how in ("semi", "anti"):
-            return pa.schema(list(self.left))
-        missing = {OTHER[side] for side in UNMATCHED[self.how]}
-        columns = [("left", field) for field in self.left] + [("right", f) for f in self._right_fields()]
-        return pa.schema([f.with_nullable(f.nullable or side in missing) for side, f in columns])
+    def chosen(self) -> tuple[ResultColumn, ...]:
+        """The result's columns, in their order."""
+        schemas = {side: self.side_schema(side) for side in SIDES}
+        if self.columns is not None:
+            return ColumnChoice(self.columns, schemas, self.how, self.suffix).columns()
+        return all_columns({"left": self.left} if self.how in ("semi", "anti") else schemas, self.suffix)
 
-    def _right_fields(self) -> list[pa.Field]:
-        """Right's columns under their names in the result."""
-        renamed = []
-        taken = set(self.left.names) | set(self.right.names)
-        for field in self.right:
-            if field.name in self.left.names:
-                if field.name + self.suffix in taken:
-                    raise SpecError(
-                        f"right column {field.name!r} would become {field.name + self.suffix!r}, which is taken: "
-                        "choose another suffix",
-                        field="suffix",
-                        given=self.suffix,
-                    )
-                taken.add(field.name + self.suffix)
-                field = field.with_name(field.name + self.suffix)
-            renamed.append(field)
-        return renamed
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The result's columns and their types. Those of a side that can be missing may be NULL."""
+        missing = {OTHER[side] for side in UNMATCHED[self.how]}
+        return pa.schema(
+            [
+                field.with_name(name).with_nullable(field.nullable or side in missing)
+                for side, field, name in self.chosen
+            ]
+        )
+
+    @cached_property
+    def needed(self) -> Mapping[str, pa.Schema]:
+        """By side, the columns that a join needs: those of the result, the time and the tie, and what the predicate
+        and the score read."""
+        predicate = self.predicate
+        read = predicate.columns if isinstance(predicate, CallablePredicate) else columns_of(predicate)
+        if self.score is not None:
+            read += columns_of(self.score)
+        names: set[tuple[str, str | None]] = {(column.side, column.name) for column in read}
+        names |= {(side, field.name) for side, field, _ in self.chosen}
+        for side in SIDES:
+            names |= {(side, self.side_time(side)), (side, self.side_tie(side))}
+        return {
+            side: pa.schema([field for field in self.side_schema(side) if (side, field.name) in names])
+            for side in SIDES
+        }
+
+    def narrowed(self) -> JoinSpec:
+        """The same join of tables that have the needed columns alone."""
+        return replace(self, left=self.needed["left"], right=self.needed["right"])
 
     def side_schema(self, side: str) -> pa.Schema:
         return self.left if side == "left" else self.right
@@ -291,3 +320,10 @@ class JoinSpec:
     def side_tie(self, side: str) -> str | None:
         """The column that ranks rows of `side` at equal times, if there is one."""
         return self.left_tie if side == "left" else self.right_tie
+
+
+def check_spec(given: object) -> JoinSpec:
+    """The spec; raises for anything else."""
+    if not isinstance(given, JoinSpec):
+        raise SpecError(f"spec is a {type(given).__name__}: give a JoinSpec")
+    return given

@@ -50,6 +50,7 @@ from streamjoin.plan.spread import route_rows
 from streamjoin.semantics.durations import Duration, lateness_ticks
 from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.keep import How, Keep
+from streamjoin.semantics.result_columns import Columns
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import WindowForm
 from streamjoin.spark.join.carried import carried
@@ -103,6 +104,7 @@ def window_join(
     partitioning: Partitioning = "auto",
     index: IndexName | Auto = "auto",
     suffix: str = "_right",
+    columns: Columns | None = None,
     malformed: OnMalformed = "fail",
     late: str | None = None,
 ) -> DataFrame:
@@ -124,6 +126,8 @@ def window_join(
             or `auto`, which chooses by the predicate.
         index: how workers find partners: `auto`, `scan`, `hash`, `bisort`, `raptable` or `wibtree`.
         suffix: appended to right columns whose name left has too.
+        columns: the result's columns and their names, such as `["left.ts", "page", "right.ts AS viewed"]`, or a dict of
+            new names and columns. Columns that nothing needs are neither shuffled nor kept. None: all.
         malformed: a row without a time, or with NULL in a NOT NULL column, stops the query (`fail`), or is left out and
             counted in the metric `malformed` (`drop`).
         late: a name for another column, a BOOLEAN that is true for rows that came too late. They come out once, with
@@ -148,10 +152,11 @@ def window_join(
         keep=keep,
         left_tie=left_tie,
         right_tie=right_tie,
+        columns=columns,
     )
     task = make_task(spec, order, index, partitioning, _check_workers(left, workers))
     task = with_late(replace(task, malformed=malformed), late)
-    check_column_names(task, tells_case(left.sparkSession.conf.get(CASE)))
+    check_column_names(spec, task, tells_case(left.sparkSession.conf.get(CASE)))
     task, frames = watermarked(task, left, right, lateness)
     prepare_session(left.sparkSession, left.isStreaming, task.routing.workers)
     return assemble(task, frames)
@@ -217,7 +222,8 @@ def spec_of(
     suffix: str = "_right",
     **options: Any,
 ) -> JoinSpec:
-    """The spec of the join, with the columns of the DataFrames in Arrow's types. `options`: how, keep and ties."""
+    """The spec of the join, with the columns of the DataFrames in Arrow's types. `options`: how, keep, ties and
+    columns."""
     schemas = [arrow_schema(side, frame.schema) for side, frame in (("left", left), ("right", right))]
     return JoinSpec(schemas[0], schemas[1], on, window, left_time, right_time, suffix=suffix, **options)
 
@@ -244,12 +250,13 @@ def make_task(
     partitioning: Partitioning,
     workers: int,
 ) -> JoinTask:
-    """Plan the join as its workers will see it, without watermarks. Needs no Spark.
+    """Plan the join as its workers will see it, without watermarks. Needs no Spark. If the spec chooses columns,
+    workers see those alone that the join needs.
 
     Raises if the index or the partitioning does not fit the predicate.
     """
     options = Options(index=index, workers=workers, order=order, partitioning=partitioning, engine="spark")
-    task = JoinTask(spec, options)
+    task = JoinTask(spec if spec.columns is None else spec.narrowed(), options)
     return replace(task, routing=route_rows(task.compiled.plan, options))
 
 
@@ -269,11 +276,11 @@ def tells_case(setting: str | None) -> bool:
     return setting is not None and setting.lower() == "true"
 
 
-def check_column_names(task: JoinTask, case_sensitive: bool) -> None:
-    """Raise if two columns of a side, or of the result, differ only in case and Spark ignores case."""
+def check_column_names(spec: JoinSpec, task: JoinTask, case_sensitive: bool) -> None:
+    """Raise if two columns of a side, or of the result, differ only in case and Spark ignores case. `spec`: the join of
+    whole rows."""
     if case_sensitive:
         return
-    spec = task.spec
     for whose, schema in (
         ("left has", spec.left),
         ("right has", spec.right),
@@ -373,10 +380,12 @@ def _watermarked(frame: DataFrame, spec: JoinSpec, side: str, mark: InputWaterma
 
 
 def _packed(frame: DataFrame, task: JoinTask, side: str) -> DataFrame:
-    """One side's rows as parcels for the workers. Columns are renamed, because where Spark calls a Python function it
-    reads a dot in a name as a field of a struct."""
+    """One side's rows as parcels for the workers, with the columns that the task has. They are renamed, because where
+    Spark calls a Python function it reads a dot in a name as a field of a struct. The tie that orders rows is that of
+    whole rows: it must not depend on the chosen columns."""
     columns = [F.col(quoted(name)) for name in task.spec.side_schema(side).names]
-    tie = [_tie(frame.select(*columns))] if task.tied else []
+    hashed = frame.drop(EVENT_TIME) if task.ordered else frame.select(*columns)
+    tie = [_tie(hashed)] if task.tied else []
     schema = COUNTED_DDL if task.malformed == "drop" else PARCEL_DDL
     renamed = [column.alias(f"column {place}") for place, column in enumerate([*columns, *tie])]
     return frame.select(*renamed).mapInArrow(carried(packer(task, side)), schema)
@@ -460,9 +469,8 @@ def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:
     would copy every row."""
     timed = frames["left"].isStreaming and _in_time(frames, task)
     columns = [
-        (frames[side].schema[name].dataType, timed and name == task.spec.side_time(side))
-        for side in task.given
-        for name in task.spec.side_schema(side).names
+        (frames[side].schema[field.name].dataType, timed and field.name == task.spec.side_time(side))
+        for side, field, _ in task.chosen
     ]
     if task.late is not None:
         columns.append((BooleanType(), False))
@@ -489,10 +497,14 @@ def in_time_order(
 
     No result of such a join is earlier than one of an earlier micro-batch, but within a micro-batch rows come from
     several workers. This function sorts them by result time, then by the later row and the earlier one. `left_time` and
-    `right_time` name the two time columns of the result.
+    `right_time` name the two time columns of the result, which `columns` must choose.
     """
 
     def sort_and_write(batch: DataFrame, batch_id: int) -> None:
+        known = [name.lower() for name in batch.columns]
+        if missing := [name for name in (left_time, right_time) if name.lower() not in known]:
+            told = f"the result has no column {missing[0]!r}, but {batch.columns}: name its two time columns"
+            raise SpecError(told, given=missing[0], allowed=batch.columns)
         left, right = F.col(quoted(left_time)), F.col(quoted(right_time))
         ties = [F.col(quoted(f.name)) for f in batch.schema if _is_hashable(f.dataType)]
         ordered = batch.orderBy(F.greatest(left, right), left <= right, F.least(left, right), *ties)

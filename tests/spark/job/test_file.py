@@ -218,6 +218,37 @@ def test_what_is_kept_in_a_file(tmp_path, written, meant):
 
 
 @pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("['left.x', 'right.a AS b']", (("x", "left.x"), ("b", "right.a"))),
+        ("{ b = 'right.a', x = 'x' }", (("b", "right.a"), ("x", "left.x"))),
+    ],
+)
+def test_chosen_columns(tmp_path, written, meant):
+    job = read(tmp_path, MINIMAL.replace("[join]", f"[join]\ncolumns = {written}"))
+    assert job.spec is not None and job.spec.columns == meant
+    task = job.task(1)
+    assert task is not None and task.schema.names == [name for name, _ in meant]
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("'left.x'", "is 'left.x': give a list of the result's columns such as"),
+        ("[1]", "give a list of the result's columns such as"),
+        ("[]", "is empty: name at least one column"),
+        ("['left.xx']", "'left.xx', which is not a column"),
+        ("['x', 'left.x']", "the name 'x' to left.x and to left.x"),
+        ("{ a = 'zz' }", "'zz', which is not a column"),
+    ],
+)
+def test_mistakes_in_chosen_columns(tmp_path, written, says):
+    assert (
+        says in mistakes(tmp_path, MINIMAL.replace("[join]", f"[join]\ncolumns = {written}"))["join.columns"]
+    )
+
+
+@pytest.mark.parametrize(
     ("written", "key", "says"),
     [
         ("'backward'", "join.keep", "is 'backward': say"),

@@ -59,7 +59,7 @@ from streamjoin.spark.window_join import (
 LATE_COLUMN = "streamjoin late"  # tells late rows from results on their way to the sinks
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # A join cannot be checked against its columns while one of these is wrong; the other keys have defaults that fit.
-NEEDED_KEYS = ("join", "join.on", "join.window", "join.lateness", "join.suffix")
+NEEDED_KEYS = ("join", "join.on", "join.window", "join.lateness", "join.suffix", "join.columns")
 # Keys of sources that do not change the columns: with a mistake in one of them, the columns can still be checked.
 COLUMNLESS_KEYS = (
     "malformed",
@@ -187,6 +187,7 @@ def spec_of_job(join: JoinTable, left: pa.Schema, right: pa.Schema, times: Seque
         left_tie=join.left_tie,
         right_tie=join.right_tie,
         suffix=join.suffix,
+        columns=join.columns,
     )
 
 
@@ -246,7 +247,7 @@ def changes_columns(key: str) -> bool:
 
 def check_join(tables: Mapping[str, Any]) -> tuple[JoinSpec | None, dict[str, str]]:
     """The join, if the file contains the columns, and mistakes that depend on them: in the predicate, window, lateness,
-    index, suffix or sink."""
+    index, suffix, columns or sink."""
     join, sides = tables["join"], [tables[side] for side in SIDES]
     columns = [side.columns for side in sides if side is not None and side.columns is not None]
     if join is None or len(columns) < len(SIDES):
@@ -258,7 +259,7 @@ def check_join(tables: Mapping[str, Any]) -> tuple[JoinSpec | None, dict[str, st
         lateness_ticks(join.lateness, spec.time_unit)
         task = task_of(join, spec, workers=1)
         settings = tables["spark"].settings if tables["spark"] else {}
-        check_column_names(task, tells_case(settings.get(CASE, "false")))
+        check_column_names(spec, task, tells_case(settings.get(CASE, "false")))
     except SpecError as error:
         return None, dict([join_mistake(error, join)])
     found: dict[str, str] = {}

@@ -71,6 +71,18 @@ def _read_keep(value: Any) -> Keep:
         raise
 
 
+def _read_columns(value: Any) -> tuple[str, ...] | dict[str, str] | None:
+    """Names such as "left.price AS p", or new names and columns."""
+    if value is None:
+        return None
+    texts = [*value, *value.values()] if isinstance(value, dict) else value
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        raise wrong_kind()
+    for text in texts:
+        check_text(text)
+    return value if isinstance(value, dict) else tuple(value)
+
+
 def _read_window(value: Any) -> Window | tuple[Window, Window]:
     """`"15 minutes"`, `{ rows = 9 }`, `{ left = ..., right = ... }` of these, or `{ lower = ..., upper = ... }`."""
     if isinstance(value, dict) and {"lower", "upper"} & set(value):
@@ -165,6 +177,14 @@ _KEEP: dict[str, Any] = {
 }
 
 
+_COLUMNS: dict[str, Any] = {
+    "anyOf": [
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        {"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1},
+    ]
+}
+
+
 class JoinTable(Table):
     """What is joined: the arguments of `window_join`."""
 
@@ -208,3 +228,9 @@ class JoinTable(Table):
     """The index of the windows."""
     suffix: Text = "_right"
     """What is appended to the name of a right column whose name is taken."""
+    columns: Annotated[
+        tuple[str, ...] | dict[str, str] | None, PlainValidator(_read_columns), WithJsonSchema(_COLUMNS)
+    ] = None
+    """A list of the result's columns such as ["left.ts", "right.price AS ask"], or a table of new names and columns.
+
+    By default all of left's, then all of right's. Columns that nothing needs are neither shuffled nor kept."""

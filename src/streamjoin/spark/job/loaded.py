@@ -54,7 +54,7 @@ class LoadedJob:
         workers = self.spark.sparkContext.defaultParallelism
         try:
             task = task_of(self.job.join, self.spec, workers)
-            check_column_names(task, tells_case(self.spark.conf.get(CASE)))
+            check_column_names(self.spec, task, tells_case(self.spark.conf.get(CASE)))
         except SpecError as error:
             raise refused_join(self.job, error) from None
         if self.job.late is not None:

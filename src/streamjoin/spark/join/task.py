@@ -33,6 +33,7 @@ from streamjoin.plan.spark_tuning import DEFAULT_SPARK_TUNING, SparkTuning
 from streamjoin.plan.spread import equality_program, spread_plan
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.keep import Nearest
+from streamjoin.semantics.result_columns import ResultColumn
 from streamjoin.semantics.spec import OTHER, SIDES, UNMATCHED, JoinSpec
 from streamjoin.spark.join.waits import Waits, waits_of
 from streamjoin.spark.state.run_index import RunIndexer
@@ -40,7 +41,7 @@ from streamjoin.spark.state.run_index import RunIndexer
 OnMalformed = Literal["fail", "drop"]
 ON_MALFORMED: tuple[OnMalformed, ...] = get_args(OnMalformed)
 # Settings of a signature that are left out if they have these values: checkpoints of earlier versions have none.
-OPTIONAL = {"keep": "all", "left_tie": None, "right_tie": None}
+OPTIONAL = {"keep": "all", "left_tie": None, "right_tie": None, "columns": None}
 TIE = "streamjoin tie"  # the hidden column with a hash of the row, which orders rows of equal time
 BEGIN_OF_TIME, END_OF_TIME = -(2**63), 2**63 - 1  # as watermarks: no row has passed, and all rows have
 
@@ -152,18 +153,22 @@ class JoinTask:
         kept = [self.waits[side].kept for side in SIDES]
         return None if self.spec.delta is None else max(0, *(wait for wait in kept if wait is not None))
 
+    @cached_property
+    def _result(self) -> JoinSpec:
+        """The join whose columns the result has. With late rows, which have one side alone, all of them may be NULL,
+        and those of right are there whatever `how` says."""
+        return self.spec if self.late is None else replace(self.spec, how="full", keep="all")
+
     @property
-    def given(self) -> tuple[str, ...]:
-        """The sides whose columns a result row has. A late row of right needs those of right."""
-        return ("left",) if self.spec.how in ("semi", "anti") and self.late is None else SIDES
+    def chosen(self) -> tuple[ResultColumn, ...]:
+        """The columns of a result row, without the mark of late rows."""
+        return self._result.chosen
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns of a result row. With late rows, which have one side alone, all of them may be NULL."""
-        if self.late is None:
-            return self.spec.schema
-        columns = replace(self.spec, how="full", keep="all").schema
-        return columns.append(pa.field(self.late, pa.bool_(), nullable=False))
+        """The columns of a result row."""
+        schema = self._result.schema
+        return schema if self.late is None else schema.append(pa.field(self.late, pa.bool_(), nullable=False))
 
     @property
     def columns(self) -> list[str]:
@@ -190,7 +195,9 @@ class JoinTask:
             "right": str(spec.right),
             "left_time": spec.left_time,
             "right_time": spec.right_time,
-            **{name: str(value) for name in OPTIONAL if (value := getattr(spec, name)) != OPTIONAL[name]},
+            **{
+                name: _as_text(value) for name in OPTIONAL if (value := getattr(spec, name)) != OPTIONAL[name]
+            },
         }
 
     @cached_property
@@ -256,11 +263,20 @@ def column_data(batch: pa.RecordBatch, columns: Iterable[Column]) -> dict[Column
     return {column: to_column_data(batch.column(column.name), column.type) for column in columns}
 
 
+def _as_text(value: object) -> str:
+    """A setting for a signature; chosen columns as in SQL."""
+    return (
+        ", ".join(f"{column} AS {name}" for name, column in value) if isinstance(value, tuple) else str(value)
+    )
+
+
 def differences(stored: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
     """How a checkpoint's signature differs from that of the running query, one phrase for each setting. A setting that
     an older version did not record counts as equal."""
     optional = {name: str(value) for name, value in OPTIONAL.items()}
     before, now = optional | dict(stored), optional | dict(given)
+    if before["columns"] != now["columns"]:  # which decide what is stored of each side
+        now = {name: value for name, value in now.items() if name not in SIDES}
     return [
         f"{name} was {before[name]!r} and is now {value!r}"
         for name, value in now.items()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -226,36 +227,44 @@ class SparkWorker:
         in `ids` are NULL."""
         if not any(map(len, ids.values())):
             return
-        given = self.task.given
-        schemas = {side: self.task.spec.side_schema(side) for side in given}
-        names = {side: tuple(schema.names) for side, schema in schemas.items()}
-        nothing = sum(
-            pa.nulls(1, field.type).nbytes for side in given if side not in ids for field in schemas[side]
-        )
+        chosen, names = self.task.chosen, self._names
+        nothing = sum(pa.nulls(1, field.type).nbytes for side, field, _ in chosen if side not in ids)
         for piece in in_pieces(self.contents, ids, names, self.task.tuning, nothing):
             self.counts.turn("conversion")
-            columns: list[pa.Array] = []
-            for side in given:
-                if side in ids:
-                    columns += self.contents[side].columns(ids[side][piece], names[side])
-                else:
-                    columns += [pa.nulls(piece.stop - piece.start, field.type) for field in schemas[side]]
-            if self.task.late is not None:
-                columns.append(marks(False, piece.stop - piece.start))
-            yield pa.RecordBatch.from_arrays(columns, names=self.task.schema.names)
+            found = {
+                side: self.contents[side].columns(numbers[piece], names[side])
+                for side, numbers in ids.items()
+            }
+            yield self._result_batch(found, piece.stop - piece.start, late=False)
+
+    def _result_batch(
+        self, found: Mapping[str, Sequence[pa.Array]], count: int, late: bool
+    ) -> pa.RecordBatch:
+        """Result rows. `found`: by side the columns `_names`; those of a side that is missing are NULL."""
+        places = {side: {name: at for at, name in enumerate(names)} for side, names in self._names.items()}
+        columns = [
+            found[side][places[side][field.name]] if side in found else pa.nulls(count, field.type)
+            for side, field, _ in self.task.chosen
+        ]
+        if self.task.late is not None:
+            columns.append(marks(late, count))
+        return pa.RecordBatch.from_arrays(columns, names=self.task.schema.names)
+
+    @cached_property
+    def _names(self) -> dict[str, tuple[str, ...]]:
+        """By side, the columns of result rows."""
+        chosen = self.task.chosen
+        return {side: tuple(dict.fromkeys(f.name for of, f, _ in chosen if of == side)) for side in SIDES}
 
     def _late_rows(self, side: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Rows that came too late, as result rows without the other side, in batches as `_rows` gives."""
-        spec, tuning = self.task.spec, self.task.tuning
-        columns = [rows.column(name) for name in spec.side_schema(side).names]
-        for piece in cut(rows.num_rows, sizes_of(columns), tuning.result_rows, tuning.result_bytes):
-            count, found = piece.stop - piece.start, list[pa.Array]()
-            for given in SIDES:
-                if given == side:
-                    found += [column.slice(piece.start, count) for column in columns]
-                else:
-                    found += [pa.nulls(count, field.type) for field in spec.side_schema(given)]
-            yield pa.RecordBatch.from_arrays([*found, marks(True, count)], names=self.task.schema.names)
+        tuning = self.task.tuning
+        columns = [rows.column(name) for name in self._names[side]]
+        sizes = sizes_of(columns) if columns else 1
+        for piece in cut(rows.num_rows, sizes, tuning.result_rows, tuning.result_bytes):
+            count = piece.stop - piece.start
+            found = {side: [column.slice(piece.start, count) for column in columns]}
+            yield self._result_batch(found, count, late=True)
 
     def _decided(self, side: str, watermark: int) -> np.ndarray:
         """The ids of the rows that this watermark decides."""
