@@ -32,11 +32,11 @@ def join_tables(
     The result has the oracle's order with `order="timestamp"`, and is in no particular one otherwise.
     """
     plan = make_plan(check_spec(spec).narrowed(), Options(topology, index, workers, order))
-    needed = [
+    left_rows, right_rows = (
         TableReader(spec, side).batch(table).select(spec.needed[side].names)
         for side, table in zip(SIDES, (left, right), strict=True)
-    ]
-    return join_planned(*needed, plan)
+    )
+    return join_planned(left_rows, right_rows, plan)
 
 
 def join_planned(left: Any, right: Any, plan: Plan) -> pa.Table:

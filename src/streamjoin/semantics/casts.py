@@ -14,7 +14,7 @@ from pyarrow import types
 
 from streamjoin.semantics.errors import InputError
 
-MOST_DIGITS = 76  # of a decimal256
+DECIMAL256_DIGITS = 76  # the most that a decimal256 has
 
 # Types of one family have values in common.
 _FAMILIES: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -69,7 +69,7 @@ def _in_steps(column: pa.Array, kind: pa.DataType, safe: bool = True) -> pa.Arra
     if types.is_float16(kind) or types.is_float16(column.type):
         column = column.cast(pa.float32(), safe=safe)
     elif types.is_integer(column.type) and types.is_decimal(kind):
-        column = column.cast(pa.decimal256(MOST_DIGITS, max(kind.scale, 0)), safe=safe)
+        column = column.cast(pa.decimal256(DECIMAL256_DIGITS, max(kind.scale, 0)), safe=safe)
     return column.cast(kind, safe=safe)
 
 
