@@ -19,6 +19,7 @@ from streamjoin.engine.join import Join
 from streamjoin.index.build import compile_plan
 from streamjoin.plan.choose import make_plan
 from streamjoin.plan.options import TOPOLOGY_NAMES, Options
+from streamjoin.topologies.runtime.threads import WorkerThread
 
 SCHEMA = pa.schema({"ts": pa.int64(), "x": pa.int32()})
 SECONDS = 60  # seconds: far longer than any test takes; only a hang waits this long
@@ -112,6 +113,21 @@ def test_the_timer_rests_while_the_result_buffer_is_full(clock):
         assert join.next_due() == float("inf")
         assert join.poll_table().num_rows == 1
         assert join.poll_table().num_rows == 1
+
+
+def test_an_interrupt_while_the_timer_starts_leaves_no_thread(clock, monkeypatch):
+    start = WorkerThread.start
+
+    def interrupted(thread: WorkerThread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    with opened(clock, latency=0.1) as join:
+        with monkeypatch.context() as patched:
+            patched.setattr(WorkerThread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                join.push("left", rows(1))
+        eventually(lambda: not timers())
 
 
 def test_an_error_of_handed_over_work_is_raised_by_the_next_call(clock):

@@ -56,7 +56,11 @@ class Timer:
         timed = self._timed()
         if timed is not None:
             weakref.finalize(timed, bell.stop)
-        WorkerThread("streamjoin-timer", _serve, self._timed, bell, self._clock).start()
+        try:
+            WorkerThread("streamjoin-timer", _serve, self._timed, bell, self._clock).start()
+        except BaseException:
+            bell.stop()  # an interrupt may come when the thread has begun
+            raise
         return bell
 
     def stop(self) -> None:

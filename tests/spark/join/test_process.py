@@ -89,6 +89,43 @@ def test_whoever_finishes_waits_for_what_is_being_done_and_for_nothing_else():
     ahead.finish()  # of nothing
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("can't start new thread")], ids=repr)
+def test_a_thread_that_could_not_start_leaves_nothing_to_wait_for(error: BaseException, monkeypatch):
+    def interrupted(_: threading.Thread) -> None:
+        raise error
+
+    ahead, done = BackgroundWork(wait=0), threading.Event()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(type(error)):
+            ahead.begin([lambda: None])
+    ahead.finish()
+    ahead.begin([done.set])
+    assert done.wait(60)
+    ahead.finish()
+
+
+def test_a_thread_whose_start_was_interrupted_does_none_of_the_work_later(monkeypatch):
+    """An interrupt may come when the system has the thread already, but its first instruction has not run."""
+    late: list[threading.Thread] = []
+
+    def interrupted(thread: threading.Thread) -> None:
+        late.append(thread)
+        raise KeyboardInterrupt
+
+    ahead, done, all_done = BackgroundWork(wait=0), [], threading.Event()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ahead.begin([lambda: done.append("of the interrupted thread")])
+    ahead.begin([all_done.set])
+    late[0].start()
+    late[0].join()
+    assert all_done.wait(60)
+    ahead.finish()
+    assert done == []
+
+
 def make_task(on: str, how: Any = "inner", order: Any = "any") -> JoinTask:
     spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(4_000), "ts", "ts")
     return JoinTask(replace(spec, how=how), Options(order=order, engine="spark"), Routing("matrix", 1))

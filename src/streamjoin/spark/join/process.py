@@ -39,28 +39,30 @@ class BackgroundWork:
 
     def __init__(self, wait: float = SECONDS_TO_END) -> None:
         self._wait = wait
-        self._wanted = threading.Event()  # set when another thread waits for the end
+        self._wanted = threading.Event()  # of the current thread; set when another thread waits for its end
         self._thread: threading.Thread | None = None
 
     def begin(self, works: Sequence[Callable[[], None]]) -> None:
         """Run these one after the other, in a moment."""
         self.finish()
         if works:
-            self._wanted.clear()
-            self._thread = threading.Thread(target=self._do, args=(works,), daemon=True)
+            # A new event each time: a thread whose start was interrupted may begin late, and must find its own set.
+            self._wanted = threading.Event()
+            self._thread = threading.Thread(target=self._do, args=(works, self._wanted), daemon=True)
             self._thread.start()
 
     def finish(self) -> None:
         """Wait for the function that is running; skip those that have not begun."""
         if self._thread is not None:
             self._wanted.set()
-            self._thread.join()
+            if self._thread.is_alive():  # else it has ended, or its start was interrupted, and it does nothing
+                self._thread.join()
             self._thread = None
 
-    def _do(self, works: Sequence[Callable[[], None]]) -> None:
+    def _do(self, works: Sequence[Callable[[], None]], wanted: threading.Event) -> None:
         wait = self._wait
         for work in works:
-            if self._wanted.wait(wait):
+            if wanted.wait(wait):
                 return
             with contextlib.suppress(Exception):  # the next micro-batch does it itself, and raises
                 work()
