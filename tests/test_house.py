@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "house.py"
 CALLS, CHANGES = 120, 60  # of a push of one row
-REPEATED = 15  # names defined in several modules: lower this whenever it can be
+REPEATED = 5  # names defined in several modules: lower this whenever it can be
 
 
 @pytest.fixture(scope="module")

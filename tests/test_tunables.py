@@ -24,7 +24,6 @@ ALLOWED = {
     "MAX_FILES": ("one cache of compiled code for the whole process", 1),
     "MOST": ("all of a process compile alike, so that they share code in the cache", 2),
     "MOST_OF_BANDS": ("as MOST", 1),
-    "NEEDED": ("the packages of an extra", 1),
     "RUN_FILES": ("the cache of a Spark worker's process, which tests replace", 1),
     "SILENT": ("when waits are logged, the same everywhere", 4),
     "SORTED_FROM": ("as FOLLOW_SHARE", 1),

@@ -71,11 +71,11 @@ def test_a_wrong_place_for_the_page_is_refused(monkeypatch, capsys, tmp_path, pl
 def test_a_page_that_cannot_be_served_is_refused_before_spark_starts(monkeypatch, capsys, tmp_path):
     path = tmp_path / "job.toml"
     path.write_text(JOB)
-    monkeypatch.setattr("streamjoin.page.open.NEEDED", ("no_such_package",))
-    assert call(monkeypatch, "run", str(path), "--page") == 2
+    with monkeypatch.context() as missing:
+        missing.setitem(sys.modules, "uvicorn", None)
+        assert call(monkeypatch, "run", str(path), "--page") == 2
     assert "pip install 'streamjoin[page]'" in capsys.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setattr("streamjoin.page.open.NEEDED", ())
         port = taken.getsockname()[1]
         assert call(monkeypatch, "run", str(path), "--page-at", f"127.0.0.1:{port}") == 2
     assert f"cannot be served at 127.0.0.1:{port}" in capsys.readouterr().err

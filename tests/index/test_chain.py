@@ -385,7 +385,7 @@ def test_rows_of_a_large_subwindow_go_before_it_does(step, rows):
         expire(window, last, rows)
         check_links(window)
         if n > 1_000:
-            assert len(window) - 300 <= max(LARGEST, window._links[0].count // chain.PARTS) + step
+            assert len(window) - 300 <= max(LARGEST, window._links[0].count // chain.DROPPED_PARTS) + step
             partly += window._links[0].first < window._gone
             everything = [(0, number) for number in range(last - 299, last + 1)]
             assert found(window, [(last, 0, 0)], reach) == everything

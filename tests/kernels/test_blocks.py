@@ -125,4 +125,4 @@ def test_a_list_that_few_rows_are_left_in_keeps_few_blocks():
     blocks, _ = search(listed.make_blocks(2, keys.dtype), rows, [(0, 0.5, 0, 20_000)], 1, True)
     assert listed.slide(blocks, rows, 19_000, 20_000)
     assert blocks.state[listed.USED] * ROOM <= 8 * 1_000
-    assert not listed.is_sparse(blocks)  # it is small
+    assert not listed.is_sparse(blocks, len(blocks.order))

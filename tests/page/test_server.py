@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 import urllib.request
@@ -272,9 +273,9 @@ def test_a_wrong_place_is_refused(join, given, message):
 
 
 def test_without_the_packages_one_sentence_says_what_to_install(join, monkeypatch):
-    monkeypatch.setattr("streamjoin.page.open.NEEDED", ("starlette", "no_such_package"))
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
     message = (
-        "a page needs no-such-package, which this Python does not have: pip install 'streamjoin\\[page\\]'"
+        "a page needs prometheus-client, which this Python does not have: pip install 'streamjoin\\[page\\]'"
     )
     with pytest.raises(sj.StreamJoinError, match=message):
         join.serve_page()

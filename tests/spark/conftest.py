@@ -26,7 +26,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.join import routing
-from streamjoin.spark.join.metrics import NAMES
+from streamjoin.spark.join.metrics import METRIC_NAMES
 from streamjoin.spark.join.pack import divided, encode
 from streamjoin.spark.join.processor import JoinProcessor
 from streamjoin.spark.join.task import TIE, JoinTask
@@ -97,7 +97,7 @@ class Query:
             JoinProcessor(task), timeMode="EventTime", eventTimeExtractor=lambda _row: 2**62
         )
         self.rows: list[Row] = []
-        self.counts = dict.fromkeys(NAMES, 0)
+        self.counts = dict.fromkeys(METRIC_NAMES, 0)
 
     def batch(
         self, left: Sequence[Row] = (), right: Sequence[Row] = (), watermark: int | None = None
@@ -147,7 +147,7 @@ class Query:
             if told is not None:
                 worker, *counts = told
                 assert worker in self.ids
-                for name, count in zip(NAMES, counts, strict=True):
+                for name, count in zip(METRIC_NAMES, counts, strict=True):
                     self.counts[name] += count
 
     def finish(self, far: int = 10**9) -> list[Row]:

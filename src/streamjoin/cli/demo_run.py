@@ -25,7 +25,7 @@ from streamjoin.cli.schema import parse_window
 from streamjoin.cli.terminal import say, terminal
 
 EMBEDDED_SECONDS = 60.0  # of real time, after which the embedded demonstration stops
-SHOWN = 5  # pairs that are printed
+SHOWN_PAIRS = 5  # pairs that are printed
 STORY = """\
 Two sensors report positions: the left one (x, y), the right one (a, b), each at a time. A pair is two reports of nearly
 the same place: both coordinates differ by at most 10, and the times by at most the window."""
@@ -84,7 +84,7 @@ def demo_spec(window: str) -> sj.JoinSpec:
 
 def pairs_table(pairs: pa.Table, count: int) -> Table:
     """The first of the pairs, as a table to print: what each sensor saw, and how far apart. `count` are all."""
-    first = pairs.sort_by([("ts_right", "ascending"), ("ts", "ascending")]).slice(0, SHOWN)
+    first = pairs.sort_by([("ts_right", "ascending"), ("ts", "ascending")]).slice(0, SHOWN_PAIRS)
     table = Table(title=f"{first.num_rows} of {count:,} pairs", title_justify="left")
     for heading in ("left at", "x", "y", "right at", "a", "b", "seconds apart"):
         table.add_column(heading, justify="left" if heading.endswith(" at") else "right")

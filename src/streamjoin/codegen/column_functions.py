@@ -39,7 +39,7 @@ def _month(given: str, wanted: str) -> Callable[[Call, list[Any], Tile], Any]:
     )
 
 
-def _length(call: Call, data: list[Any], tile: Tile) -> Any:
+def _text_lengths(call: Call, data: list[Any], tile: Tile) -> Any:
     if call.args[0].type.name == "binary":
         return data[0].length
     out = np.empty(tile.count, np.int64)
@@ -47,20 +47,20 @@ def _length(call: Call, data: list[Any], tile: Tile) -> Any:
     return out
 
 
-def _substring(call: Call, data: list[Any], tile: Tile) -> TextSpans:
+def _substring_spans(call: Call, data: list[Any], tile: Tile) -> TextSpans:
     spans = TextSpans(np.empty(tile.count, np.int64), np.empty(tile.count, np.int64))
     bounds = [tile.array(each, np.int64) for each in (*data[1:], _NO_LIMIT)[:2]]
     tiles.text_substring(*tile.texts(data[0]), *bounds, *spans)
     return spans
 
 
-def _trim(call: Call, data: list[Any], tile: Tile) -> TextSpans:
+def _trimmed_spans(call: Call, data: list[Any], tile: Tile) -> TextSpans:
     spans = TextSpans(np.empty(tile.count, np.int64), np.empty(tile.count, np.int64))
     tiles.text_trim(*tile.texts(data[0], data[1]), call.op != "rtrim", call.op != "ltrim", *spans)
     return spans
 
 
-def _gathered(data: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.ndarray:
+def _gathered_bytes(data: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.ndarray:
     """The bytes of texts, one after the other."""
     out = np.empty(int(length.sum()), np.uint8)
     tiles.text_gather(data, start, length, out)
@@ -69,7 +69,7 @@ def _gathered(data: np.ndarray, start: np.ndarray, length: np.ndarray) -> np.nda
 
 def _concat(call: Call, data: list[Any], tile: Tile) -> TextSpans:
     starts, lengths = (np.stack([tile.array(part[end], np.int64) for part in data], axis=1) for end in (0, 1))
-    return tile.add_texts(_gathered(tile.pool, starts.ravel(), lengths.ravel()), lengths.sum(axis=1))
+    return tile.add_texts(_gathered_bytes(tile.pool, starts.ravel(), lengths.ravel()), lengths.sum(axis=1))
 
 
 class _Case(dict[int, str]):
@@ -95,7 +95,7 @@ def _changed(content: bytes, case: _Case) -> bytes:
 def _cased(case: _Case) -> Callable[[Call, list[Any], Tile], TextSpans]:
     def operate(call: Call, data: list[Any], tile: Tile) -> TextSpans:
         pool, start, length = tile.texts(data[0])
-        content = _gathered(pool, start, length)
+        content = _gathered_bytes(pool, start, length)
         if not len(content) or content.max() < ASCII:
             return tile.add_texts(case.of_bytes[content], length)
         ends = np.cumsum(length)
@@ -114,9 +114,9 @@ COLUMN_FUNCTIONS: dict[str, Callable[[Call, list[Any], Tile], Any]] = {
     **dict.fromkeys(libm.NAMES, _of_libm),
     "month_number": _month("D", "M"),
     "month_start": _month("M", "D"),
-    "length": _length,
-    "substring": _substring,
-    **dict.fromkeys(("trim", "ltrim", "rtrim"), _trim),
+    "length": _text_lengths,
+    "substring": _substring_spans,
+    **dict.fromkeys(("trim", "ltrim", "rtrim"), _trimmed_spans),
     "lower": _cased(_Case(str.lower)),
     "upper": _cased(_Case(str.upper)),
     "concat": _concat,

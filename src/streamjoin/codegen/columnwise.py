@@ -594,7 +594,7 @@ def _div(call: Call, data: list[Any], tile: Tile) -> Any:
     return Vec(data[0] / data[1], data[1] == 0)
 
 
-def _round(towards: str) -> Callable[[Call, list[Any], Tile], Any]:
+def _rounding(towards: str) -> Callable[[Call, list[Any], Tile], Any]:
     def operate(call: Call, data: list[Any], tile: Tile) -> Any:
         kind = call.args[0].type
         if kind.is_float:
@@ -672,8 +672,8 @@ OPERATIONS: dict[str, Callable[[Call, list[Any], Tile], Any]] = {
     "abs": _sum_like(np.abs, _wide_abs),
     "mod": _mod,
     "div": _div,
-    "floor": _round("down"),
-    "ceil": _round("up"),
+    "floor": _rounding("down"),
+    "ceil": _rounding("up"),
     "floordiv": _divide_by("down"),
     "ceildiv": _divide_by("up"),
     "floormod": _floormod,

@@ -20,7 +20,7 @@ from streamjoin.semantics.expressions import Call, Column, Expr, Literal, column
 from streamjoin.semantics.spec import OTHER
 
 assert TILE <= MIN_SCAN_ROOM
-NO_BYTES = np.zeros(1, np.uint8)
+NO_TEXT = np.zeros(1, np.uint8)
 
 
 class TiledScan:
@@ -94,7 +94,7 @@ class TiledScan:
             for values, rows in zip(made, (positions, probes), strict=True)
             for column, value in values.items()
         }
-        true = self._pairwise(Tile(len(probes), inputs, NO_BYTES))[0].data
+        true = self._pairwise(Tile(len(probes), inputs, NO_TEXT))[0].data
         return np.flatnonzero(np.broadcast_to(true, (len(probes),)))
 
 

@@ -48,7 +48,7 @@ class ColumnCopier:
         return values
 
 
-def rehearse() -> None:
+def rehearse_copies() -> None:
     """Compile the kernel, or load it from the cache."""
     # Not from a list or an array: for these pyarrow imports pandas, if it is installed.
     column = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])

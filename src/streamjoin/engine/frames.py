@@ -82,7 +82,7 @@ def frame_schema(data: Any, side: str) -> pa.Schema:
     return _reading(data, side, lambda kind: kind.schema(data, side)).remove_metadata()
 
 
-def read_columns(data: Any, side: str, names: Sequence[str]) -> pa.Table:
+def read_frame(data: Any, side: str, names: Sequence[str]) -> pa.Table:
     """Some columns of a table of any kind."""
     return _reading(data, side, lambda kind: kind.read(data, side, names)).replace_schema_metadata()
 

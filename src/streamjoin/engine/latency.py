@@ -20,7 +20,9 @@ UNMEASURED = 64  # steps with results whose latency is not known yet, at most
 SAMPLES = 256  # of a step's results
 STAMP_IDS, STAMP_TIMES = 0, 1  # columns of the stamps of pushes
 BUCKETS = 48  # bucket b holds latencies below 2**b microseconds
-PARTS = 32  # of equal width that a bucket is divided into: a part is at most 1/32 wider than its beginning
+BUCKET_PARTS = (
+    32  # of equal width that a bucket is divided into: a part is at most 1/32 wider than its beginning
+)
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,9 @@ def _parts_of(seconds: np.ndarray) -> np.ndarray:
     fraction, exponent = np.frexp(microseconds)
     first = exponent <= 0  # below a microsecond: the first bucket begins at zero
     within = np.where(first, microseconds, 2 * fraction - 1)
-    numbers: np.ndarray = (np.where(first, 0, exponent) * PARTS + (within * PARTS).astype(np.int64)).astype(
-        np.int64
-    )
+    numbers: np.ndarray = (
+        np.where(first, 0, exponent) * BUCKET_PARTS + (within * BUCKET_PARTS).astype(np.int64)
+    ).astype(np.int64)
     return numbers
 
 
@@ -90,7 +92,7 @@ class LatencyMeter:
     """Measures the time from a push to the results that its tuples complete. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(BUCKETS * PARTS, np.int64)
+        self._counts = np.zeros(BUCKETS * BUCKET_PARTS, np.int64)
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
         self._fresh: dict[str, list[tuple[int, float]]] = {side: [] for side in SIDES}  # not in _stamps yet
         self._unmeasured: list[tuple[float, int, Matches]] = []
@@ -128,7 +130,7 @@ class LatencyMeter:
 
     def histogram(self) -> LatencyHistogram:
         self._measure()
-        counts = self._counts.reshape(BUCKETS, PARTS).sum(axis=1)
+        counts = self._counts.reshape(BUCKETS, BUCKET_PARTS).sum(axis=1)
         return LatencyHistogram(tuple(counts.tolist()), tuple(self._counts.tolist()))
 
     def _measure(self) -> None:

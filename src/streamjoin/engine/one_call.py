@@ -9,7 +9,7 @@ from typing import Any, Never, TypeVar
 
 import pyarrow as pa
 
-from streamjoin.engine.frames import Origin, chosen_or_read, frame_schema, index_names, kind_of, read_columns
+from streamjoin.engine.frames import Origin, chosen_or_read, frame_schema, index_names, kind_of, read_frame
 from streamjoin.engine.join import Join
 from streamjoin.engine.open import open_join
 from streamjoin.engine.tables import join_tables
@@ -105,7 +105,7 @@ def join(
         schemas["left"], schemas["right"], on, window, *times, how=how, suffix=suffix, keep=keep,
         left_tie=left_tie, right_tie=right_tie, columns=columns,
     )  # fmt: skip
-    tables = {side: read_columns(each, side, spec.needed[side].names) for side, each in held.items()}
+    tables = {side: read_frame(each, side, spec.needed[side].names) for side, each in held.items()}
     result = join_tables(tables["left"], tables["right"], spec.narrowed(), topology, index, workers, order)
     given: Frame = kind_of(left, "left").give(result, _origins(spec, frames), left)
     return given

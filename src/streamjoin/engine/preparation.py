@@ -60,14 +60,14 @@ def starts_without_kernels(plan: Plan) -> bool:
 def rehearse_plan(plan: Plan) -> None:
     """Call all kernels that pushes may call; the ones that all joins share come first."""
     stamping.rehearse()
-    column_copies.rehearse()
+    column_copies.rehearse_copies()
     compile_plan(plan)
 
 
 def compile_shared(schemas: dict[str, pa.Schema]) -> None:
     """Compile the kernels of joins over these schemas that do not depend on the predicate."""
     stamping.rehearse()
-    column_copies.rehearse()
+    column_copies.rehearse_copies()
     rehearse_rows(schemas)
 
 

@@ -18,7 +18,7 @@ from streamjoin.semantics.errors import InputError, short_repr
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.protocol import Frontier
 
-SHOWN = 10  # names of sources in a message
+SHOWN_SOURCES = 10  # names of sources in a message
 
 
 class SourceOwner(Protocol):
@@ -182,9 +182,9 @@ class Sources:
         side, known = source.side, self._of[source.side]
         if source.name in known:
             names = sorted(known)
-            others = "" if len(names) <= SHOWN else f" and {len(names) - SHOWN:,} more"
+            others = "" if len(names) <= SHOWN_SOURCES else f" and {len(names) - SHOWN_SOURCES:,} more"
             raise InputError(
-                f"{side} has a source named {source.name!r} already; its sources are {names[:SHOWN]}{others}"
+                f"{side} has a source named {source.name!r} already; its sources are {names[:SHOWN_SOURCES]}{others}"
             )
         source.number = len(known)
         known[source.name] = source

@@ -16,7 +16,7 @@ from typing import Protocol
 from streamjoin.topologies.runtime.node import Bell
 from streamjoin.topologies.runtime.threads import WorkerThread
 
-LONGEST_NAP = 60.0  # seconds
+LONGEST_REST = 60.0  # seconds
 RETRY = 0.01  # seconds until the next attempt if another thread drives the join
 
 Clock = Callable[[], float]  # seconds since some point in time, as of `time.perf_counter`
@@ -75,7 +75,7 @@ def _serve(timed: weakref.ref[Timed], bell: Bell, clock: Clock) -> None:
         seen = bell.read()
         if (rest := _serve_once(timed, clock)) is None:
             return
-        bell.wait(seen, math.ceil(1e6 * min(rest, LONGEST_NAP)))
+        bell.wait(seen, math.ceil(1e6 * min(rest, LONGEST_REST)))
 
 
 def _serve_once(timed: weakref.ref[Timed], clock: Clock) -> float | None:

@@ -38,7 +38,7 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.plan.subwindows import Choice, FixedRule, SubwindowKey, Workload
 from streamjoin.plan.tuning import DEFAULT_TUNING, WindowTuning
 
-PARTS = 16  # the rows of a large subwindow are dropped in this many parts
+DROPPED_PARTS = 16  # the rows of a large subwindow are dropped in this many parts
 MERGE_RATIO = 2.5  # merge neighbours if the earlier one is at most this many times as large as the later one
 
 
@@ -372,7 +372,7 @@ class ChainWindow:
             or self._disorder > self._gone
         ):
             return 0
-        return max(1, self._links[0].count // PARTS)
+        return max(1, self._links[0].count // DROPPED_PARTS)
 
     def _drop_first(self) -> None:
         link = self._links.popleft()

@@ -109,10 +109,10 @@ def durations_of(
 def rows_as_text(batch: pa.RecordBatch, most: int = LAST_ROWS) -> list[list[str | None]]:
     """The last rows of a batch as text; holds no memory of the batch."""
     last = batch.slice(max(0, batch.num_rows - most))
-    return [list(row) for row in zip(*map(_texts, last.columns), strict=True)]
+    return [list(row) for row in zip(*map(_cell_texts, last.columns), strict=True)]
 
 
-def _texts(column: pa.Array) -> list[str | None]:
+def _cell_texts(column: pa.Array) -> list[str | None]:
     if pa.types.is_temporal(column.type) or pa.types.is_floating(column.type):
         # Python's times have no nanoseconds, and its floats show more digits than a float32 has.
         with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):

@@ -31,7 +31,6 @@ from streamjoin.page.model import Snapshot, View
 from streamjoin.plan.drawing import plan_drawing
 from streamjoin.semantics.errors import InputError, StreamJoinError
 
-LOG = logging.getLogger("streamjoin")
 EVERY = 1.0  # seconds between two snapshots
 READERS = 64  # connections at once
 CLOSING_SECONDS = 5.0  # seconds that `close` waits for the thread
@@ -114,7 +113,7 @@ class JoinPage:
             try:
                 self._snapshot = self._view.snapshot()
             except Exception:  # the page shows the last figures until the next try
-                LOG.warning("the page could not look at the join", exc_info=True)
+                logging.getLogger("streamjoin").warning("the page could not look at the join", exc_info=True)
             if self._snapshot is None:
                 return self.stop()
             self._history.add(self._snapshot)

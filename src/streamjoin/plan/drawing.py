@@ -24,7 +24,7 @@ def plan_drawing(plan: Mapping[str, Any]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" role="img" '
         f'font-family="{FONT}" font-size="12" fill="currentColor">',
         f"<title>{escape(_summary(plan))}</title>",
-        _text(WIDTH // 2, 18, str(plan["on"]), "on", anchor="middle", weight="600"),
+        _svg_text(WIDTH // 2, 18, str(plan["on"]), "on", anchor="middle", weight="600"),
     ]
     for side in ("left", "right"):
         parts += _stream(side, plan["windows"][side])
@@ -41,7 +41,7 @@ def _stream(side: str, window: Mapping[str, Any]) -> list[str]:
     """One side: tuples that arrive, and the window they wait in."""
     top, colour = TOPS[side], COLOURS[side]
     middle = top + BOX // 2
-    parts = [_text(12, top + 14, side, "title", weight="600", colour=colour)]
+    parts = [_svg_text(12, top + 14, side, "title", weight="600", colour=colour)]
     for number, x in enumerate((18, 42, 58, 88, 116)):
         parts.append(
             f'<circle cx="{x}" cy="{middle}" r="5" fill="{colour}" fill-opacity="{0.35 + 0.15 * number:.2f}"/>'
@@ -57,7 +57,7 @@ def _stream(side: str, window: Mapping[str, Any]) -> list[str]:
     if window["residual"]:
         lines.append((f"then checked: {window['residual']}", "line", "400"))
     for number, (words, kind, weight) in enumerate(lines):
-        parts.append(_text(178, top + 20 + 18 * number, words, kind, weight=weight))
+        parts.append(_svg_text(178, top + 20 + 18 * number, words, kind, weight=weight))
     return parts
 
 
@@ -87,7 +87,7 @@ def _meeting(plan: Mapping[str, Any]) -> list[str]:
         (f"{plan['how']} join" + ("" if plan["keep"] == "all" else f", {plan['keep']}"), "400"),
     ]
     for number, (words, weight) in enumerate(lines):
-        parts.append(_text(550, top + 24 + 20 * number, words, "title", 24, "middle", weight))
+        parts.append(_svg_text(550, top + 24 + 20 * number, words, "title", 24, "middle", weight))
     parts.append(_arrow(634, middle, 668, middle, "currentColor"))
     for number, x in enumerate((684, 706, 728)):
         opacity = 1 - 0.2 * number
@@ -98,8 +98,8 @@ def _meeting(plan: Mapping[str, Any]) -> list[str]:
     order = {"any": "as found", "punctuated": "with punctuations", "timestamp": "in time order"}[
         plan["order"]
     ]
-    parts.append(_text(706, middle + 34, "results", "line", anchor="middle", weight="600"))
-    parts.append(_text(706, middle + 50, order, "line", anchor="middle"))
+    parts.append(_svg_text(706, middle + 34, "results", "line", anchor="middle", weight="600"))
+    parts.append(_svg_text(706, middle + 50, order, "line", anchor="middle"))
     return parts
 
 
@@ -112,7 +112,7 @@ def _arrow(x: int, y: int, to_x: int, to_y: int, colour: str) -> str:
     )
 
 
-def _text(
+def _svg_text(
     x: int,
     y: int,
     words: str,

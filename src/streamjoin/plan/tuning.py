@@ -163,6 +163,15 @@ class CallerTuning:
 
 
 @dataclass(frozen=True)
+class NearestTuning:
+    """Nearest joins by searches (`topologies/outcomes/nearest.py`)."""
+
+    largest_step: int = 4_096  # the most left rows of one step
+    step_places: int = 1 << 18  # the most places that one call of the kernel finds
+    kept_blocks: int = 1_024  # a list of at most this many blocks never gives them back
+
+
+@dataclass(frozen=True)
 class TeamTuning:
     """Threads that share the probes of a batch (`topologies/runtime/team.py`)."""
 
@@ -179,6 +188,7 @@ class Tuning:
     window: WindowTuning = field(default_factory=WindowTuning)
     engine: EngineTuning = field(default_factory=EngineTuning)
     caller: CallerTuning = field(default_factory=CallerTuning)
+    nearest: NearestTuning = field(default_factory=NearestTuning)
     team: TeamTuning = field(default_factory=TeamTuning)
     handshake: HandshakeTuning = field(default_factory=HandshakeTuning)
     panjoin: PanJoinTuning = field(default_factory=PanJoinTuning)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date
 
-from streamjoin.semantics.temporal import EPOCH
+from streamjoin.semantics.temporal import EPOCH_ORDINAL
 from streamjoin.semantics.types import SECONDS_PER_DAY, Type
 
 DAYS_OF_400_YEARS = 146_097
@@ -43,7 +43,7 @@ def year_and_month(days: int) -> tuple[int, int]:
     >>> year_and_month(0), year_and_month(-1), year_and_month(10**9)
     ((1970, 1), (1969, 12), (2739877, 3))
     """
-    periods, rest = divmod(days + EPOCH - 1, DAYS_OF_400_YEARS)
+    periods, rest = divmod(days + EPOCH_ORDINAL - 1, DAYS_OF_400_YEARS)
     found = date.fromordinal(rest + 1)
     return found.year + 400 * periods, found.month
 
@@ -51,7 +51,7 @@ def year_and_month(days: int) -> tuple[int, int]:
 def day_number(year: int, month: int) -> int:
     """The first day of a month, as days after 1970-01-01."""
     periods, rest = divmod(year - 1, 400)
-    return date(rest + 1, month, 1).toordinal() - EPOCH + periods * DAYS_OF_400_YEARS
+    return date(rest + 1, month, 1).toordinal() - EPOCH_ORDINAL + periods * DAYS_OF_400_YEARS
 
 
 def _quarter(days: int) -> tuple[int, int]:

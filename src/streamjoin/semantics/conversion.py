@@ -115,13 +115,13 @@ def _family(kind: Type) -> str:
 def _read_strings(args: Sequence[Expr]) -> list[Expr]:
     """Convert string literals beside dates, timestamps or times of day to these."""
     kinds = {arg.type.name for arg in args}
-    read = next((_READERS[name] for name in _READERS if name in kinds), None)
+    read = next((_LITERAL_READERS[name] for name in _LITERAL_READERS if name in kinds), None)
     if read is None:
         return list(args)
     return [read(a.value) if isinstance(a, Literal) and isinstance(a.value, str) else a for a in args]
 
 
-_READERS = {"timestamp": timestamp_literal, "date": date_literal, "time": time_literal}
+_LITERAL_READERS = {"timestamp": timestamp_literal, "date": date_literal, "time": time_literal}
 
 
 def _as_timestamps(args: Sequence[Expr], together: str) -> Sequence[Expr]:

@@ -35,7 +35,7 @@ def times(name: str, factor: float, a: Expr) -> Expr:
     return Call("mul", (as_float(a, FLOAT64), Literal(factor, FLOAT64)), FLOAT64)
 
 
-def rounded(a: Expr, digits: Expr = _NO_DIGITS) -> Expr:
+def round_call(a: Expr, digits: Expr = _NO_DIGITS) -> Expr:
     """ROUND, half away from zero. For floats, ROUND(a, n) is ROUND(a * 10^n) / 10^n."""
     coercion.require_number("ROUND", a)
     if not isinstance(digits, Literal) or digits.type.name != "int" or digits.value is None:
@@ -53,7 +53,7 @@ def rounded(a: Expr, digits: Expr = _NO_DIGITS) -> Expr:
     if not count:
         return Call("round", (a,), a.type)
     factor = Literal(10**count, integer(10**count, 10**count))
-    return coercion.arithmetic("div", rounded(coercion.arithmetic("mul", a, factor)), factor)
+    return coercion.arithmetic("div", round_call(coercion.arithmetic("mul", a, factor)), factor)
 
 
 def length(a: Expr) -> Expr:
@@ -61,7 +61,7 @@ def length(a: Expr) -> Expr:
     return Call("length", (_text("LENGTH", a, BINARY if a.type == BINARY else STRING),), LENGTHS)
 
 
-def substring(a: Expr, *bounds: Expr) -> Expr:
+def substring_call(a: Expr, *bounds: Expr) -> Expr:
     """SUBSTRING from a start, and of a length if one is given."""
     for bound in bounds:
         if bound.type != NULL and (bound.type.name != "int" or bound.type.bits > 64):
@@ -86,7 +86,7 @@ def joined(parts: list[Expr]) -> Expr:
     return Call("concat", tuple(_text("||", part, known) for part in parts), known)
 
 
-def concatenated(*parts: Expr) -> Expr:
+def concat_call(*parts: Expr) -> Expr:
     """CONCAT, which skips NULLs."""
     known = [part for part in (_text("CONCAT", part) for part in parts) if part != Literal(None, STRING)]
     filled = [
@@ -124,7 +124,7 @@ FUNCTIONS: dict[str, tuple[int, int, Callable[..., Expr]]] = {
     "FLOOR": (1, 1, lambda a: coercion.rounded("floor", a)),
     "CEIL": (1, 1, lambda a: coercion.rounded("ceil", a)),
     "CEILING": (1, 1, lambda a: coercion.rounded("ceil", a)),
-    "ROUND": (1, 2, rounded),
+    "ROUND": (1, 2, round_call),
     "MOD": (2, 2, lambda a, b: coercion.arithmetic("mod", a, b)),
     "SQRT": (1, 1, coercion.square_root),
     "POWER": (2, 2, coercion.power),
@@ -136,15 +136,15 @@ FUNCTIONS: dict[str, tuple[int, int, Callable[..., Expr]]] = {
     "LOWER": (1, 1, _texts("lower")),
     "UPPER": (1, 1, _texts("upper")),
     "LENGTH": (1, 1, length),
-    "SUBSTRING": (2, 3, substring),
-    "SUBSTR": (2, 3, substring),
+    "SUBSTRING": (2, 3, substring_call),
+    "SUBSTR": (2, 3, substring_call),
     "TRIM": (1, 2, _trim("trim")),
     "LTRIM": (1, 2, _trim("ltrim")),
     "RTRIM": (1, 2, _trim("rtrim")),
-    "CONCAT": (1, ANY_NUMBER, concatenated),
+    "CONCAT": (1, ANY_NUMBER, concat_call),
     "DATE_TRUNC": (2, 2, moments.date_trunc),
 }
-NAMES = (*FUNCTIONS, "EXTRACT")
+FUNCTION_NAMES = (*FUNCTIONS, "EXTRACT")
 
 AGGREGATES = {"COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST", "LAST", "STDDEV", "VARIANCE", "MEDIAN"}
 
@@ -188,10 +188,12 @@ def unknown(name: str) -> str:
     """The message about a function that does not exist."""
     if name.upper() in _INSTEAD:
         return f"there is no function {name}; write {_INSTEAD[name.upper()]}"
-    return f"unknown function {name}{did_you_mean(name, NAMES)}; allowed: {', '.join(NAMES)}"
+    return (
+        f"unknown function {name}{did_you_mean(name, FUNCTION_NAMES)}; allowed: {', '.join(FUNCTION_NAMES)}"
+    )
 
 
-def call(name: str, args: list[Expr]) -> Expr:
+def function_call(name: str, args: list[Expr]) -> Expr:
     """The expression of a function of `FUNCTIONS`."""
     fewest, most, build = FUNCTIONS[name]
     if not fewest <= len(args) <= most:

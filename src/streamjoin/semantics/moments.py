@@ -93,9 +93,13 @@ def expanded(call: Call) -> Expr:
         return _part(unit, a, call.type)
     if unit in calendar.CLOCK_PARTS:
         step = 10**a.type.scale * calendar.CLOCK.get(unit, 1) // calendar.PER_SECOND.get(unit, 1)
-        return _ticks(_over(a, step), step, call.type)
+        return _scaled_ticks(_over(a, step), step, call.type)
     begin = _beginning(unit, _days(a))
-    return begin if a.type.name == "date" else _ticks(begin, SECONDS_PER_DAY * 10**a.type.scale, call.type)
+    return (
+        begin
+        if a.type.name == "date"
+        else _scaled_ticks(begin, SECONDS_PER_DAY * 10**a.type.scale, call.type)
+    )
 
 
 def _beginning(unit: str, days: Expr) -> Expr:
@@ -111,7 +115,7 @@ def _beginning(unit: str, days: Expr) -> Expr:
 def _part(unit: str, a: Expr, kind: Type) -> Expr:
     second = 10**a.type.scale
     if unit == "epoch":
-        return _ticks(a, SECONDS_PER_DAY if a.type.name == "date" else 1, kind)
+        return _scaled_ticks(a, SECONDS_PER_DAY if a.type.name == "date" else 1, kind)
     if unit in calendar.PER_SECOND:
         rest, finer = _rest(a, 60 * second), calendar.PER_SECOND[unit]
         return _over(rest, second // finer) if second > finer else _times(rest, finer // second)
@@ -148,7 +152,7 @@ def _exact(value: int, scale: int = 0) -> Literal:
     return Literal(value, Type("interval" if scale else "int", scale, value, value))
 
 
-def _ticks(a: Expr, step: int, kind: Type) -> Expr:
+def _scaled_ticks(a: Expr, step: int, kind: Type) -> Expr:
     return Call("mul", (a, _exact(step, kind.scale - a.type.scale)), kind)
 
 

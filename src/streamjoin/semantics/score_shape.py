@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from streamjoin.semantics.expressions import Call, Expr, sides
 from streamjoin.semantics.linear import Linear, TooWide, cut_to_range, linear_form, separated
 
-ENDS = (
-    -(2**63),
-    2**63 - 1,
-)  # of keys; of all keys of 64 bits, the nearest to a target beyond an end is the one there
+# The least and greatest key: of all keys of 64 bits, this is the nearest one to a target beyond it.
+KEY_ENDS = (-(2**63), 2**63 - 1)
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ def _exact_shape(score: Expr, sign: int) -> ScoreShape | None:
     if parts is None:
         return None
     key, target, _ = parts
-    return ScoreShape(key, cut_to_range(target, *ENDS), True)
+    return ScoreShape(key, cut_to_range(target, *KEY_ENDS), True)
 
 
 def _rising_shape(form: Linear, sign: int) -> ScoreShape | None:
@@ -102,4 +100,4 @@ def _rising_shape(form: Linear, sign: int) -> ScoreShape | None:
     if parts is None:
         return None
     key, target, own_sign = parts
-    return ScoreShape(key, cut_to_range(target, *ENDS), False, sign * own_sign, 0)
+    return ScoreShape(key, cut_to_range(target, *KEY_ENDS), False, sign * own_sign, 0)

@@ -222,19 +222,19 @@ class _Translator:
             raise self.error(f"the aggregate {name} is not supported; {_ONE_PAIR}", node)
         if name not in FUNCTIONS:
             raise self.error(functions.unknown(node.name), node)
-        return functions.call(name, [self.translate(arg) for arg in node.expressions])
+        return functions.function_call(name, [self.translate(arg) for arg in node.expressions])
 
     def extraction(self, node: exp.Extract) -> Expr:
         return moments.extract(node.this.name, self.translate(node.expression))
 
     def substring(self, node: exp.Substring) -> Expr:
         given = (node.this, node.args.get("start"), node.args.get("length"))
-        return functions.call("SUBSTRING", [self.translate(arg) for arg in given if arg is not None])
+        return functions.function_call("SUBSTRING", [self.translate(arg) for arg in given if arg is not None])
 
     def trim(self, node: exp.Trim) -> Expr:
         name = {"LEADING": "LTRIM", "TRAILING": "RTRIM"}.get(node.args.get("position") or "", "TRIM")
         given = (node.this, node.expression) if node.args.get("expression") else (node.this,)
-        return functions.call(name, [self.translate(arg) for arg in given])
+        return functions.function_call(name, [self.translate(arg) for arg in given])
 
     def concatenation(self, node: exp.DPipe) -> Expr:
         parts = [self.translate(part) for part in _spine(node, exp.DPipe)]
@@ -337,7 +337,7 @@ class _Translator:
         )
         return self.error(
             f"{what} is not supported in a predicate; allowed: + - * / % ||, comparisons, BETWEEN, IN, LIKE, "
-            f"IS, AND, OR, NOT, CASE, CAST and the functions {', '.join(functions.NAMES)}",
+            f"IS, AND, OR, NOT, CASE, CAST and the functions {', '.join(functions.FUNCTION_NAMES)}",
             node,
         )
 

@@ -10,7 +10,7 @@ from streamjoin.semantics.errors import PredicateError
 from streamjoin.semantics.expressions import Literal
 from streamjoin.semantics.types import SECONDS_PER_DAY, TIME_SCALE, Type
 
-EPOCH = date(1970, 1, 1).toordinal()
+EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 DATE_FORM = "'YYYY-MM-DD'"
 TIMESTAMP_FORM = "'YYYY-MM-DD[ HH:MM[:SS[.fraction]]][+HH:MM]'"
 TIME_FORM = "'HH:MM[:SS[.fraction]]'"
@@ -47,7 +47,7 @@ def date_literal(text: str) -> Literal:
     if not match:
         raise PredicateError(f"{text!r} is not a date; write {DATE_FORM}")
     try:
-        days = date(*map(int, match.groups())).toordinal() - EPOCH
+        days = date(*map(int, match.groups())).toordinal() - EPOCH_ORDINAL
     except ValueError as error:
         raise PredicateError(f"{text!r} is not a date: {error}") from None
     return Literal(days, Type("date", 0, days, days))
@@ -98,7 +98,7 @@ def interval_literal(text: str) -> Literal:
 
 def date_text(days: int) -> str | None:
     """`YYYY-MM-DD`, or None for a day outside the years 1 to 9999."""
-    ordinal = days + EPOCH
+    ordinal = days + EPOCH_ORDINAL
     return date.fromordinal(ordinal).isoformat() if 1 <= ordinal <= date.max.toordinal() else None
 
 

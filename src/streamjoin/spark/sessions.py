@@ -26,7 +26,6 @@ from pyspark.sql import SparkSession
 from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.spark.packages import TO_STREAM, require_packages
 
-LOG = logging.getLogger("streamjoin")
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
@@ -131,7 +130,7 @@ def prepare_session(spark: SparkSession, streaming: bool, workers: int) -> None:
     if changed or partitions:
         now = ["RocksDB as the state store of streams"] if changed else []
         now += [f"{partitions} shuffle partitions instead of 200"] if partitions else []
-        LOG.warning(
+        logging.getLogger("streamjoin").warning(
             "this Spark session now has %s, for window_join; set %s yourself to decide",
             " and ".join(now),
             " and ".join(

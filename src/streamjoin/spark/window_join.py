@@ -57,7 +57,7 @@ from streamjoin.spark.join.carried import carried
 from streamjoin.spark.join.epoch import SHIFT_MS, shifted_instant
 from streamjoin.spark.join.metrics import (
     MALFORMED,
-    NAMES,
+    METRIC_NAMES,
     OBSERVATION,
     SHOWN,
     WORKER,
@@ -432,7 +432,9 @@ def _observation(task: JoinTask) -> str:
 
 def _named_counts(counts: Column) -> Column:
     """The counts of a worker, under their names."""
-    return F.struct(*(F.get(counts, F.lit(place)).alias(name) for place, name in enumerate((WORKER, *NAMES))))
+    return F.struct(
+        *(F.get(counts, F.lit(place)).alias(name) for place, name in enumerate((WORKER, *METRIC_NAMES)))
+    )
 
 
 def _rows(given: DataFrame, result: StructType) -> DataFrame:

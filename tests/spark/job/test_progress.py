@@ -11,7 +11,7 @@ from rich.console import Console
 
 from streamjoin.cli.run import progress_line, progress_table, size_text
 from streamjoin.spark.job.progress import QueryProgress, rows_behind
-from streamjoin.spark.join.metrics import NAMES, OBSERVATION, WORKER, WORKERS
+from streamjoin.spark.join.metrics import METRIC_NAMES, OBSERVATION, WORKER, WORKERS
 
 
 def event(latest: object, end: object, workers: Sequence[int] = (0, 1)) -> StreamingQueryProgress:
@@ -40,7 +40,7 @@ def event(latest: object, end: object, workers: Sequence[int] = (0, 1)) -> Strea
     }
     told |= {"eventTime": {"max": "2026-01-01T00:00:07.500Z", "watermark": "2026-01-01T00:00:02.000Z"}}
     told |= {"sink": {"description": "", "numOutputRows": 1, "metrics": {}}, "processedRowsPerSecond": 10.0}
-    counted = dict.fromkeys(NAMES, 0) | {"state_rows": 40, "state_bytes": 600}
+    counted = dict.fromkeys(METRIC_NAMES, 0) | {"state_rows": 40, "state_bytes": 600}
     shared = {"rows_in": 5, "candidates": 30, "matches": 4, "cache_hits": 7, "cache_misses": 1}
     shared |= {"kernel_us": 200_000, "state_us": 90_000, "conversion_us": 10_000}
     told_by = [{WORKER: worker} | counted | (shared if worker == workers[0] else {}) for worker in workers]

@@ -27,7 +27,7 @@ from streamjoin.spark.job.checkpoint import claim
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.loaded import load_job
 from streamjoin.spark.job.watching import WatchedQuery
-from streamjoin.spark.join.metrics import NAMES, OBSERVATION, SHOWN, WORKER, WORKERS
+from streamjoin.spark.join.metrics import METRIC_NAMES, OBSERVATION, SHOWN, WORKER, WORKERS
 from streamjoin.spark.join.routing import worker_ids
 
 SECRET = "hunter2secret"
@@ -47,7 +47,9 @@ def batch(
 ) -> Any:
     """A micro-batch of ten rows, with the counts of workers by number."""
     ids = worker_ids(2)
-    told = [dict.fromkeys(NAMES, 0) | {WORKER: ids[number]} | counts for number, counts in workers.items()]
+    told = [
+        dict.fromkeys(METRIC_NAMES, 0) | {WORKER: ids[number]} | counts for number, counts in workers.items()
+    ]
     rows = {} if shown is None else {SHOWN: [json.dumps(row) for row in shown]}
     observed = {f"{OBSERVATION}_1": {WORKERS: told} | rows}
     raw = event(None, None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 import math
 import random
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -15,7 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streamjoin as sj
+from strategies import RELEASING, open_tuned
 from streamjoin.kernels.sorted import blocks as listed
+from streamjoin.plan.tuning import NearestTuning, Tuning
 from streamjoin.topologies.outcomes import nearest
 from streamjoin.topologies.outcomes.nearest import NearestSearch
 
@@ -185,7 +187,7 @@ def test_what_is_kept_does_not_grow(on, order):
     left row, which had to be searched for again."""
     sizes = []
     spec = spec_of("abs(left.i - right.i)", sj.TimeWindow(150), 2, on, "left")
-    with sj.open_join(spec, order=order) as join, patch("streamjoin.engine.driver.SLACK_ROWS", 1):
+    with open_tuned(RELEASING, spec, order=order) as join:
         made: Any = join._topology
         for at in range(0, 4000, 100):
             for side in ("left", "right"):
@@ -202,18 +204,17 @@ def test_what_is_kept_does_not_grow(on, order):
 
 def test_the_list_grows_and_gives_its_memory_back():
     spec = spec_of("right.f", sj.TimeWindow(0, right=50_000))
-    with sj.open_join(spec) as join:
+    with open_tuned(Tuning(nearest=NearestTuning(kept_blocks=64)), spec) as join:
         made: Any = join._topology
         random_ = random.Random(5)
         rows = [random_.random() for _ in range(60_000)]
-        with patch.object(listed, "SPARSE_FROM", 64):
-            join.push("right", table([*range(60_000)], f=rows))
-            join.push("left", table([50_000], f=[0.0]))
-            join.end("right")
-            assert sum(batch.num_rows for batch in join.poll()) == 1
-            assert made._topology._blocks.state[listed.USED] * 64 > 50_000
-            join.push("left", table([59_999, 10**6], f=[0.0, 0.0]))
-            assert len(made._topology._blocks.order) == nearest.FIRST_BLOCKS
+        join.push("right", table([*range(60_000)], f=rows))
+        join.push("left", table([50_000], f=[0.0]))
+        join.end("right")
+        assert sum(batch.num_rows for batch in join.poll()) == 1
+        assert made._topology._blocks.state[listed.USED] * 64 > 50_000
+        join.push("left", table([59_999, 10**6], f=[0.0, 0.0]))
+        assert len(made._topology._blocks.order) == nearest.FIRST_BLOCKS
 
 
 # ---- against the oracle
@@ -240,7 +241,7 @@ def results(
 ) -> list[tuple[int, int | None]]:
     """Push all sources in pieces, polling now and then."""
     polled = []
-    with join, patch("streamjoin.engine.driver.SLACK_ROWS", 1):
+    with join:
         names = [(side, name) for side in sources for name in sources[side]]
         draw.shuffle(names)
         waiting = [(join.source(side, name), sources[side][name]) for side, name in names]
@@ -272,8 +273,8 @@ def check(draw: random.Random, rows: int) -> None:
     left, right = (pa.concat_tables([rows[name] for name in sorted(rows)]) for rows in sources.values())
     expected = [(row.left, row.right) for row in sj.oracle.rows(left, right, spec)]
     order: Any = draw.choice(["any", "timestamp", "punctuated"])
-    with patch.object(nearest, "STEP_SEARCHES", draw.choice([1, 3, 4096])):
-        found = results(sj.open_join(spec, order=order), sources, draw)
+    tuning = replace(RELEASING, nearest=NearestTuning(largest_step=draw.choice([1, 3, 4096])))
+    found = results(open_tuned(tuning, spec, order=order), sources, draw)
     assert found == expected if order == "timestamp" else sorted(found, key=str) == sorted(expected, key=str)
 
 

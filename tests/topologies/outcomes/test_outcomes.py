@@ -24,7 +24,7 @@ from streamjoin.topologies.outcomes import outcomes, picked
 from streamjoin.topologies.outcomes.best import BestMatches
 from streamjoin.topologies.outcomes.by_time import RowsByTime
 from streamjoin.topologies.outcomes.queue import ResultQueue
-from streamjoin.topologies.outcomes.rows import Bounds, Undecided
+from streamjoin.topologies.outcomes.rows import MatchBounds, Undecided
 from streamjoin.topologies.protocol import Matches
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
@@ -384,7 +384,7 @@ def test_many_random_joins_under_the_simulator_give_the_oracles_rows(topology, p
 class TooEarly(Undecided):
     """Decides rows without waiting for matches that are still on their way."""
 
-    def take(self, bounds: Bounds) -> Any:
+    def take(self, bounds: MatchBounds) -> Any:
         return super().take(bounds._replace(own=bounds.own + 3, partner=bounds.partner + 3))
 
 

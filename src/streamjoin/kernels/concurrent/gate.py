@@ -53,7 +53,7 @@ READER_HEAD, READER_COUNTED = 0, 1  # the line of a reader, written by it
 # The first line of a source, written by it. ADD_EPOCH is odd while the source adds nodes.
 MARK, MARK_SECOND, ADD_EPOCH, FRESH, FRESH_END, SEED = range(6)
 # The second line of a source: nodes that were handed back to it, and its ADD_EPOCH as the reclaimer saw it.
-FREE, SEEN = LINE_PAIR, LINE_PAIR + 1
+FREE_NODES, SEEN = LINE_PAIR, LINE_PAIR + 1
 
 STALE = BUSY = -1
 
@@ -83,10 +83,10 @@ def allocate(nodes, table, line):
     cannot be replaced by an equal one meanwhile."""
     while True:
         # Acquire: the successor, written before the node was handed back.
-        node = load_acquire(table, line + FREE)
+        node = load_acquire(table, line + FREE_NODES)
         if node == LIST_END:
             break
-        if compare_exchange(table, line + FREE, node, nodes[node * NODE_SIZE + NODE_NEXT]):
+        if compare_exchange(table, line + FREE_NODES, node, nodes[node * NODE_SIZE + NODE_NEXT]):
             return node
     if table[line + FRESH] == table[line + FRESH_END]:
         return LIST_END
@@ -242,7 +242,7 @@ def hand_back(nodes, table):
     count, node, end = 0, table[LIMBO], table[LIMBO_END]
     while node != end:
         following = nodes[node * NODE_SIZE + NODE_NEXT]
-        free = source_line(table, nodes[node * NODE_SIZE + NODE_OWNER]) + FREE
+        free = source_line(table, nodes[node * NODE_SIZE + NODE_OWNER]) + FREE_NODES
         while True:
             head = load_acquire(table, free)
             nodes[node * NODE_SIZE + NODE_NEXT] = head

@@ -18,7 +18,6 @@ from streamjoin.jit.decorator import inner, jit
 
 ROOM = 64  # entries of a block
 FEW = ROOM // 4  # a block with fewer entries is merged with a neighbour, if both fit into half a block
-SPARSE_FROM = 1024  # blocks: fewer are never given back
 USED, FIRST_PLACE, END_PLACE, VISITED = 0, 1, 2, 3  # positions in `state`
 LAST = 2**63 - 1  # after every place
 NOBODY = -1  # before every place
@@ -69,9 +68,9 @@ def is_full(blocks: Blocks) -> bool:
     return bool(blocks.state[USED] == len(blocks.order))
 
 
-def is_sparse(blocks: Blocks) -> bool:
-    """Whether most of much memory is free."""
-    return len(blocks.order) > SPARSE_FROM and blocks.state[USED] < len(blocks.order) // 16
+def is_sparse(blocks: Blocks, most_kept: int) -> bool:
+    """Whether most of more than `most_kept` blocks are free."""
+    return len(blocks.order) > most_kept and blocks.state[USED] < len(blocks.order) // 16
 
 
 def emptied(blocks: Blocks, count: int) -> Blocks:

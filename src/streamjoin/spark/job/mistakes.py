@@ -17,7 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
 from streamjoin.semantics.errors import StreamJoinError
-from streamjoin.spark.job.shown import kind_of, shown, written_key
+from streamjoin.spark.job.shown import shown, toml_kind, written_key
 from streamjoin.spark.job.tables import Table
 from streamjoin.spark.job.toml import MAX_MISTAKES
 
@@ -103,7 +103,7 @@ def _describe(error: ErrorDetails, place: Place, with_suggestion: bool) -> Mista
     """The key and the sentence of one of pydantic's errors."""
     about = properties(place.model).get(place.name, {}) if place.model else {}
     wanted = wanted_words(about)
-    given = (kind_of if place.name in SECRET_KEYS else shown)(place.value)
+    given = (toml_kind if place.name in SECRET_KEYS else shown)(place.value)
     match error["type"]:
         case "value_error":
             return place.key, sentence_of(error["ctx"]["error"])

@@ -19,11 +19,11 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+from streamjoin.semantics.calendar import DAYS_OF_400_YEARS
 from streamjoin.spark.join.epoch import unshifted
-from streamjoin.spark.join.metrics import NAMES, held_by_workers, join_metrics, malformed_rows
+from streamjoin.spark.join.metrics import METRIC_NAMES, held_by_workers, join_metrics, malformed_rows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-DAYS_OF_400_YEARS = 146_097
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class QueryProgress:
     def after(self, event: StreamingQueryProgress) -> QueryProgress:
         """The progress after another micro-batch."""
         joins = join_metrics(event.observedMetrics).values()
-        told = {name: sum(join[name] for join in joins) for name in NAMES}
+        told = {name: sum(join[name] for join in joins) for name in METRIC_NAMES}
         times = {name: moment(text) for name, text in event.eventTime.items()}
         return replace(
             self,

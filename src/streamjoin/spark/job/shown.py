@@ -32,7 +32,7 @@ _CREDENTIALS = (
 _MIN_SECRET = 4  # characters: hiding shorter values would garble messages and protect nothing
 
 
-def kind_of(value: object) -> str:
+def toml_kind(value: object) -> str:
     """The TOML type of a value, in words."""
     if isinstance(value, bool):
         return "true or false"
@@ -47,7 +47,7 @@ def shown(value: object) -> str:
     if isinstance(value, dict):
         return f"a table with {shortened(', '.join(map(written_key, islice(value, MAX_SHOWN_ITEMS))))}"
     if isinstance(value, list):
-        items = (kind_of(item) if isinstance(item, (list, dict)) else shown(item) for item in value)
+        items = (toml_kind(item) if isinstance(item, (list, dict)) else shown(item) for item in value)
         return shortened(f"[{', '.join(islice(items, MAX_SHOWN_ITEMS))}]")
     if isinstance(value, str):
         return shortened(without_credentials(repr(value[: 2 * MAX_SHOWN])))

@@ -31,7 +31,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
 
 from streamjoin.semantics.errors import CONTROL, SpecError
 from streamjoin.spark.job.paths import local_path
-from streamjoin.spark.job.shown import kind_of
+from streamjoin.spark.job.shown import toml_kind
 
 MAX_TEXT = 4096  # characters of a text on one line: a name, a path, an address
 MAX_WHOLE = 2**31 - 1
@@ -128,7 +128,7 @@ def _as_settings(value: object) -> dict[str, str]:
         raise wrong_kind()
     named = list(flattened(value))
     raise_all(
-        ((name,), SpecError(f"is {kind_of(each)}: give text, a number, true or false"))
+        ((name,), SpecError(f"is {toml_kind(each)}: give text, a number, true or false"))
         for name, each in named
         if not isinstance(each, (str, int, float))
     )

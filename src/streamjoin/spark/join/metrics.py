@@ -50,7 +50,7 @@ class Counts:
         self._part, self._since = part, now
 
 
-NAMES = tuple(field.name for field in fields(Counts))
+METRIC_NAMES = tuple(field.name for field in fields(Counts))
 Observed = Mapping[str, Any]  # observed metrics by observation name; each is a Row with named values
 
 
@@ -66,7 +66,7 @@ def join_metrics(observed: Observed) -> dict[str, dict[str, int]]:
     they could not be joined."""
     dropped = _dropped(observed)
     return {
-        name: {metric: sum(worker[metric] for worker in workers) for metric in NAMES}
+        name: {metric: sum(worker[metric] for worker in workers) for metric in METRIC_NAMES}
         | {MALFORMED: dropped.get(malformed_name(name), 0)}
         for name, workers in _of_joins(observed).items()
     }

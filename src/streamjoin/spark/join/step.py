@@ -64,14 +64,14 @@ class StepRows:
         ts, tie = content.ts, tie_of(content)
         settled = int(ts.searchsorted(watermark, "right"))
         size = 0 if watermark == END_OF_TIME else self.task.spec.side_window(side).size
-        low, high = _place(self.state.decided[side], ts, tie), max(0, settled - size)
+        low, high = _place_of_cut(self.state.decided[side], ts, tie), max(0, settled - size)
         if high > low:
             last = (ts[:high] == ts[high - 1]) & (tie[:high] == tie[high - 1])
             self.state.decided[side] = int(ts[high - 1]), int(tie[high - 1]), int(last.sum())
         return low, max(low, high)
 
 
-def _place(cut: tuple[int, int, int] | None, ts: np.ndarray, tie: np.ndarray) -> int:
+def _place_of_cut(cut: tuple[int, int, int] | None, ts: np.ndarray, tie: np.ndarray) -> int:
     """The place of the first row after a cut (ts, tie, number of rows with this ts and tie)."""
     if cut is None:
         return 0

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-OFFSET = 4  # bytes of the offset that a string or a list needs
+OFFSET_BYTES = 4  # bytes of the offset that a string or a list needs
 
 Sizes = int | np.ndarray  # one size for all rows, or one for each
 
@@ -41,11 +41,11 @@ def _sizes(array: pa.Array) -> np.ndarray:
     if pa.types.is_struct(kind) and kind.num_fields:
         return sizes_of([array.field(number) for number in range(kind.num_fields)])
     if kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
-        return np.diff(_offsets(array)) + OFFSET
+        return np.diff(_offsets(array)) + OFFSET_BYTES
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(_sizes(array.values))])
         begins: np.ndarray = ends[_offsets(array)]
-        return np.diff(begins) + OFFSET
+        return np.diff(begins) + OFFSET_BYTES
     return np.full(len(array), -(-int(array.nbytes) // max(1, len(array))))
 
 

@@ -133,7 +133,7 @@ class AsOfJoin:
 
     def _low(self, side: str) -> int:
         """No row of a side to come has an earlier time."""
-        return _clamped(self._frontier.low[side])
+        return _cut_to_int64(self._frontier.low[side])
 
     def _answerable(self) -> int:
         """How many left rows can be answered: right has passed them, and, where results are sorted, no left row before
@@ -156,11 +156,11 @@ class AsOfJoin:
     @property
     def _oldest_time(self) -> int:
         """No left row looks up right rows from before this time."""
-        return _clamped(self._least_left + self._lo)
+        return _cut_to_int64(self._least_left + self._lo)
 
     def _needed(self, left: float) -> int:
         """Left rows from the time `left` on need no right row that one up to this time has replaced."""
-        return _clamped(left + self._hi)
+        return _cut_to_int64(left + self._hi)
 
     @property
     def idle(self) -> bool:
@@ -214,7 +214,7 @@ class AsOfJoin:
         right rows."""
         right, ends = self._rows["right"], 0
         if len(right):
-            ends = int(right.ts.searchsorted(_clamped(last), "right")) if last >= INT64_MIN else 0
+            ends = int(right.ts.searchsorted(_cut_to_int64(last), "right")) if last >= INT64_MIN else 0
         self._rank("right", ends)
         passed, needed = (
             min(passed, ends),
@@ -269,7 +269,7 @@ def _from(rows: Rows, first: int) -> Rows:
     return ts[first:], keys[first:], known[first:], begins[first:], ends[first:]
 
 
-def _clamped(time: float) -> int:
+def _cut_to_int64(time: float) -> int:
     if not math.isfinite(time):
         return INT64_MAX if time > 0 else INT64_MIN
     return max(min(int(time), INT64_MAX), INT64_MIN)

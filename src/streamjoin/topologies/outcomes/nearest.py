@@ -50,7 +50,6 @@ from streamjoin.topologies.protocol import Frontier, Matches, Task, WindowSize
 from streamjoin.topologies.runtime.node import Bell
 
 FIRST_BLOCKS = 16
-STEP_SEARCHES, STEP_PLACES = 4096, 1 << 18  # left rows in one step; places that a call of the kernel may find
 VISITS_A_CALL = 1 << 24  # entries visited in one call of the kernel: a fraction of a second
 RING, WIDER = 4, 4  # with a residual, look at first for RING * k + RING rows, then for WIDER times as many
 
@@ -63,6 +62,7 @@ class NearestSearch:
     def __init__(self, task: Task):
         spec, search = task.plan.spec, task.plan.search
         assert isinstance(spec.keep, Nearest) and spec.delta is not None and search is not None
+        self._tuning = task.plan.tuning.nearest
         self.found = Bell()
         self._lo, self._hi = spec.delta.lo, spec.delta.hi
         self._k, self._turns = spec.keep.k, search.shape.turns
@@ -127,7 +127,8 @@ class NearestSearch:
     def step(self, most: float) -> Matches:
         found = self._rest
         if not len(found):
-            found = self._answer(min(self._complete, STEP_SEARCHES, max(1, STEP_PLACES // self._k)))
+            most_rows = max(1, self._tuning.step_places // self._k)
+            found = self._answer(min(self._complete, self._tuning.largest_step, most_rows))
         cut = int(min(most, len(found)))
         self._rest = Matches(found.left[cut:], found.right[cut:])
         return Matches(found.left[:cut], found.right[:cut])
@@ -152,7 +153,7 @@ class NearestSearch:
             slide(blocks, self._keyed(), first, max(first, end))
         right.drop(count)
         self._base = first
-        if is_sparse(blocks):
+        if is_sparse(blocks, self._tuning.kept_blocks):
             self._blocks = emptied(blocks, FIRST_BLOCKS)
 
     def _keyed(self) -> KeyedRows:
@@ -226,7 +227,7 @@ class NearestSearch:
         size = min(RING * self._k + RING, all_rows)
         while len(open_) and not self.found.stopped:
             still: list[np.ndarray] = []
-            pieces = max(1, STEP_PLACES // max(size, 1))
+            pieces = max(1, self._tuning.step_places // max(size, 1))
             for at in range(0, len(open_), pieces):
                 some = open_[at : at + pieces]
                 places, counts = self._search(Searches(*(column[some] for column in searches)), size)

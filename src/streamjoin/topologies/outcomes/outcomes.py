@@ -31,7 +31,7 @@ from streamjoin.topologies.outcomes.rows import (
     NO_MATCH,
     NO_ROW,
     NO_ROWS,
-    Bounds,
+    MatchBounds,
     RowFacts,
     Undecided,
 )
@@ -76,7 +76,7 @@ class Outcomes:
         """No match to come has these rows, which are in the total order."""
         raise NotImplementedError
 
-    def decide_early(self, side: str, bounds: Bounds) -> None:
+    def decide_early(self, side: str, bounds: MatchBounds) -> None:
         """Look for rows that are decided before the end of their window."""
 
     def give(self, left: np.ndarray, right: np.ndarray, times: np.ndarray | None = None) -> None:
@@ -180,21 +180,21 @@ class Outcomes:
             self._seen = seen
         return not self._ready
 
-    def _decide_rows(self, bounds: Mapping[str, Bounds]) -> None:
+    def _decide_rows(self, bounds: Mapping[str, MatchBounds]) -> None:
         for side, undecided in self._undecided.items():
             self.decide_early(side, bounds[side])
             ids, times = undecided.take(bounds[side])
             if len(ids):
                 self.decide(side, ids, times)
 
-    def _bounds(self, side: str) -> Bounds:
+    def _bounds(self, side: str) -> MatchBounds:
         """What matches of the rows of a side can still come."""
         placed = self._topology.least_result_time
         if self._matches_are_sorted:  # those that are found wait for it, too
-            return Bounds(placed, placed, placed)
+            return MatchBounds(placed, placed, placed)
         other = OTHER[side]
         partner = min(self._frontier.low[other], self._topology.least_unjoined_time(other))
-        return Bounds(self._topology.least_unjoined_time(side), partner, placed)
+        return MatchBounds(self._topology.least_unjoined_time(side), partner, placed)
 
     def _release(self, before: float) -> None:
         """Release sorted rows with an earlier result time: no row to come precedes them."""
@@ -280,7 +280,7 @@ class AllMatches(Outcomes):
         """Let rows leave before all matches of a push are found, which may be many: no match to come is earlier than
         `last`, and rows without a partner come after pairs of the same time."""
         assert self._queue is not None
-        self._decide_rows(dict.fromkeys(self._undecided, Bounds(last, last, last)))
+        self._decide_rows(dict.fromkeys(self._undecided, MatchBounds(last, last, last)))
         cut = len(rows)
         if self._found_in_order:
             times = [self._facts[side].ts(ids) for side, ids in rows.by_side().items()]

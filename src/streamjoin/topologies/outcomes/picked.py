@@ -22,7 +22,7 @@ from streamjoin.semantics.keep import AsOf, Nearest
 from streamjoin.topologies.outcomes.best import BestMatches
 from streamjoin.topologies.outcomes.by_time import RowsByTime
 from streamjoin.topologies.outcomes.outcomes import Outcomes, those
-from streamjoin.topologies.outcomes.rows import ENDED, HAS_MATCH, NO_MATCH, NO_ROWS, Bounds
+from streamjoin.topologies.outcomes.rows import ENDED, HAS_MATCH, NO_MATCH, NO_ROWS, MatchBounds
 from streamjoin.topologies.protocol import Matches, Task, Topology
 
 FIRST_LOOK = 64  # rows looked at together for those that have left; doubled while all have
@@ -94,7 +94,7 @@ class PickedMatches(Outcomes):
         last: np.ndarray = ts + np.minimum(distance, room).view(np.int64)  # the sum is right modulo 2**64
         return last
 
-    def decide_early(self, side: str, bounds: Bounds) -> None:
+    def decide_early(self, side: str, bounds: MatchBounds) -> None:
         """Let rows leave with their match whose deadline has passed."""
         due = self._deadlines.take(bounds.partner)
         ids = NO_ROWS if due is None else np.unique(due[1])

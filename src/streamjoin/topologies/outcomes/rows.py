@@ -81,7 +81,7 @@ class RowFacts:
         return self._columns.nbytes
 
 
-class Bounds(NamedTuple):
+class MatchBounds(NamedTuple):
     """What matches to come can have. `own`: a match to come of a row of the side before this time has a partner that
     is not before `partner`. `placed`: all rows of both sides before this time are joined."""
 
@@ -127,7 +127,7 @@ class Undecided:
         """The least row number; O(rows)."""
         return int(self._rows.id.min()) if len(self._rows) else None
 
-    def take(self, bounds: Bounds) -> tuple[np.ndarray, np.ndarray]:
+    def take(self, bounds: MatchBounds) -> tuple[np.ndarray, np.ndarray]:
         """The rows that are decided now, and their last times."""
         count = self._decided(bounds)
         if not count:
@@ -151,7 +151,7 @@ class Undecided:
         at = count_before(ts, time)
         return int(ts[at]) if at < len(ts) else math.inf
 
-    def _decided(self, bounds: Bounds) -> int:
+    def _decided(self, bounds: MatchBounds) -> int:
         ts, size = self._rows.ts, self._window.size
         joined = count_before(ts, bounds.own)
         if not self._window.rows:
