@@ -22,6 +22,7 @@ from streamjoin.engine.rows import (
     PAYLOAD_BYTES,
     HeldRows,
     PayloadStore,
+    PushedRows,
     SharedColumns,
     one_batch,
     storage_schema,
@@ -29,6 +30,8 @@ from streamjoin.engine.rows import (
 )
 from streamjoin.index.sliding import SMALLEST, RowColumns, SlidingColumns
 from streamjoin.index.tuples import FIRST_KEY
+from streamjoin.semantics.expressions import Column
+from streamjoin.semantics.types import signed
 
 SCHEMA = pa.schema({"n": pa.int64(), "s": pa.string()})
 
@@ -58,6 +61,14 @@ def test_rows_are_numbered_as_they_come():
     assert rows["n"].to_pylist() == [4, 0, 0, 5, 2]
     assert rows["s"].to_pylist() == ["row 4", "row 0", "row 0", "row 5", "row 2"]
     assert rows.schema.equals(SCHEMA)
+
+
+def test_no_rows_are_columns_of_no_values():
+    rows = PushedRows({"left": SCHEMA, "right": SCHEMA}, {})
+    n, none = Column("left", "n", signed(64)), np.empty(0, np.int64)
+    for _ in range(2):  # before there are rows, and with some
+        assert len(rows.fetch("left", (n,), none)[n]) == 0
+        rows.stores["left"].append(numbered(0, 3))
 
 
 def test_released_rows_go_by_whole_batches():

@@ -197,7 +197,9 @@ class HeldRows:
 
     def between(self, ids: np.ndarray, names: list[str]) -> pa.RecordBatch | None:
         """Columns of consecutive rows, without a copy where one batch has them; None if the rows are not consecutive,
-        or some column is held by number."""
+        there are none, or some column is held by number."""
+        if not len(ids):
+            return None
         first, end = int(ids[0]), int(ids[-1]) + 1
         held = self.by_number
         if end - first != len(ids) or any(name in held for name in names) or not (ids[1:] > ids[:-1]).all():

@@ -135,6 +135,14 @@ def test_a_residual_condition_is_checked_until_enough_rows_satisfy_it():
     assert picked(spec, left, right) == [(0, 7), (0, 97), (0, 187)]
 
 
+def test_a_residual_condition_of_left_rows_without_candidates():
+    left, right = table([5, 50], i=[0, 0], n=[7, 8]), table([45], i=[3])
+    spec = spec_of("abs(left.i - right.i)", on="left.n <> right.n", how="left")
+    assert is_searched(spec)
+    assert picked(spec, left, right) == [(7, None), (8, 0)]
+    assert picked(spec, left, table([])) == [(7, None), (8, None)]
+
+
 @pytest.mark.parametrize("window", WINDOWS[2:])
 def test_times_at_the_ends_of_64_bits(window):
     ends = [INT64_MIN, INT64_MIN + 1, INT64_MIN + 3, 0, INT64_MAX - 3, INT64_MAX - 1, INT64_MAX]
