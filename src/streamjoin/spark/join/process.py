@@ -55,7 +55,8 @@ class BackgroundWork:
         """Wait for the function that is running; skip those that have not begun."""
         if self._thread is not None:
             self._wanted.set()
-            if self._thread.is_alive():  # else it has ended, or its start was interrupted, and it does nothing
+            # A thread that has ended, or whose start was interrupted, does nothing.
+            if self._thread.is_alive():
                 self._thread.join()
             self._thread = None
 
