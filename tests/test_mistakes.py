@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -112,3 +115,137 @@ def test_a_sample_without_values_has_no_types():
 def test_both_calls_know_their_arguments(call):
     with pytest.raises(sj.SpecError, match=f"{call.__name__} has no argument 'colums'"):
         call(TRADES, QUOTES, on="left.symbol = right.symbol", window=5, time="ts", colums=["ts"])
+
+
+STATED = {"field", "given", "allowed"}
+# Classes whose constructor states them from its own arguments.
+STATED_BY_CLASS = {"PredicateError", "JobError", "SideError"}
+# Classes of errors that are not about a value which the caller gave.
+NOT_ABOUT_INPUT = {
+    "Backpressure",  # the join is full
+    "ClosedError",  # the join or the source has ended
+    "MissingPackageError",  # the environment
+    "RunFailed",  # a query of Spark's failed
+    "SparkStartError",  # the environment
+    "StateError",  # raised in Spark's workers, from where only the message arrives
+    "ToolError",  # the environment
+    "UnsupportedVersionError",  # the environment
+}
+# Functions whose errors are not about a value which the caller gave, or do not know its name.
+NOT_STATED = {
+    "cli/bench.py": {"find_harness"},  # the environment
+    "cli/jobs.py": {"job_module"},  # the environment
+    "engine/driver.py": {"check"},  # the join has failed before
+    "engine/forks.py": {"copy_error"},  # a call in the wrong process
+    "engine/join.py": {"serve_page", "__reduce__"},  # the join has a page; no process could use a copy
+    "engine/reading.py": {"_hold_next"},  # a loop that would never end
+    "engine/work.py": {"reentrant_error"},  # a call at the wrong time
+    "hardware/bisort/simulate.py": {"_run", "_check_open"},  # the circuit failed; a call at the wrong time
+    "hardware/interpret.py": {"run"},  # the circuit failed
+    "hardware/simulate.py": {"run"},  # the circuit failed
+    "index/structures/hash.py": {"insert"},  # a sealed subwindow
+    "page/open.py": {"open_page"},  # the environment
+    # Checks of a table in a job file do not know its key: `JobError.problems` has it.
+    "spark/job/join_table.py": {"_check_how", "_read_keep", "_interval"},
+    "spark/job/paths.py": {"local_path", "parquet_columns"},
+    "spark/job/run_tables.py": {"_check_trigger", "_check_checkpoint", "_check_package", "_check_settings"},
+    "spark/job/sides.py": {"_check_columns", "check_time"},
+    "spark/job/sinks.py": {"_check_table"},
+    "spark/job/sources.py": {
+        "_check_path", "_check_header", "_no_schema", "check_server", "_check_topics", "check_pattern"
+    },
+    "spark/job/tables.py": {"check_text", "_without_control", "_as_settings"},
+}  # fmt: skip
+
+
+def error_classes(trees: dict[str, ast.Module]) -> set[str]:
+    """The names of `StreamJoinError` and of all classes of the package that inherit from it."""
+    bases = {
+        node.name: {getattr(base, "id", getattr(base, "attr", "")) for base in node.bases}
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    found = {"StreamJoinError"}
+    while more := {name for name, of in bases.items() if of & found} - found:
+        found |= more
+    return found
+
+
+def calls_within(node: ast.AST, function: str = "") -> Iterator[tuple[str, ast.Call]]:
+    """All calls, each with the name of the innermost function that makes it."""
+    for inner in ast.iter_child_nodes(node):
+        name = inner.name if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) else function
+        if isinstance(inner, ast.Call):
+            yield function, inner
+        yield from calls_within(inner, name)
+
+
+def unstated(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
+    """By module, the functions that make an error without `field`, `given` or `allowed`."""
+    classes = error_classes(trees) - STATED_BY_CLASS - NOT_ABOUT_INPUT
+    found: dict[str, set[str]] = {}
+    for module, tree in trees.items():
+        for function, call in calls_within(tree):
+            name = getattr(call.func, "id", getattr(call.func, "attr", ""))
+            if name in classes and not {keyword.arg for keyword in call.keywords} >= STATED:
+                found.setdefault(module, set()).add(function)
+    return found
+
+
+def test_every_error_about_an_input_has_it_as_data():
+    package = Path(sj.__file__).parent
+    trees = {
+        path.relative_to(package).as_posix(): ast.parse(path.read_text()) for path in package.rglob("*.py")
+    }
+    assert unstated(trees) == NOT_STATED
+    assert error_classes(trees) >= STATED_BY_CLASS | NOT_ABOUT_INPUT
+
+
+def test_an_error_without_its_data_is_found():
+    source = "class Odd(SpecError): ...\nclass SpecError(StreamJoinError): ...\ndef f(x):\n    raise Odd('x', field='x')"
+    assert unstated({"m.py": ast.parse(source)}) == {"m.py": {"f"}}
+
+
+def push(left: Any) -> None:
+    schema = pa.schema({"ts": pa.int64(), "k": pa.int32()})
+    spec = sj.JoinSpec(schema, schema, "left.k = right.k", sj.TimeWindow(5), "ts", "ts")
+    with sj.open_join(spec) as join:
+        join.push("left", left)
+
+
+@pytest.mark.parametrize(
+    ("rows", "field", "given", "allowed"),
+    [
+        ({"ts": [1]}, "left", ["ts"], ["ts", "k"]),
+        ({"ts": [1], "k": [2**40]}, "left.k", str(2**40), "int32"),
+        ({"ts": [1], "k": [b"x"]}, "left.k", "binary", "int32"),
+        ({"ts": pa.array([1, None]), "k": [1, 2]}, "left_time", None, "an event time"),
+        ({"ts": [5, 3], "k": [1, 2]}, "left_time", "3", "5 or later"),
+    ],
+    ids=["columns", "value", "type", "null", "falling"],
+)
+def test_refused_rows_are_described_as_data(rows, field, given, allowed):
+    with pytest.raises(sj.InputError) as caught:
+        push(pa.table(rows))
+    error = caught.value
+    assert (error.field, error.given, error.allowed) == (field, given, allowed)
+
+
+@pytest.mark.parametrize(
+    ("call", "field", "given"),
+    [
+        (lambda join: join.push("middle", None), "side", "middle"),
+        (lambda join: join.poll(timeout=-1), "timeout", -1),
+        (lambda join: join.source("left", name=5), "name", 5),
+        (lambda join: join.source("left", name="a").advance("late"), "ts", "late"),
+        (lambda join: join.serve_page(port=1 << 16), "port", 1 << 16),
+    ],
+)
+def test_refused_arguments_are_described_as_data(call, field, given):
+    schema = pa.schema({"ts": pa.int64(), "k": pa.int32()})
+    spec = sj.JoinSpec(schema, schema, "left.k = right.k", sj.TimeWindow(5), "ts", "ts")
+    with sj.open_join(spec) as join, pytest.raises(sj.StreamJoinError) as caught:
+        call(join)
+    assert (caught.value.field, caught.value.given) == (field, given)
+    assert caught.value.allowed

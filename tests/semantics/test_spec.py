@@ -392,8 +392,16 @@ def test_an_error_about_an_argument_has_it_as_data(make, field, given):
         assert (error.field, error.given, str(error)) == (field, given, str(caught.value))
 
 
+@pytest.mark.parametrize("on", ["left.x =", "x", lambda left, right: left.nothing == right.x])
+def test_an_error_about_a_predicate_has_the_predicate_as_data(on):
+    with pytest.raises(sj.PredicateError) as caught:
+        spec_of(on=on)
+    assert (caught.value.field, caught.value.given) == ("on", on)
+    assert "a condition in SQL" in str(caught.value.allowed)
+
+
 def test_an_error_about_nothing_by_name_has_no_field():
-    for error in (sj.Backpressure("full"), sj.InputError("no rows"), sj.PredicateError("no")):
+    for error in (sj.Backpressure("full"), sj.InputError("no rows")):
         assert (error.given, error.allowed) == (None, None)
     assert sj.Backpressure("full").field is None
 

@@ -122,7 +122,10 @@ def page_place(text: str | None) -> tuple[str, int] | None:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or len(port) > 5:
         raise sj.StreamJoinError(
-            f"--page-at is {text!r}: give HOST:PORT, such as localhost:8155 or [::1]:8155"
+            f"--page-at is {text!r}: give HOST:PORT, such as localhost:8155 or [::1]:8155",
+            field="--page-at",
+            given=text,
+            allowed="HOST:PORT",
         )
     return host.removeprefix("[").removesuffix("]"), int(port)
 

@@ -102,7 +102,12 @@ def streams_text(rows: int, rate: int) -> str:
 
 def check_empty(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise sj.SpecError(f"{folder} holds something else: give another folder, or remove it")
+        raise sj.SpecError(
+            f"{folder} holds something else: give another folder, or remove it",
+            field="folder",
+            given=str(folder),
+            allowed="a folder that is empty or does not exist",
+        )
 
 
 def say_checked(expected: int, missing: int, wrong: int) -> bool:

@@ -57,11 +57,19 @@ def chosen(
     """The design and parameters that the options ask for. Call it before importing anything that needs Amaranth."""
     need("amaranth", "a circuit")
     if on is None and (left or right or rows):
-        raise sj.StreamJoinError("--left, --right and --rows describe the join of --on, which is not given")
+        raise sj.StreamJoinError(
+            "--left, --right and --rows describe the join of --on, which is not given",
+            field="--on",
+            allowed="a predicate",
+            given=None,
+        )
     if on is not None and not (left and right and rows):
         raise sj.StreamJoinError(
             "--on needs the columns of both sides and the windows, such as "
-            "--left 'x int' --right 'a int' --rows 512"
+            "--left 'x int' --right 'a int' --rows 512",
+            field="--on",
+            given=on,
+            allowed="--on with --left, --right and --rows",
         )
     from streamjoin.hardware.designs import design_named
     from streamjoin.hardware.from_spec import circuit_for
@@ -157,7 +165,12 @@ def verilog(
     try:
         output.write_text(text)
     except OSError as error:
-        raise sj.StreamJoinError(f"{output} cannot be written: {error.strerror}") from error
+        raise sj.StreamJoinError(
+            f"{output} cannot be written: {error.strerror}",
+            field="--output",
+            given=str(output),
+            allowed="a file that can be written",
+        ) from error
     terminal.print(
         f"{output}: {text.count(chr(10)):,} lines, {text.count('endmodule')} modules", highlight=False
     )

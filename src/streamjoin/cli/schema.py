@@ -66,13 +66,21 @@ def with_time(schema: pa.Schema, time: str | None) -> tuple[pa.Schema, str]:
 def parse_window(window: str | None, rows: str | None) -> sj.TimeWindow | sj.RowWindow:
     """`15 minutes` for both sides, `10 minutes, 0` for left and right; `rows` counts tuples instead."""
     if (window is None) == (rows is None):
-        raise sj.WindowError("give either --window (such as '15 minutes') or --rows (such as 1000)")
+        raise sj.WindowError(
+            "give either --window (such as '15 minutes') or --rows (such as 1000)",
+            field="--window",
+            given=(window, rows),
+            allowed="--window or --rows",
+        )
     text = window if rows is None else rows
     assert text is not None
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > 2:
         raise sj.WindowError(
-            f"{text!r} has {len(parts)} parts: give one for both sides, or left's and right's"
+            f"{text!r} has {len(parts)} parts: give one for both sides, or left's and right's",
+            field="--window" if rows is None else "--rows",
+            given=text,
+            allowed="one part or two",
         )
     values = [int(part) if re.fullmatch(r"[+-]?\d+", part) else part for part in parts]
     if rows is None:
@@ -80,6 +88,9 @@ def parse_window(window: str | None, rows: str | None) -> sj.TimeWindow | sj.Row
     counts = [value for value in values if isinstance(value, int)]
     if len(counts) < len(values):
         raise sj.WindowError(
-            f"--rows is {rows!r}: give a whole number of tuples, or left's and right's: '100, 50'"
+            f"--rows is {rows!r}: give a whole number of tuples, or left's and right's: '100, 50'",
+            field="--rows",
+            given=rows,
+            allowed="a whole number of tuples, or two: '100, 50'",
         )
     return sj.RowWindow(*counts)

@@ -92,7 +92,12 @@ def read_pushed(data: Any, side: str) -> pa.Table:
 
     def read(kind: FrameKind) -> pa.Table:
         if not kind.pushed:
-            raise InputError(f"{side} data is a {type(data).__name__}: give {PUSHED}", allowed=PUSHED)
+            raise InputError(
+                f"{side} data is a {type(data).__name__}: give {PUSHED}",
+                allowed=PUSHED,
+                field=side,
+                given=data,
+            )
         return kind.read(data, side)
 
     return _reading(data, side, read)
@@ -109,6 +114,8 @@ def _reading(data: Any, side: str, read: Callable[[FrameKind], Any]) -> Any:
             f"{side} data is a {type(data).__name__}, and reading it raised {error!r}: nothing of it was taken; "
             f"give {ALLOWED}",
             field=side,
+            given=data,
+            allowed=ALLOWED,
         ) from error
 
 
@@ -188,11 +195,11 @@ class PandasFrames:
         for name in data.columns:
             if not isinstance(name, str):
                 told = f"{side} has a column named {name!r}: the names of columns must be strings; rename it"
-                raise InputError(told, field=side)
+                raise InputError(told, field=side, given=name, allowed="names that are strings")
         if not data.columns.is_unique:
             repeated = data.columns[data.columns.duplicated()][0]
             told = f"{side} has several columns named {repeated!r}: rename them"
-            raise InputError(told, field=side)
+            raise InputError(told, field=side, given=repeated, allowed="unique names")
         return pa.Table.from_pandas(data if names is None else data[list(names)], preserve_index=False)
 
     def give(self, result: pa.Table, origins: Sequence[Origin], left: Any) -> Any:
@@ -318,7 +325,12 @@ class ColumnDicts:
     def read(self, data: Any, side: str, names: Sequence[str] | None = None) -> pa.Table:
         lengths = {name: len(column) for name, column in data.items()}
         if len(set(lengths.values())) > 1:
-            raise InputError(f"the columns of {side} have different lengths: {lengths}", field=side)
+            raise InputError(
+                f"the columns of {side} have different lengths: {lengths}",
+                field=side,
+                given=lengths,
+                allowed="columns of one length",
+            )
         return _table_of(data if names is None else {name: data[name] for name in names}, side)
 
     def give(self, result: pa.Table, origins: Sequence[Origin], left: Any) -> Any:
@@ -331,12 +343,12 @@ def _table_of(columns: Mapping[Any, Any], side: str) -> pa.Table:
     for name, values in columns.items():
         if not isinstance(name, str):
             told = f"{side} has a column named {name!r}: the names of columns must be strings"
-            raise InputError(told, field=side)
+            raise InputError(told, field=side, given=name, allowed="names that are strings")
         try:
             arrays[name] = pa.array(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
             told = f"{side} column {name!r} cannot be one Arrow column ({error}){_odd_one(values)}"
-            raise InputError(told, field=side) from error
+            raise InputError(told, field=side, given=values, allowed="values of one Arrow type") from error
     return pa.table(arrays)
 
 

@@ -84,12 +84,18 @@ class TableReader:
         except _REFUSED as error:
             raise InputError(
                 f"{self._side} data cannot become one batch of the spec's types ({error}): push fewer rows at a time "
-                "or convert its columns first"
+                "or convert its columns first",
+                field=self._side,
+                given=data,
+                allowed=str(self.schema),
             ) from error
         for number, name in self.required:
             if batch.column(number).null_count:
                 raise InputError(
-                    f"{self._side} column {name!r} has nulls, but the spec says it is not nullable"
+                    f"{self._side} column {name!r} has nulls, but the spec says it is not nullable",
+                    field=f"{self._side}.{name}",
+                    given=None,
+                    allowed="values that are not null",
                 )
         return batch
 
@@ -256,7 +262,10 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema, side: str, data: Any) -
         raise InputError(
             f"{side} data has columns {batch.schema.names}, the spec says {schema.names}"
             + (f"; missing: {missing}" if missing else "")
-            + (f"; not in the spec: {extra}" if extra else "")
+            + (f"; not in the spec: {extra}" if extra else ""),
+            field=side,
+            given=batch.schema.names,
+            allowed=schema.names,
         )
     columns = [conform(batch.column(field.name), field, side, data) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -286,17 +295,17 @@ def conform(column: pa.Array, field: pa.Field, side: str, data: Any = None) -> p
     def advice() -> str:
         return cast_advice(data, side, field.name, field.type)
 
-    what = f"{side} column {field.name!r}"
     if is_castable(plain, field.type):
-        return cast_exactly(one_array(column), field.type, what, advice)
+        return cast_exactly(one_array(column), field.type, side, field.name, advice)
     if pa.types.is_timestamp(plain) and pa.types.is_timestamp(field.type):
         hint = "say which zone it is in, such as with pandas' dt.tz_localize or polars' dt.replace_time_zone"
     else:
         hint = f"cast it first, such as {advice()}"
     raise InputError(
-        f"{what} has type {column.type}, the spec says {field.type}: {hint}",
+        f"{side} column {field.name!r} has type {column.type}, the spec says {field.type}: {hint}",
         given=str(column.type),
         allowed=str(field.type),
+        field=f"{side}.{field.name}",
     )
 
 
@@ -310,7 +319,10 @@ def _ticks(column: pa.Array, spec: JoinSpec, side: str) -> np.ndarray:
         row = pc.index(column.is_null(), True).as_py()
         raise InputError(
             f"{side} time column {spec.side_time(side)!r} is null at row {row}: every tuple needs an event time; "
-            "leave such rows out"
+            "leave such rows out",
+            field=f"{side}_time",
+            given=None,
+            allowed="an event time",
         )
     ticks = to_column_data(column, TICKS).parts[0]
     if spec.time_unit is not None:
@@ -319,7 +331,12 @@ def _ticks(column: pa.Array, spec: JoinSpec, side: str) -> np.ndarray:
             return ticks
         return _to_finer_unit(ticks, unit, spec, side)
     if ticks.dtype == np.uint64 and len(ticks) and ticks.max() > np.uint64(2**63 - 1):
-        raise InputError(f"{side} time {ticks.max()} does not fit 64 signed bits")
+        raise InputError(
+            f"{side} time {ticks.max()} does not fit 64 signed bits",
+            field=f"{side}_time",
+            given=int(ticks.max()),
+            allowed="signed integers of 64 bits",
+        )
     return ticks.astype(np.int64, copy=False)
 
 
@@ -328,7 +345,10 @@ def as_ticks(ts: int | datetime, spec: JoinSpec) -> int:
     if isinstance(ts, (int, np.integer)) and not isinstance(ts, bool):
         if not INT64_MIN <= ts <= INT64_MAX:
             raise InputError(
-                f"{ts} does not fit 64 signed bits, as every time does; call close() on a source that has ended"
+                f"{ts} does not fit 64 signed bits, as every time does; call close() on a source that has ended",
+                field="ts",
+                given=ts,
+                allowed="signed integers of 64 bits",
             )
         return int(ts)
     kind = spec.left.field(spec.left_time).type
@@ -336,7 +356,12 @@ def as_ticks(ts: int | datetime, spec: JoinSpec) -> int:
         return int(pa.scalar(ts, pa.timestamp(spec.time_unit, kind.tz)).value)
     allowed = "ticks, an integer" if spec.time_unit is None else f"ticks of {spec.time_unit}, or a datetime"
     zone = "" if spec.time_unit is None else f" {'with' if kind.tz else 'without'} a time zone"
-    raise InputError(f"{ts!r} is not a time of this join; allowed: {allowed}{zone}")
+    raise InputError(
+        f"{ts!r} is not a time of this join; allowed: {allowed}{zone}",
+        field="ts",
+        given=ts,
+        allowed=allowed + zone,
+    )
 
 
 def _to_finer_unit(ticks: np.ndarray, unit: str, spec: JoinSpec, side: str) -> np.ndarray:
@@ -347,6 +372,9 @@ def _to_finer_unit(ticks: np.ndarray, unit: str, spec: JoinSpec, side: str) -> n
     if not -(2**63) <= worst * factor < 2**63:
         raise InputError(
             f"{side} time {time_text(worst, unit)} overflows when converted to timestamp[{spec.time_unit}], the "
-            "finer unit of the two time columns"
+            "finer unit of the two time columns",
+            field=f"{side}_time",
+            given=worst,
+            allowed=f"what fits timestamp[{spec.time_unit}]",
         )
     return ticks * factor

@@ -93,7 +93,9 @@ class Join(ResultLoops):
         """
         self._check_side(side)
         if not isinstance(name, str):
-            raise InputError(f"a source's name is a string, not {name!r}")
+            raise InputError(
+                f"a source's name is a string, not {name!r}", field="name", given=name, allowed="a string"
+            )
         return self._working(self._open_source, side, name, seconds_of_silence(idle_after))
 
     def _open_source(self, side: str, name: str, idle_after: float) -> Source:
@@ -482,9 +484,11 @@ class Join(ResultLoops):
 
 
 def _not_a_side(side: str) -> InputError:
-    return InputError(f"side is {side!r}; allowed: left, right")
+    return InputError(f"side is {side!r}; allowed: left, right", field="side", given=side, allowed=SIDES)
 
 
 def _check_seconds(timeout: float, allowed: str) -> None:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
-        raise InputError(f"timeout is {timeout!r}; allowed: {allowed}")
+        raise InputError(
+            f"timeout is {timeout!r}; allowed: {allowed}", field="timeout", given=timeout, allowed=allowed
+        )

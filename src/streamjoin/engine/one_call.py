@@ -208,6 +208,7 @@ def _time_columns(
             f"right_time=; {about}",
             field=f"{side}_time",
             allowed=schemas[side].names,
+            given=None,
         )
     left, right = named["left"], named["right"]
     assert left is not None and right is not None

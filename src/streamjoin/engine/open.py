@@ -76,6 +76,11 @@ def punctuation(batch: pa.RecordBatch) -> int | None:
     """The promise a batch of an `order="punctuated"` join carries: no result that comes after it has a result time
     (the later of both event times, in ticks) below this. None if the batch carries none."""
     if not isinstance(batch, pa.RecordBatch):
-        raise InputError(f"punctuation reads a RecordBatch that poll() gave, not a {type(batch).__name__}")
+        raise InputError(
+            f"punctuation reads a RecordBatch that poll() gave, not a {type(batch).__name__}",
+            field="batch",
+            given=batch,
+            allowed="a RecordBatch that poll() gave",
+        )
     value = (batch.schema.metadata or {}).get(PUNCTUATION)
     return None if value is None else int(value)

@@ -28,7 +28,10 @@ def check_columns(spec: JoinSpec) -> None:
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
                 raise SpecError(
                     f"{side} column {declared.name!r} has type {declared.type}, which pyarrow {pa.__version__} cannot "
-                    f"copy row by row ({error}): convert the column to another type, or leave it out"
+                    f"copy row by row ({error}): convert the column to another type, or leave it out",
+                    field=f"{side}.{declared.name}",
+                    given=str(declared.type),
+                    allowed="a type that pyarrow copies row by row",
                 ) from error
 
 

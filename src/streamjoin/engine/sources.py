@@ -86,7 +86,10 @@ class Source:
                 raise InputError(
                     f"{self.side} time falls from {self.show(reached)} to {self.show(int(ts[row]))} "
                     f"at row {row}{f' of source {self.name!r}' if self.name else ''}: "
-                    "within a source time must not fall, unless the spec's lateness allows it"
+                    "within a source time must not fall, unless the spec's lateness allows it",
+                    field=f"{self.side}_time",
+                    given=self.show(int(ts[row])),
+                    allowed=f"{self.show(reached)} or later",
                 )
             return np.zeros(len(ts), np.bool_)
         least = np.where(before < -(2**63) + self.lateness, -(2**63), before - self.lateness)
@@ -184,7 +187,10 @@ class Sources:
             names = sorted(known)
             others = "" if len(names) <= SHOWN_SOURCES else f" and {len(names) - SHOWN_SOURCES:,} more"
             raise InputError(
-                f"{side} has a source named {source.name!r} already; its sources are {names[:SHOWN_SOURCES]}{others}"
+                f"{side} has a source named {source.name!r} already; its sources are {names[:SHOWN_SOURCES]}{others}",
+                field="name",
+                given=source.name,
+                allowed="a name that no source of the side has",
             )
         source.number = len(known)
         known[source.name] = source

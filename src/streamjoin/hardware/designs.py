@@ -56,5 +56,10 @@ DESIGNS = {
 
 def design_named(name: str) -> Design:
     if name not in DESIGNS:
-        raise HardwareError(f"design is {name!r}; allowed: {', '.join(DESIGNS)}")
+        raise HardwareError(
+            f"design is {name!r}; allowed: {', '.join(DESIGNS)}",
+            field="design",
+            given=name,
+            allowed=list(DESIGNS),
+        )
     return DESIGNS[name]

@@ -47,7 +47,10 @@ def circuit_for(spec: JoinSpec, design: Design, cores: int, **settings: Any) -> 
     """The circuit of a design that runs the spec's join. `settings` are fields of `Parameters`."""
     if spec.how != "inner" or spec.keep != "all" or spec.left_tie or spec.right_tie:
         raise HardwareError(
-            "a circuit gives all matches in pairs: leave how, keep, left_tie and right_tie out"
+            "a circuit gives all matches in pairs: leave how, keep, left_tie and right_tie out",
+            field="spec",
+            given=spec,
+            allowed="how='inner' and keep='all', without ties",
         )
     left, right, predicate = _key_comparison(spec)
     lo, hi = (
@@ -57,7 +60,12 @@ def circuit_for(spec: JoinSpec, design: Design, cores: int, **settings: Any) -> 
     signed = lo < 0
     width = max(max(hi, -lo - 1).bit_length() + signed, 1)
     if width > MOST_BITS:
-        raise HardwareError(f"{left.name} and {right.name} need {width} bits: a key has at most {MOST_BITS}")
+        raise HardwareError(
+            f"{left.name} and {right.name} need {width} bits: a key has at most {MOST_BITS}",
+            field="on",
+            given=spec.on,
+            allowed=f"keys of up to {MOST_BITS} bits",
+        )
     segments = {f"{side}_segment": _segment(spec, side, cores) for side in ("left", "right")}
     parameters = design.parameters(
         cores=cores, key_width=width, signed=signed, predicate=predicate, **segments, **settings
@@ -69,12 +77,18 @@ def _segment(spec: JoinSpec, side: str, cores: int) -> int:
     window = spec.side_window(side)
     if not window.rows:
         raise HardwareError(
-            f"the {side} window is a time window: a circuit needs windows counted in rows; give RowWindow(...)"
+            f"the {side} window is a time window: a circuit needs windows counted in rows; give RowWindow(...)",
+            field=f"window.{side}",
+            given=window,
+            allowed="RowWindow(...)",
         )
     if window.size == 0 or window.size % cores:
         raise HardwareError(
             f"the {side} window has {window.size} rows, which {cores} cores cannot share evenly: "
-            f"give a multiple of {cores}"
+            f"give a multiple of {cores}",
+            field=f"window.{side}",
+            given=window.size,
+            allowed=f"a multiple of {cores}",
         )
     return window.size // cores
 
@@ -82,11 +96,16 @@ def _segment(spec: JoinSpec, side: str, cores: int) -> int:
 def _key_comparison(spec: JoinSpec) -> tuple[Column, Column, KeyPredicate]:
     """The two key columns and the condition on their difference."""
     if isinstance(spec.predicate, CallablePredicate):
-        raise HardwareError(f"the predicate is a Python function: {_CAN}")
+        raise HardwareError(
+            f"the predicate is a Python function: {_CAN}", field="on", given=spec.on, allowed=_CAN
+        )
     path = analyse(spec.predicate).left
     if path.residual is not None or len(path.clauses) != 1:
         raise HardwareError(
-            f"{to_sql(spec.predicate)} cannot be decided by comparing one pair of keys: {_CAN}"
+            f"{to_sql(spec.predicate)} cannot be decided by comparing one pair of keys: {_CAN}",
+            field="on",
+            given=spec.on,
+            allowed=_CAN,
         )
     bands = path.clauses[0].bands
     keys = {band.key for band in bands}
@@ -94,7 +113,12 @@ def _key_comparison(spec: JoinSpec) -> tuple[Column, Column, KeyPredicate]:
     columns = {column for column, _ in bounds}
     key = keys.pop()
     if keys or len(columns) != 1 or not isinstance(key, Column) or not key.type.is_exact:
-        raise HardwareError(f"{to_sql(spec.predicate)} is not a comparison of two columns: {_CAN}")
+        raise HardwareError(
+            f"{to_sql(spec.predicate)} is not a comparison of two columns: {_CAN}",
+            field="on",
+            given=spec.on,
+            allowed=_CAN,
+        )
     return key, columns.pop(), _predicate(bands)
 
 
@@ -102,10 +126,20 @@ def _difference(bound: Expr) -> tuple[Column, int]:
     """A bound as right's column plus a constant."""
     form = linear_form(bound) if bound.type.is_exact else None
     if form is None or len(form.terms) != 1:
-        raise HardwareError(f"{to_sql(bound)} is not a column plus a constant: {_CAN}")
+        raise HardwareError(
+            f"{to_sql(bound)} is not a column plus a constant: {_CAN}",
+            field="on",
+            given=to_sql(bound),
+            allowed=_CAN,
+        )
     [(column, factor)] = form.terms.items()
     if not isinstance(column, Column) or factor != 1:
-        raise HardwareError(f"{to_sql(bound)} is not a column plus a constant: {_CAN}")
+        raise HardwareError(
+            f"{to_sql(bound)} is not a column plus a constant: {_CAN}",
+            field="on",
+            given=to_sql(bound),
+            allowed=_CAN,
+        )
     return column, form.const
 
 
@@ -119,5 +153,10 @@ def _predicate(bands: tuple[Band, ...]) -> KeyPredicate:
     below = [hi for lo, hi in ends if lo is None and hi is not None]
     above = [lo for lo, hi in ends if hi is None and lo is not None]
     if len(ends) != 2 or len(below) != 1 or len(above) != 1 or below[0] + 1 > above[0] - 1:
-        raise HardwareError(f"the predicate allows {len(bands)} ranges of the key: {_CAN}")
+        raise HardwareError(
+            f"the predicate allows {len(bands)} ranges of the key: {_CAN}",
+            field="on",
+            given=len(bands),
+            allowed=_CAN,
+        )
     return KeyPredicate(below[0] + 1, above[0] - 1, negated=True)

@@ -27,7 +27,10 @@ class HandshakeJoin(wiring.Component):
         if parameters.comparators != 1:
             raise HardwareError(
                 f"comparators is {parameters.comparators}: give 1, as in the paper; "
-                "the low-latency design allows more"
+                "the low-latency design allows more",
+                field="comparators",
+                given=parameters.comparators,
+                allowed="1",
             )
         self.parameters = parameters
         super().__init__(join_members(parameters))

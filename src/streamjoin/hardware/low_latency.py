@@ -31,10 +31,18 @@ class LowLatencyJoin(wiring.Component):
 
     def __init__(self, parameters: Parameters):
         if parameters.comparators & (parameters.comparators - 1):
-            raise HardwareError(f"comparators is {parameters.comparators}: give a power of two")
+            raise HardwareError(
+                f"comparators is {parameters.comparators}: give a power of two",
+                field="comparators",
+                given=parameters.comparators,
+                allowed="a power of two",
+            )
         if parameters.core_fifo <= PIPELINE_MARGIN:
             raise HardwareError(
-                f"core_fifo is {parameters.core_fifo}: this design needs at least {PIPELINE_MARGIN + 1}"
+                f"core_fifo is {parameters.core_fifo}: this design needs at least {PIPELINE_MARGIN + 1}",
+                field="core_fifo",
+                given=parameters.core_fifo,
+                allowed=f"at least {PIPELINE_MARGIN + 1}",
             )
         self.parameters = parameters
         super().__init__(join_members(parameters))

@@ -35,9 +35,19 @@ class KeyPredicate:
 
     def __post_init__(self) -> None:
         if self.lo is None and self.hi is None:
-            raise HardwareError("a predicate without lo and hi is always true: give at least one of them")
+            raise HardwareError(
+                "a predicate without lo and hi is always true: give at least one of them",
+                field="lo",
+                given=None,
+                allowed="lo, hi or both",
+            )
         if self.lo is not None and self.hi is not None and self.lo > self.hi:
-            raise HardwareError(f"lo is {self.lo} and hi is {self.hi}: lo may not exceed hi")
+            raise HardwareError(
+                f"lo is {self.lo} and hi is {self.hi}: lo may not exceed hi",
+                field="lo",
+                given=self.lo,
+                allowed=f"up to {self.hi}",
+            )
 
     @classmethod
     def equality(cls) -> KeyPredicate:
@@ -116,11 +126,19 @@ class Parameters:
         for name, (least, most) in ranges.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                raise HardwareError(f"{name} is {value!r}: give a whole number from {least} to {most}")
+                raise HardwareError(
+                    f"{name} is {value!r}: give a whole number from {least} to {most}",
+                    field=name,
+                    given=value,
+                    allowed=f"a whole number from {least} to {most}",
+                )
         for segment in (self.left_segment, self.right_segment):
             if segment % self.comparators:
                 raise HardwareError(
-                    f"{self.comparators} comparators do not divide a segment of {segment} tuples evenly"
+                    f"{self.comparators} comparators do not divide a segment of {segment} tuples evenly",
+                    field="comparators",
+                    given=self.comparators,
+                    allowed=f"a divisor of {segment}",
                 )
 
     @property

@@ -89,7 +89,10 @@ class JoinSimulator:
         self.parameters: Parameters = design.parameters
         if self.parameters.lanes > MOST_LANES:
             raise HardwareError(
-                f"lanes is {self.parameters.lanes}: the simulator supports up to {MOST_LANES}"
+                f"lanes is {self.parameters.lanes}: the simulator supports up to {MOST_LANES}",
+                field="lanes",
+                given=self.parameters.lanes,
+                allowed=f"up to {MOST_LANES}",
             )
         self.trace = trace
         self.library = verilated(design, JOIN_DRIVER, "output", self.parameters.lanes, trace)

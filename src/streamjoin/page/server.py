@@ -171,10 +171,18 @@ def listening(host: str, port: int) -> socket.socket:
     """A socket that listens there; an error if that is impossible."""
     if not isinstance(host, str) or not host:
         raise InputError(
-            f"host is {host!r}: give an address such as '127.0.0.1', or '0.0.0.0' for all of them"
+            f"host is {host!r}: give an address such as '127.0.0.1', or '0.0.0.0' for all of them",
+            field="host",
+            given=host,
+            allowed="an address such as '127.0.0.1'",
         )
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
-        raise InputError(f"port is {port!r}; allowed: 0 (a free one) to 65535")
+        raise InputError(
+            f"port is {port!r}; allowed: 0 (a free one) to 65535",
+            field="port",
+            given=port,
+            allowed="0 (a free one) to 65535",
+        )
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, kind, protocol)
@@ -188,7 +196,11 @@ def listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StreamJoinError(
-            f"the page cannot be served at {host}:{port}: {reason}. Give another host or port, or port 0 for a free one"
+            f"the page cannot be served at {host}:{port}: {reason}. Give another host or port, or port 0 for "
+            "a free one",
+            field="host",
+            given=f"{host}:{port}",
+            allowed="an address of this machine and a free port",
         ) from None
     return opened
 

@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 from streamjoin.codegen.programs import COMPOSITE, WindowProgram, has_one_key, has_two_ends, is_equality
 from streamjoin.plan.costs import EXPLAINED_BATCHES, INDEXED_RUN_PROBES, INDEXED_RUN_ROWS, scanned_up_to
 from streamjoin.plan.matching import matching_of, matching_order, picks_last_row, widened
-from streamjoin.plan.options import MOST_THREADS, Engine, IndexName, Options, StructureName, TopologyName
+from streamjoin.plan.options import (
+    INDEXES,
+    MOST_THREADS,
+    Engine,
+    IndexName,
+    Options,
+    StructureName,
+    TopologyName,
+)
 from streamjoin.plan.physical import NodePlan, Plan, Rule, RunPlan, WindowPlan
 from streamjoin.plan.searching import plan_search
 from streamjoin.plan.subwindows import BandKey, condition_of
@@ -176,7 +184,9 @@ def choose_index(asked: str, path: AccessPath | None, engine: Engine) -> tuple[I
             return "scan", "as asked"
         case "hash" | "bisort" | "raptable" | "wibtree":
             if not served or (asked in EQUALITY_ONLY and not equality):
-                raise IndexNotApplicableError(_not_applicable(asked, path), field="index", given=asked)
+                message = _not_applicable(asked, path)
+                other = [name for name in INDEXES if name == "scan" or (served and name not in EQUALITY_ONLY)]
+                raise IndexNotApplicableError(message, field="index", given=asked, allowed=("auto", *other))
             return asked, "as asked"
     if path is None:
         return "scan", "a callable offers no key"

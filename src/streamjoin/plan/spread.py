@@ -25,7 +25,12 @@ def route_rows(plan: Plan, options: Options) -> Routing:
         why = "row windows are counted over all rows" if rows else "the predicate has no equality"
         ranges = "" if rows else ", range (for an interval of one width)"
         message = f"partitioning is 'hash', but {why}; allowed: auto, matrix{ranges}"
-        raise SpecError(message, field="partitioning", given=asked)
+        raise SpecError(
+            message,
+            field="partitioning",
+            given=asked,
+            allowed=("auto", "matrix") if rows else ("auto", "matrix", "range"),
+        )
     ranged = asked in ("auto", "range") and not (rows or (asked == "auto" and equality))
     ranges_by_side = plan.key_ranges if ranged else {}
     widths = {side: found.width for side, found in ranges_by_side.items()}

@@ -32,19 +32,22 @@ def is_castable(given: pa.DataType, declared: pa.DataType) -> bool:
     return any(family(given) and family(declared) for family in _FAMILIES)
 
 
-def cast_exactly(column: pa.Array, declared: pa.DataType, what: str, advice: Callable[[], str]) -> pa.Array:
-    """The same values as `declared`, of a castable type; `InputError` names the first that it cannot hold. `what`: the
-    column, for that message; `advice`: how to cast it all the same. O(rows)."""
+def cast_exactly(
+    column: pa.Array, declared: pa.DataType, side: str, name: str, advice: Callable[[], str]
+) -> pa.Array:
+    """The same values as `declared`, of a castable type; `InputError` reports the first that it cannot hold. `side`,
+    `name`: the column, for that error; `advice`: how to cast it nevertheless. O(rows)."""
     cast = _cast_or_none(column, declared)
     if cast is not None:
         return cast
     row = _first_lost(column, declared)
     value = _shown(column.slice(row, 1))
     raise InputError(
-        f"{what} has {value} at row {row}, which {declared}, the spec's type, cannot hold exactly: declare the column "
-        f"as {column.type}, or, if values may change, cast it first, such as {advice()}",
+        f"{side} column {name!r} has {value} at row {row}, which {declared}, the spec's type, cannot hold exactly: "
+        f"declare the column as {column.type}, or, if values may change, cast it first, such as {advice()}",
         given=value,
         allowed=str(declared),
+        field=f"{side}.{name}",
     )
 
 

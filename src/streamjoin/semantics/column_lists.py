@@ -94,11 +94,19 @@ def parse_columns(text: str) -> list[DeclaredColumn]:
             at = "a quote that is not closed"
         raise SpecError(
             f"{short_repr(text, _QUOTED)} is not a list of columns, at {at}: write 'name TYPE, name TYPE', such as "
-            "'ts TIMESTAMP, x INT'"
+            "'ts TIMESTAMP, x INT'",
+            field="columns",
+            given=text,
+            allowed="name TYPE, name TYPE",
         ) from None
     repeated = sorted(name for name, times in Counter(column.name for column in columns).items() if times > 1)
     if repeated:
-        raise SpecError(f"column {short_repr(repeated[0], _QUOTED)} is declared twice: names must differ")
+        raise SpecError(
+            f"column {short_repr(repeated[0], _QUOTED)} is declared twice: names must differ",
+            field="columns",
+            given=repeated[0],
+            allowed="names that differ",
+        )
     return columns
 
 
@@ -107,7 +115,12 @@ def _check_depth(tokens: list[TokenType]) -> None:
     for token in tokens:
         depth += (token is TokenType.LT) - (token is TokenType.GT)
         if depth > MAX_NESTED_TYPES + 1:
-            raise SpecError(f"types are nested more than {MAX_NESTED_TYPES} deep: declare fewer levels")
+            raise SpecError(
+                f"types are nested more than {MAX_NESTED_TYPES} deep: declare fewer levels",
+                field="columns",
+                given=depth,
+                allowed=f"up to {MAX_NESTED_TYPES} levels",
+            )
 
 
 def struct_fields(kind: DeclaredType) -> list[DeclaredColumn]:
@@ -129,15 +142,28 @@ def decimal_digits(kind: DeclaredType, default: tuple[int, int]) -> tuple[int, i
         return default
     texts = [parameter.name for parameter in kind.expressions]
     if len(texts) > 2 or not all(re.fullmatch("[0-9]{1,9}", text) for text in texts):
-        raise SpecError(f"decimal({short_repr(', '.join(texts), _QUOTED)[1:-1]}): write decimal(p, s)")
+        raise SpecError(
+            f"decimal({short_repr(', '.join(texts), _QUOTED)[1:-1]}): write decimal(p, s)",
+            field="columns",
+            given=", ".join(texts),
+            allowed="decimal(p, s)",
+        )
     precision, scale = int(texts[0]), int(texts[1]) if len(texts) == 2 else 0
     if not (1 <= precision <= 38 and scale <= precision):
         raise SpecError(
-            f"decimal({precision}, {scale}): a decimal has 1 to 38 digits, and at most that many after the point"
+            f"decimal({precision}, {scale}): a decimal has 1 to 38 digits, and at most that many after the point",
+            field="columns",
+            given=(precision, scale),
+            allowed="1 to 38 digits, at most that many after the point",
         )
     return precision, scale
 
 
 def unknown_type(name: str, allowed: str) -> SpecError:
     """The error about a type that the caller does not know."""
-    return SpecError(f"unknown type {short_repr(name, _QUOTED)}; allowed: {allowed}")
+    return SpecError(
+        f"unknown type {short_repr(name, _QUOTED)}; allowed: {allowed}",
+        field="columns",
+        given=name,
+        allowed=allowed,
+    )

@@ -144,6 +144,7 @@ def overflow(duration: Duration, unit: str | None, what: str) -> WindowError:
         f"{what} is {short_repr(duration)}, which overflows 64-bit time[{unit or 'integer'}]",
         field=what,
         given=duration,
+        allowed="durations of up to 2**63 ticks",
     )
 
 

@@ -69,8 +69,12 @@ class SpecError(StreamJoinError, ValueError):
     """A `JoinSpec` that has no meaning: unknown column, negative window, unknown `how`."""
 
 
+ALLOWED_PREDICATE = "a condition in SQL over columns of left and right, or a callable f(left_row, right_row)"
+
+
 class PredicateError(SpecError):
-    """The join predicate cannot be parsed, typed or compiled.
+    """The join predicate cannot be parsed, typed or compiled. Its `field` is "on" ("keep.by" for the expression of
+    `Nearest`), and `given` the whole predicate.
 
     `text` is the predicate and `start`/`end` the offending characters (end exclusive),
     where they are known; the message shows them with a caret line.
@@ -81,7 +85,7 @@ class PredicateError(SpecError):
         message = without_middle(message)
         if text and start is not None:
             message = f"{message}\n{_excerpt(text, start, start + 1 if end is None else end)}"
-        super().__init__(message, field="on", given=text or None)
+        super().__init__(message, field="on", given=text or None, allowed=ALLOWED_PREDICATE)
 
 
 def _excerpt(text: str, start: int, end: int) -> str:

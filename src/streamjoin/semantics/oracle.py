@@ -81,7 +81,12 @@ def join(left: pa.Table, right: pa.Table, spec: JoinSpec) -> pa.Table:
 def pairs(left: pa.Table, right: pa.Table, spec: JoinSpec) -> list[tuple[int, int]]:
     """The result of an inner join as row numbers (of `left`, of `right`), in the order of `rows`."""
     if spec.how != "inner":
-        raise SpecError(f"how is {spec.how!r}: its rows are not all pairs; call oracle.rows", field="how")
+        raise SpecError(
+            f"how is {spec.how!r}: its rows are not all pairs; call oracle.rows",
+            field="how",
+            given=spec.how,
+            allowed="inner",
+        )
     return [(row.left, row.right) for row in rows(left, right, spec)]  # type: ignore[misc]  # both are there
 
 
@@ -136,7 +141,10 @@ def _total_order(tables: Mapping[str, pa.Table], spec: JoinSpec) -> list[Tuple]:
         for row, ts in enumerate(column_values(table.column(name))):
             if ts is None:
                 raise InputError(
-                    f"{side} row {row} has NULL in its time column {name!r}: every row needs a time"
+                    f"{side} row {row} has NULL in its time column {name!r}: every row needs a time",
+                    field=f"{side}.{name}",
+                    given=None,
+                    allowed="a time",
                 )
             stamped.append((ts * factor, side, ranks[row], row))
     return [Tuple(place, ts, side, row) for place, (ts, side, _, row) in enumerate(sorted(stamped))]
@@ -264,14 +272,22 @@ def _declared(table: pa.Table, spec: JoinSpec, side: str) -> pa.Table:
             table = pa.table(table)
         except (TypeError, pa.ArrowInvalid) as error:
             raise InputError(
-                f"{side} data is a {type(table).__name__}: give a pyarrow Table ({error})"
+                f"{side} data is a {type(table).__name__}: give a pyarrow Table ({error})",
+                field=side,
+                given=table,
+                allowed="a pyarrow Table",
             ) from error
     schema = spec.side_schema(side)
     given = {field.name: _without_layout(field.type) for field in table.schema}
     declared = {field.name: _without_layout(field.type) for field in schema}
     fit = given.keys() == declared.keys() and len(table.column_names) == len(given)
     if not fit or not all(_is_readable(given[name], kind) for name, kind in declared.items()):
-        raise InputError(f"the {side} table has the columns {given}, but the spec declares {declared}")
+        raise InputError(
+            f"the {side} table has the columns {given}, but the spec declares {declared}",
+            field=side,
+            given=given,
+            allowed=str(declared),
+        )
     arrays = [_read_as(table.column(field.name), declared[field.name], field, side) for field in schema]
     return pa.Table.from_arrays(arrays, names=schema.names)
 
@@ -289,7 +305,7 @@ def _read_as(column: pa.ChunkedArray, plain: pa.DataType, field: pa.Field, side:
         whole = pa.concat_arrays([pa.nulls(0, decoded.type), *decoded.chunks])
         name = field.name
         decoded = pa.chunked_array(
-            [cast_exactly(whole, plain, f"{side} column {name!r}", lambda: f'pc.cast(table["{name}"], ...)')]
+            [cast_exactly(whole, plain, side, name, lambda: f'pc.cast(table["{name}"], ...)')]
         )
     return decoded.cast(plain).cast(field.type)
 

@@ -40,12 +40,13 @@ def all_columns(schemas: Mapping[str, pa.Schema], suffix: str) -> tuple[ResultCo
     for side, schema in schemas.items():
         for field in schema:
             name = _plain_name(side, field.name, schemas, suffix)
-            if name != field.name:
+            if side == "right" and field.name in schemas["left"].names:
                 if name in taken:
                     raise SpecError(
                         f"right column {field.name!r} would become {name!r}, which is taken: choose another suffix",
                         field="suffix",
                         given=suffix,
+                        allowed="a suffix that makes a name which no column has",
                     )
                 taken.add(name)
             found.append(ResultColumn(side, field, name))

@@ -136,6 +136,7 @@ class JoinSpec:
                 f"the {side} schema has several columns named {repeated[0]!r}: names must be unique",
                 field=side,
                 given=schema,
+                allowed="columns with unique names",
             )
         encoded = [field for field in schema if pa.types.is_run_end_encoded(field.type)]
         if encoded:
@@ -144,6 +145,7 @@ class JoinSpec:
                 f"{side} column {field.name!r} has type {field.type}: decode run-end encoding first",
                 field=side,
                 given=schema,
+                allowed="columns without run-end encoding",
             )
         if time not in schema.names:
             message = (
@@ -179,6 +181,13 @@ class JoinSpec:
     @cached_property
     def predicate(self) -> Expr | CallablePredicate:
         """The predicate as a typed tree, or the callable with the columns it reads."""
+        try:
+            return self._read_predicate()
+        except PredicateError as error:
+            error.given = self.on
+            raise
+
+    def _read_predicate(self) -> Expr | CallablePredicate:
         if isinstance(self.on, str):
             if self.on in self.left.names and self.on in self.right.names:
                 raise PredicateError(
@@ -204,7 +213,9 @@ class JoinSpec:
         try:
             score = parse_expression(self.keep.by, self.left, self.right)
         except PredicateError as error:
-            error.field, error.args = "keep.by", (str(error).replace("the predicate", "keep.by", 1),)
+            error.field, error.given = "keep.by", self.keep.by
+            error.allowed = "an expression in SQL over columns of left and right"
+            error.args = (str(error).replace("the predicate", "keep.by", 1),)
             raise
         if not (score.type.is_exact or score.type.is_float):
             allowed = "a number, a date, a timestamp or an interval"
@@ -325,5 +336,10 @@ class JoinSpec:
 def check_spec(given: object) -> JoinSpec:
     """The spec; raises for anything else."""
     if not isinstance(given, JoinSpec):
-        raise SpecError(f"spec is a {type(given).__name__}: give a JoinSpec")
+        raise SpecError(
+            f"spec is a {type(given).__name__}: give a JoinSpec",
+            field="spec",
+            given=given,
+            allowed="a JoinSpec",
+        )
     return given

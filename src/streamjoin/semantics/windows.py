@@ -80,7 +80,12 @@ class Interval:
 
     def _empty(self, why: str) -> WindowError:
         bounds = f"lower={short_repr(self.lower)}, upper={short_repr(self.upper)}, closed={self.closed!r}"
-        return WindowError(f"window is Interval({bounds}), which is empty: {why}", field="window", given=self)
+        return WindowError(
+            f"window is Interval({bounds}), which is empty: {why}",
+            field="window",
+            given=self,
+            allowed="bounds that include at least one difference of times",
+        )
 
     def delta(self, unit: str | None) -> Delta:
         """The interval in whole ticks of the time columns, both ends included."""

@@ -200,7 +200,10 @@ def _check_frames(left: DataFrame, right: DataFrame) -> None:
         stream, table = ("left", "right") if left.isStreaming else ("right", "left")
         raise SpecError(
             f"{stream} is a stream and {table} is a table: a window join needs two streams, or two tables. "
-            "To join a stream with a table use Spark's own stream-static join, stream.join(table, condition)"
+            "To join a stream with a table use Spark's own stream-static join, stream.join(table, condition)",
+            field=table,
+            given=left if table == "left" else right,
+            allowed="two streams, or two tables",
         )
 
 
@@ -238,7 +241,10 @@ def arrow_schema(side: str, columns: StructType) -> pa.Schema:
             kind = column.dataType.simpleString()
             raise SpecError(
                 f"{side} has a column {column.name!r} of type {kind}, which Spark cannot convert to Arrow: cast it, or "
-                "leave it out"
+                "leave it out",
+                field=f"{side}.{column.name}",
+                given=kind,
+                allowed="a type that Spark converts to Arrow",
             ) from None
     return pa.schema(fields)
 
@@ -267,7 +273,7 @@ def with_late(task: JoinTask, late: str | None) -> JoinTask:
     task = replace(task, late=late)
     if late in task.schema.names[:-1]:
         message = f"late is {late!r}, which the result has already: give another name"
-        raise SpecError(message, field="late", given=late)
+        raise SpecError(message, field="late", given=late, allowed="a name that no column of the result has")
     return task
 
 
@@ -281,17 +287,20 @@ def check_column_names(spec: JoinSpec, task: JoinTask, case_sensitive: bool) -> 
     whole rows."""
     if case_sensitive:
         return
-    for whose, schema in (
-        ("left has", spec.left),
-        ("right has", spec.right),
-        ("the result has", task.schema),
+    for field, whose, schema in (
+        ("left", "left has", spec.left),
+        ("right", "right has", spec.right),
+        ("result", "the result has", task.schema),
     ):
         seen: dict[str, str] = {}
         for name in schema.names:
             if (other := seen.setdefault(name.lower(), name)) is not name:
                 raise SpecError(
                     f"{whose} columns {other!r} and {name!r}, which are one name to Spark: rename one of them, or set "
-                    f"{CASE} to true"
+                    f"{CASE} to true",
+                    field=field,
+                    given=name,
+                    allowed=f"names that differ in more than case, or {CASE} = true",
                 )
 
 
@@ -345,7 +354,10 @@ def _slack(
                 other = f', or {side}.withWatermark({name!r}, "10 seconds")' if instants else ""
                 raise SpecError(
                     f"{side} has no watermark on {name!r}, so its rows could never be dropped: give "
-                    f'lateness="10 seconds"{other}'
+                    f'lateness="10 seconds"{other}',
+                    field="lateness",
+                    given=None,
+                    allowed="a duration such as '10 seconds', or watermarks on both sides",
                 )
             spare.append(span)
         else:
@@ -506,7 +518,12 @@ def in_time_order(
         known = [name.lower() for name in batch.columns]
         if missing := [name for name in (left_time, right_time) if name.lower() not in known]:
             told = f"the result has no column {missing[0]!r}, but {batch.columns}: name its two time columns"
-            raise SpecError(told, given=missing[0], allowed=batch.columns)
+            raise SpecError(
+                told,
+                given=missing[0],
+                allowed=batch.columns,
+                field="left_time" if missing[0] == left_time else "right_time",
+            )
         left, right = F.col(quoted(left_time)), F.col(quoted(right_time))
         ties = [F.col(quoted(f.name)) for f in batch.schema if _is_hashable(f.dataType)]
         ordered = batch.orderBy(F.greatest(left, right), left <= right, F.least(left, right), *ties)

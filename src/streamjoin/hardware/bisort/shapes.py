@@ -32,17 +32,33 @@ class BiSortParameters:
         least = {"capacity": 2, "partition": 1, "key_width": 2, "id_width": 1, "units": 1}
         for name, lowest in {**least, "latency": 1, "bandwidth": 1, "interval": 1}.items():
             if getattr(self, name) < lowest:
-                raise HardwareError(f"{name} is {getattr(self, name)}: give at least {lowest}")
+                raise HardwareError(
+                    f"{name} is {getattr(self, name)}: give at least {lowest}",
+                    field=name,
+                    given=getattr(self, name),
+                    allowed=f"at least {lowest}",
+                )
         for name in ("partition", "units"):
             if getattr(self, name) & (getattr(self, name) - 1):
-                raise HardwareError(f"{name} is {getattr(self, name)}: give a power of two")
+                raise HardwareError(
+                    f"{name} is {getattr(self, name)}: give a power of two",
+                    field=name,
+                    given=getattr(self, name),
+                    allowed="a power of two",
+                )
         if self.capacity % self.partition:
             raise HardwareError(
-                f"capacity is {self.capacity}: give a multiple of the partition size, {self.partition}"
+                f"capacity is {self.capacity}: give a multiple of the partition size, {self.partition}",
+                field="capacity",
+                given=self.capacity,
+                allowed=f"a multiple of {self.partition}",
             )
         if self.predicate.negated:
             raise HardwareError(
-                "predicate is negated: a sorted window finds one range of keys per probe, not two"
+                "predicate is negated: a sorted window finds one range of keys per probe, not two",
+                field="predicate",
+                given=self.predicate,
+                allowed="a predicate that is not negated",
             )
 
     @property

@@ -45,7 +45,10 @@ class BiSortSimulator:
         if p.key_width + p.id_width > 64 or 3 * self.number_bits > 64:
             raise HardwareError(
                 f"{p.key_width + p.id_width} bits per item and {3 * self.number_bits} per record: "
-                "the simulator supports up to 64"
+                "the simulator supports up to 64",
+                field="parameters",
+                given=parameters,
+                allowed="up to 64 bits per item and per record",
             )
         self.library = verilated(BiSortSystem(p), ENGINE_DRIVER, "records", p.units)
         self.library.open_engine.restype = ctypes.c_void_p
@@ -76,7 +79,10 @@ class BiSortSimulator:
         if self.count + len(items) > self.parameters.capacity:
             raise HardwareError(
                 f"the window holds {self.count} items and the batch has {len(items)}: "
-                f"the capacity is {self.parameters.capacity}"
+                f"the capacity is {self.parameters.capacity}",
+                field="items",
+                given=len(items),
+                allowed=f"up to {self.parameters.capacity - self.count} items",
             )
         cycles = self._run(items, insert=True)[1]
         self.count += len(items)
@@ -86,7 +92,10 @@ class BiSortSimulator:
         """Probe with a batch, sorted by key. Return its records in order, and the cycles it took."""
         if len(items) > self.parameters.capacity:
             raise HardwareError(
-                f"the batch has {len(items)} items: the memory has room for {self.parameters.capacity}"
+                f"the batch has {len(items)} items: the memory has room for {self.parameters.capacity}",
+                field="items",
+                given=len(items),
+                allowed=f"up to {self.parameters.capacity} items",
             )
         return self._run(items, insert=False)
 
@@ -130,10 +139,18 @@ class BiSortSimulator:
         for before, item in zip([(lowest, 0), *items], items, strict=False):
             if not (lowest <= item[0] < beyond and 0 <= item[1] < 1 << p.id_width):
                 raise HardwareError(
-                    f"item is {item}: keys are signed with {p.key_width} bits, ids unsigned with {p.id_width}"
+                    f"item is {item}: keys are signed with {p.key_width} bits, ids unsigned with {p.id_width}",
+                    field="items",
+                    given=item,
+                    allowed=f"keys of {p.key_width} bits, ids of {p.id_width}",
                 )
             if item[0] < before[0]:
-                raise HardwareError(f"key {item[0]} comes after {before[0]}: sort the batch by key")
+                raise HardwareError(
+                    f"key {item[0]} comes after {before[0]}: sort the batch by key",
+                    field="items",
+                    given=item,
+                    allowed=f"items whose keys ascend from {before[0]}",
+                )
 
     def _item(self, word: int) -> KeyAndId:
         p = self.parameters

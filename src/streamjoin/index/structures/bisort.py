@@ -178,7 +178,10 @@ class BISortSubwindow:
     def __init__(self, capacity: int, dtype: np.dtype, predecessor: Subwindow | None = None):
         if np.dtype(dtype).name not in KEY_DTYPES:
             raise InputError(
-                f"a sorted window's key is one of {', '.join(KEY_DTYPES)}, not {np.dtype(dtype).name}"
+                f"a sorted window's key is one of {', '.join(KEY_DTYPES)}, not {np.dtype(dtype).name}",
+                field="dtype",
+                given=np.dtype(dtype).name,
+                allowed=KEY_DTYPES,
             )
         self.capacity, self.dtype = capacity, np.dtype(dtype)
         self.most_buffered = min(max(SMALL_BUFFER, capacity // 16), LARGE_BUFFER, capacity)
@@ -202,7 +205,10 @@ class BISortSubwindow:
             return
         if self._held + n > self.capacity:
             raise InputError(
-                f"a subwindow of {self.capacity:,} tuples that holds {self._held:,} cannot take {n:,} more"
+                f"a subwindow of {self.capacity:,} tuples that holds {self._held:,} cannot take {n:,} more",
+                field="keys",
+                given=n,
+                allowed=f"up to {self.capacity - self._held} more",
             )
         limit = self.buffer_limit(n)
         if n > limit:

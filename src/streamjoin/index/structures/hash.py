@@ -35,9 +35,19 @@ class HashSubwindow:
     def __init__(self, capacity: int, dtype: np.dtype, predecessor: Subwindow | None = None):
         self.dtype = np.dtype(dtype)
         if self.dtype.name not in KEY_DTYPES:
-            raise IndexNotApplicableError(f"hash keys are {', '.join(KEY_DTYPES)}, not {self.dtype}")
+            raise IndexNotApplicableError(
+                f"hash keys are {', '.join(KEY_DTYPES)}, not {self.dtype}",
+                field="dtype",
+                given=self.dtype.name,
+                allowed=KEY_DTYPES,
+            )
         if not 0 < capacity <= MOST_TUPLES:
-            raise InputError(f"a hash subwindow holds 1 to {MOST_TUPLES:,} tuples, not {capacity:,}")
+            raise InputError(
+                f"a hash subwindow holds 1 to {MOST_TUPLES:,} tuples, not {capacity:,}",
+                field="capacity",
+                given=capacity,
+                allowed=f"1 to {MOST_TUPLES:,}",
+            )
         self.capacity, self._sealed = capacity, False
         # How often the table for the full capacity can be halved; growth by doubling then arrives at exactly that
         # size.
@@ -75,7 +85,12 @@ class HashSubwindow:
                 return
             if outcome == hashing.FALLING_SLOT:
                 last = self._counters[hashing.LAST_SLOT]
-                raise InputError(f"slots must ascend, but {slots[done:]} follow {last}")
+                raise InputError(
+                    f"slots must ascend, but {slots[done:]} follow {last}",
+                    field="slots",
+                    given=int(slots[done]),
+                    allowed=f"above {last}",
+                )
             self._make_room(outcome)
             done = len(self) - before
 
@@ -103,7 +118,10 @@ class HashSubwindow:
         if lows is not highs and not hashing.all_equalities(lows, highs):
             wide = int(np.flatnonzero(lows < highs)[0])
             raise IndexNotApplicableError(
-                f"a hash index finds equal keys only; probe {wide} asks for {lows[wide]} to {highs[wide]}"
+                f"a hash index finds equal keys only; probe {wide} asks for {lows[wide]} to {highs[wide]}",
+                field="highs",
+                given=highs[wide],
+                allowed=f"{lows[wide]}, as in lows",
             )
         contiguous = np.ascontiguousarray
         return self._pairs(contiguous(lows), contiguous(highs), contiguous(start), contiguous(stop), pairs)
@@ -122,7 +140,12 @@ class HashSubwindow:
 
     def _check(self, keys: np.ndarray) -> None:
         if keys.dtype != self.dtype:
-            raise InputError(f"keys of this subwindow are {self.dtype}, not {keys.dtype}")
+            raise InputError(
+                f"keys of this subwindow are {self.dtype}, not {keys.dtype}",
+                field="keys",
+                given=str(keys.dtype),
+                allowed=str(self.dtype),
+            )
 
     def _make_room(self, reason: int) -> None:
         if reason == hashing.POOL_FULL:

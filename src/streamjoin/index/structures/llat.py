@@ -30,11 +30,26 @@ class PartitionedSubwindow(ABC):
 
     def __init__(self, capacity: int, dtype: np.dtype, partitions: int, columns: int):
         if not 1 <= capacity <= MAX_SLOT:
-            raise SpecError(f"a subwindow holds 1 to {MAX_SLOT:,} tuples, not {capacity}")
+            raise SpecError(
+                f"a subwindow holds 1 to {MAX_SLOT:,} tuples, not {capacity}",
+                field="capacity",
+                given=capacity,
+                allowed=f"1 to {MAX_SLOT:,}",
+            )
         if dtype.name not in KEY_DTYPES:
-            raise SpecError(f"a key is one of {', '.join(KEY_DTYPES)}, not {dtype}")
+            raise SpecError(
+                f"a key is one of {', '.join(KEY_DTYPES)}, not {dtype}",
+                field="dtype",
+                given=str(dtype),
+                allowed=KEY_DTYPES,
+            )
         if not 1 <= partitions <= capacity:
-            raise SpecError(f"{capacity:,} tuples lie in 1 to {capacity:,} partitions, not {partitions}")
+            raise SpecError(
+                f"{capacity:,} tuples lie in 1 to {capacity:,} partitions, not {partitions}",
+                field="partitions",
+                given=partitions,
+                allowed=f"1 to {capacity:,}",
+            )
         self.capacity, self.dtype, self.partitions = capacity, dtype, partitions
         self.width = int(np.ceil(SIGMA * capacity / partitions))
         self.sealed = False
@@ -68,7 +83,10 @@ class PartitionedSubwindow(ABC):
             raise ClosedError("this subwindow is sealed and takes no tuples; insert into the next one")
         if self._count + len(keys) > self.capacity:
             raise InputError(
-                f"a subwindow of {self.capacity:,} tuples that holds {self._count:,} cannot take {len(keys):,} more"
+                f"a subwindow of {self.capacity:,} tuples that holds {self._count:,} cannot take {len(keys):,} more",
+                field="keys",
+                given=len(keys),
+                allowed=f"up to {self.capacity - self._count} more",
             )
         if len(keys):
             self._count += len(keys)

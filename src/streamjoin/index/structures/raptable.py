@@ -51,7 +51,10 @@ class RaPTableSubwindow(PartitionedSubwindow):
     def _checked(self, splitters: np.ndarray) -> np.ndarray:
         if splitters.shape != (self.partitions - 1,) or not (splitters[1:] >= splitters[:-1]).all():
             raise SpecError(
-                f"{self.partitions} partitions need {self.partitions - 1} splitters in ascending order"
+                f"{self.partitions} partitions need {self.partitions - 1} splitters in ascending order",
+                field="splitters",
+                given=splitters,
+                allowed=f"{self.partitions - 1} in ascending order",
             )
         return splitters
 

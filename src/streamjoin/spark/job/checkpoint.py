@@ -64,13 +64,21 @@ class CheckpointError(StreamJoinError, RuntimeError):
 def refused(job: Job, why: str) -> CheckpointError:
     """An error about `run.checkpoint`; `why` completes the sentence."""
     return CheckpointError(
-        job.without_secrets(f"run.checkpoint of {job.path} is {job.run.checkpoint!r}, {why}")
+        job.without_secrets(f"run.checkpoint of {job.path} is {job.run.checkpoint!r}, {why}"),
+        field="run.checkpoint",
+        given=job.run.checkpoint and job.without_secrets(job.run.checkpoint),
+        allowed="a folder with the state of this job, or an empty one",
     )
 
 
 def sink_refused(job: Job, name: str, sink: FilesSink, why: str) -> CheckpointError:
     """An error about `sink.path` or `late.path`; `why` completes the sentence."""
-    return CheckpointError(job.without_secrets(f"{name}.path of {job.path} is {sink.path!r}, {why}"))
+    return CheckpointError(
+        job.without_secrets(f"{name}.path of {job.path} is {sink.path!r}, {why}"),
+        field=f"{name}.path",
+        given=job.without_secrets(sink.path),
+        allowed="a folder that this job alone writes",
+    )
 
 
 def identity(job: Job) -> dict[str, str]:

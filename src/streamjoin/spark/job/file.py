@@ -286,7 +286,9 @@ def join_mistake(error: SpecError, join: JoinTable) -> Mistake:
         return f"join.window.{part}", sentence_of(error)
     if name == "keep" and part == "by":
         return "join.keep.nearest", sentence_of(error)
-    return f"join.{name}" if name in JoinTable.model_fields else "join", sentence_of(error)
+    if name in JoinTable.model_fields:
+        return f"join.{name}", sentence_of(error)
+    return "join", sentence_of(error, key_is_field=False)
 
 
 def parts_of(window: Window | tuple[Window, Window]) -> tuple[str, ...]:

@@ -130,9 +130,11 @@ def _describe(error: ErrorDetails, place: Place, with_suggestion: bool) -> Mista
     return place.key, f"is {given}: give {wanted}"
 
 
-def sentence_of(error: StreamJoinError) -> str:
-    """The message of an error without the name of its field, because the key precedes it."""
-    return str(error).strip().replace("\n", "\n    ").removeprefix(f"{error.field} ")
+def sentence_of(error: StreamJoinError, key_is_field: bool = True) -> str:
+    """The message of an error, indented. If the key is the field, without the field's name, because the key precedes
+    the sentence."""
+    sentence = str(error).strip().replace("\n", "\n    ")
+    return sentence.removeprefix(f"{error.field} ") if key_is_field else sentence
 
 
 def unknown_key(name: str, allowed: Iterable[str], with_suggestion: bool = True) -> str:

@@ -24,18 +24,22 @@ _LONG_NAME = re.compile(rf"(?<![\w\-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART})
 
 
 class JobError(SpecError):
-    """A job file that is refused. `problems` are (dotted key, sentence) pairs."""
+    """A job file that is refused. `problems` are (dotted key, sentence) pairs, and `field` is the first key. The error
+    does not hold the values, because any of them may be a secret."""
 
     def __init__(self, where: str, problems: Sequence[tuple[str, str]]):
         self.where = where
         self.problems = tuple((key, without_credentials(told)) for key, told in problems)
         if not problems[0][0]:  # the problem is the file itself: no key was read
-            super().__init__(f"{where}: {self.problems[0][1]}")
+            super().__init__(
+                f"{where}: {self.problems[0][1]}", field="path", given=where, allowed="a TOML file"
+            )
             return
         count = "a mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
         lines = [f"  {key}: {told}" for key, told in self.problems[:MAX_MISTAKES]]
         more = [f"  and {len(problems) - MAX_MISTAKES} more"] if len(problems) > MAX_MISTAKES else []
-        super().__init__("\n".join([f"{where} has {count}", *lines, *more]))
+        message = "\n".join([f"{where} has {count}", *lines, *more])
+        super().__init__(message, field=problems[0][0], allowed="the keys of `streamjoin schema`")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

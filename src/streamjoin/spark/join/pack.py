@@ -98,7 +98,10 @@ def without_malformed(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple
         what = "is the time" if missing[0] == time else "is declared NOT NULL"
         raise InputError(
             f"a row of {side} has NULL in {missing[0]!r}, which {what}: filter such rows out before the join, or give "
-            'malformed="drop" to leave them out and count them'
+            'malformed="drop" to leave them out and count them',
+            field=f"{side}.{missing[0]}",
+            given=None,
+            allowed='values that are not null, or malformed="drop"',
         )
     whole = reduce(pc.and_, [batch.column(name).is_valid() for name in missing])
     joinable = batch.filter(whole)

@@ -23,6 +23,9 @@ def size_setting(name: str, default: int) -> int:
     if size is None or size[2].lower() not in SIZE_UNITS:
         raise SpecError(
             f"the environment variable {name} is {text[:40]!r}; allowed: a whole number of bytes, or one with a unit, "
-            "such as 512MiB, 2GiB or 2GB"
+            "such as 512MiB, 2GiB or 2GB",
+            field=name,
+            given=text,
+            allowed="a whole number of bytes, or one with a unit",
         )
     return int(size[1]) * SIZE_UNITS[size[2].lower()]
