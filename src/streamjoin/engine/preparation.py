@@ -4,14 +4,19 @@ Compiling all kernels of a new kind of predicate takes about ten seconds. A join
 not wait for them: it starts at once with NumPy forms of the kernels (`jit/readiness.py`), while another process
 compiles (`jit/elsewhere.py`). A thread of this process waits for that, then loads the kernels. Other topologies need
 compiled nodes, and a forced index needs its structure, so opening such a join waits.
+
+Nothing here waits without limit for another process, and the join does not wait for the thread: if the other process
+fails, is stopped or is slow, the thread compiles, or the join does (`readiness`).
 """
 
 from __future__ import annotations
 
 import atexit
+import functools
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
@@ -41,7 +46,7 @@ def prepare(plan: Plan, compile_join: Compile | None) -> None:
     except readiness.NotReady as missing:
         if compile_join is not None and starts_without_kernels(plan) and elsewhere.is_possible():
             if missing.cached:
-                LOG.warning("compiling kernels in another process: this join is slower for about ten seconds")
+                _log_start()
             Preparation(plan, _call_for(plan, compile_join) if missing.cached else None).start()
             return
         if missing.cached:
@@ -50,6 +55,12 @@ def prepare(plan: Plan, compile_join: Compile | None) -> None:
             )
         with readiness.compiling():
             rehearse_plan(plan)
+
+
+@functools.cache
+def _log_start() -> None:
+    """Once a process, however many joins it opens."""
+    LOG.warning("compiling kernels in another process: joins are slower for about ten seconds")
 
 
 def starts_without_kernels(plan: Plan) -> bool:
@@ -72,58 +83,88 @@ def compile_shared(schemas: dict[str, pa.Schema]) -> None:
 
 
 class Preparation:
-    """Prepares the kernels of a plan while its join runs. Ends when this process does."""
+    """Prepares the kernels of a plan while its join runs, in a thread that ends when this process does."""
 
-    def __init__(self, plan: Plan, call: elsewhere.RemoteCall | None):
-        """`call`: what another process compiles the missing kernels by, if it can."""
-        self._plan, self._stopped = plan, threading.Event()
+    def __init__(
+        self, plan: Plan, call: elsewhere.RemoteCall | None, longest_turn: float = elsewhere.LONGEST_TURN
+    ):
+        """`call`: what another process compiles the missing kernels by, if it can. `longest_turn`: the seconds to wait
+        for a third process that compiles."""
+        self._plan, self._call, self._longest_turn = plan, call, longest_turn
+        self._stopped = threading.Event()
+        self._at_work = threading.Lock()  # held while the thread compiles or loads kernels
         self._thread = threading.Thread(target=self._run, name="streamjoin-kernels", daemon=True)
-        self._call = call
-        self._pending = readiness.preparing()
 
     def start(self) -> None:
-        self._pending.__enter__()
-        atexit.register(self._stop)
-        self._thread.start()
+        """Start the other process, unless a third one compiles already, and the thread. So even a script that ends in a
+        moment has its kernels compiled."""
+        try:
+            readiness.begin(self)
+            atexit.register(self._stop)
+            if self._call is not None:
+                with elsewhere.turn(self._stopped, 0) as turn:
+                    if turn.handle is not None:
+                        self._call.start(turn)
+            self._thread.start()
+        except (
+            BaseException
+        ):  # such as an interrupt. The thread may have begun, or may begin yet: it does nothing then
+            self._stopped.set()
+            self._end()
+            raise
 
     def _run(self) -> None:
         try:
             if self._call is not None:
                 self._compile_elsewhere(self._call)
-            with readiness.compiling(self._stopped):
-                rehearse_plan(self._plan)
+            self._rehearse(readiness.compiling)
         except readiness.Stopped:
             pass
         finally:
-            self._pending.__exit__(None, None, None)
-            atexit.unregister(self._stop)
+            self._end()
+
+    def _end(self) -> None:
+        readiness.end(self)
+        atexit.unregister(self._stop)
+
+    def _rehearse(self, mode: Callable[[threading.Event], AbstractContextManager[None]]) -> None:
+        with self._at_work, mode(self._stopped):
+            readiness.check_stopped()
+            rehearse_plan(self._plan)
 
     def _compile_elsewhere(self, call: elsewhere.RemoteCall) -> None:
-        """Fill the cache, unless another process has done it meanwhile."""
-        with elsewhere.turn(self._stopped):
+        try:
+            if not call.started:
+                self._await_turn(call)
+            if call.started:
+                call.wait()
+        except elsewhere.NotCompiled as error:
+            warnings.warn(
+                f"the process that compiles kernels failed, so this process compiles them: {error}",
+                StreamJoinWarning,
+                stacklevel=2,
+            )
+
+    def _await_turn(self, call: elsewhere.RemoteCall) -> None:
+        """Wait for the third process, and start the other one if kernels are still missing."""
+        with elsewhere.turn(self._stopped, self._longest_turn) as turn:
             try:
-                with readiness.loading(self._stopped):
-                    rehearse_plan(self._plan)
+                self._rehearse(readiness.loading)
             except readiness.NotReady as missing:
                 if missing.cached:
-                    self._call_out(call)
-
-    def _call_out(self, call: elsewhere.RemoteCall) -> None:
-        try:
-            call.run()
-        except elsewhere.NotCompiled as error:
-            if not self._stopped.is_set():
-                warnings.warn(
-                    f"the process that compiles kernels failed, so this process compiles them: {error}",
-                    StreamJoinWarning,
-                    stacklevel=2,
-                )
+                    if turn.handle is None:
+                        LOG.warning(
+                            "another process has been compiling kernels for %.0f s: this one does not wait for it "
+                            "any longer",
+                            self._longest_turn,
+                        )
+                    call.start(turn)
 
     def _stop(self) -> None:
+        """At the end of this process: LLVM must not run then. The other process goes on."""
         self._stopped.set()
-        if self._call is not None:
-            self._call.stop()
-        self._thread.join()
+        with self._at_work:  # at most one kernel
+            pass
 
 
 def _call_for(plan: Plan, compile_join: Compile) -> elsewhere.RemoteCall:

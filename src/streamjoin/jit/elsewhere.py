@@ -1,9 +1,9 @@
 """Calls a function in another process, which fills the cache of compiled kernels that this process then loads from.
 
 A thread could not do it: compiling holds the interpreter lock most of the time. The other process is a new interpreter
-of lowest priority. It gets the module search path and the pickled call through its standard input, never runs the
-user's script, inherits no other descriptor, and ends when the call is done or its standard input closes, as it does
-when this process ends.
+of low priority. It gets the module search path and the pickled call through its standard input, never runs the user's
+script, and inherits no descriptor but that of the lock in the cache folder. It goes on when this process ends, so that
+short scripts fill the cache, too; but it never runs longer than LONGEST_RUN seconds, after which the system ends it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,19 +23,24 @@ from typing import Any
 from streamjoin.jit import source
 
 WAIT = "STREAMJOIN_COMPILE"  # the variable that chooses when kernels are compiled: "ahead" (the default) or "wait"
-LOCK = "compiling"  # the file in the cache folder that a process locks while it lets another one compile
+LOCK = "compiling"  # the file in the cache folder that a process locks while it compiles for others
 LOOK = 0.1  # seconds between two looks at a lock that another process holds
-NICE = 19
+LONGEST_TURN = 30.0  # seconds to wait for that lock; its owner may be stopped, or compile something long
+LONGEST_RUN = 120  # seconds, from the start of the other process
+NICE = 10  # a tenth of a busy core
 
-# -I keeps the current folder and PYTHON* variables out of the imports that come before the search path is set.
+# The alarm ends the process whatever it is doing. -I keeps the current folder and PYTHON* variables out of the imports
+# that come before the search path is set.
 _START = (
+    "import signal; signal.signal(signal.SIGALRM, signal.SIG_DFL); "
+    "signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM]); signal.alarm({seconds}); "
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
     "from streamjoin.jit import elsewhere; elsewhere.serve()"
 )
 
 
 class NotCompiled(Exception):
-    """The other process failed, or was stopped."""
+    """The other process failed, or took too long."""
 
 
 def is_possible() -> bool:
@@ -44,64 +51,90 @@ def is_possible() -> bool:
     return source.usable_folder() is not None
 
 
-@contextlib.contextmanager
-def turn(stopped: threading.Event) -> Iterator[None]:
-    """Wait until no other process of this user lets kernels be compiled, or until `stopped`. So processes that start
-    together, such as Spark's workers, compile nothing twice."""
-    folder = source.usable_folder()
-    assert folder is not None
-    handle = folder.lock(LOCK)
-    while handle is None and not stopped.wait(LOOK):
-        handle = folder.lock(LOCK)
-    if handle is not None:
-        _locks.add(handle)
-    try:
-        yield
-    finally:
+class Turn:
+    """The right of one process of a user to compile for others. `handle`: the locked file; None if there is none."""
+
+    def __init__(self, handle: int | None):
+        self.handle = handle
         if handle is not None:
-            _locks.discard(handle)
-            os.close(handle)
+            _locks.add(handle)
+
+    def end(self) -> None:
+        """Give the right up. May be called more than once. A process that was given the handle keeps it."""
+        if self.handle is not None:
+            _locks.discard(self.handle)
+            os.close(self.handle)
+            self.handle = None
+
+
+@contextlib.contextmanager
+def turn(stopped: threading.Event, longest: float = LONGEST_TURN) -> Iterator[Turn]:
+    """Wait until no other process of this user lets kernels be compiled, so that processes that start together, such as
+    Spark's workers, compile nothing twice. The handle is None if that takes longer than `longest` seconds, once
+    `stopped` is set, or if the cache folder has vanished."""
+    folder = source.usable_folder()
+    deadline, handle = time.monotonic() + longest, None
+    with contextlib.suppress(OSError):
+        while folder is not None:
+            handle = folder.lock(LOCK)
+            if handle is not None or time.monotonic() >= deadline or stopped.wait(LOOK):
+                break
+    ours = Turn(handle)
+    try:
+        yield ours
+    finally:
+        ours.end()
 
 
 class RemoteCall:
     """A call of `function(*args)` in another process; a function by its name in a module, arguments that can be
-    pickled."""
+    pickled. `longest`: the seconds after which the process is ended."""
 
-    def __init__(self, function: Callable[..., None], *args: Any):
+    def __init__(self, function: Callable[..., None], *args: Any, longest: int = LONGEST_RUN):
         self._sent = pickle.dumps(sys.path) + pickle.dumps((function, args))
+        self._longest = longest
         self._process: subprocess.Popen[bytes] | None = None
+        self._failure: OSError | None = None
 
-    def run(self) -> None:
-        """Start the process, and wait until it has ended; `NotCompiled` if it fails."""
+    @property
+    def started(self) -> bool:
+        return self._process is not None or self._failure is not None
+
+    def start(self, turn: Turn) -> None:
+        """Start the process, and give it the turn: the process keeps it if this one ends. Takes some milliseconds, and
+        waits for nothing; `wait` reports an error."""
         try:
-            process = self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", _START],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, WAIT: "wait"},
-                bufsize=0,
-                start_new_session=True,  # Ctrl-C is not for it
-            )
+            # A file and no pipe, so that nothing waits for a process that does not read.
+            with tempfile.TemporaryFile(dir=source.folder()) as given:
+                given.write(self._sent)
+                given.seek(0)
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-c", _START.format(seconds=self._longest)],
+                    stdin=given,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env={**os.environ, WAIT: "wait"},
+                    pass_fds=() if turn.handle is None else (turn.handle,),
+                    start_new_session=True,  # Ctrl-C and a closed terminal are not for it
+                )
+            _running.add(self._process)
         except OSError as error:
-            raise NotCompiled(str(error)) from error
-        assert process.stdin is not None and process.stdout is not None
-        _running.add(process)
-        with process.stdout:
-            rest = self._sent
-            with contextlib.suppress(OSError, ValueError):  # it ended already, or was stopped
-                while rest:
-                    rest = rest[process.stdin.write(rest) :]
-            said = process.stdout.read().decode(errors="replace")
-        self.stop()
-        if process.wait() or said:
-            raise NotCompiled(said.strip() or f"it ended with exit code {process.returncode}")
+            self._failure = error
+        turn.end()
 
-    def stop(self) -> None:
-        """Let the process end, if it runs."""
-        if self._process is not None and self._process.stdin is not None:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
+    def wait(self) -> None:
+        """Wait until the process has ended; `NotCompiled` if it failed, or takes too long."""
+        if self._process is None:
+            raise NotCompiled(str(self._failure))
+        try:
+            said, _ = self._process.communicate(timeout=self._longest)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # the alarm does not end a process that a signal has stopped
+            self._process.wait()
+            raise NotCompiled(f"it did not end within {self._longest} s") from None
+        if self._process.returncode or said:
+            reason = said.decode(errors="replace").strip()
+            raise NotCompiled(reason or f"it ended with exit code {self._process.returncode}")
 
 
 def serve() -> None:
@@ -109,17 +142,12 @@ def serve() -> None:
     with contextlib.suppress(OSError):
         os.nice(NICE)
     function, args = pickle.load(sys.stdin.buffer)
-    threading.Thread(target=_end_with_input, daemon=True).start()
     try:
         function(*args)
     except Exception as error:  # whatever it is, the process that waits compiles by itself
-        print(f"{type(error).__name__}: {error}", flush=True)
-    os._exit(0)  # without the clean-up of a thread that reads
-
-
-def _end_with_input() -> None:
-    sys.stdin.buffer.read()
-    os._exit(1)
+        with contextlib.suppress(OSError):  # that process has ended
+            print(f"{type(error).__name__}: {error}", flush=True)
+    os._exit(0)  # without the clean-up of threads
 
 
 _running: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
@@ -129,9 +157,8 @@ _locks: set[int] = set()
 def _let_go() -> None:
     """In a fork: close its copies of pipes and locks, which would outlive the process they belong to."""
     for process in list(_running):
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
+        if process.stdout is not None:
+            process.stdout.close()
     for handle in _locks:
         os.close(handle)
     _running.clear()

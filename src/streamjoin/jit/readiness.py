@@ -5,23 +5,29 @@ Compiling a kernel takes from a tenth of a second to two. The calling thread cho
 - compiling it, as is usual;
 - raising `NotReady` (within `loading()`), by which a plan finds out quickly whether its kernels are cached;
 - running a NumPy form that gives the same results, where the kernel has one, while another thread *prepares* kernels
-  (within `preparing()`). Only that thread loads kernels, so no push waits for it.
+  (from `begin` to `end`). Only that thread loads kernels, so no push waits for it.
 
 NumPy forms take up to a hundred times as long. Once they have taken LONGEST_SPENT seconds, a call waits for the
-kernels: the wait then costs at most as much as the calls before it.
+kernels, at most LONGEST_WAIT seconds. After that, calls compile the kernels they need themselves. So all delays sum up
+to these seconds and what compiling takes, however slow or stuck the other process is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-LONGEST_SPENT = 10.0  # about what a plan takes to compile
+LONGEST_SPENT = 3.0  # seconds that NumPy forms may take
+LONGEST_WAIT = 5.0  # seconds; a plan takes about ten to compile, from when its join was opened
+SILENT = 2.0  # seconds of a wait before it is logged
+
+LOG = logging.getLogger("streamjoin")
 
 Result = TypeVar("Result")
 
@@ -38,16 +44,59 @@ class Stopped(Exception):
     """The thread's preparations were stopped."""
 
 
-class _Preparations:
-    """How many threads prepare kernels, and the seconds that NumPy forms have taken meanwhile."""
+class Preparations:
+    """Who prepares kernels, and the seconds that NumPy forms have taken meanwhile."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.count, self.spent = 0, 0.0
-        self.over = threading.Event()
+    def __init__(self, longest_spent: float = LONGEST_SPENT, longest_wait: float = LONGEST_WAIT) -> None:
+        self._longest_spent, self._longest_wait = longest_spent, longest_wait
+        self._lock = threading.Lock()
+        self._running: set[object] = set()
+        self._over = threading.Event()
+        self._given_up = False  # a call has waited too long
+        self.spent = 0.0
+
+    @property
+    def pending(self) -> bool:
+        """Whether kernels are being prepared that no call should compile."""
+        return bool(self._running) and not self._given_up
+
+    def begin(self, who: object) -> None:
+        with self._lock:
+            self._running.add(who)
+            self._over.clear()
+
+    def end(self, who: object) -> None:
+        """May be called more than once, and without `begin`."""
+        with self._lock:
+            self._running.discard(who)
+            if not self._running:
+                self.spent, self._given_up = 0.0, False
+                self._over.set()
+
+    def substitute(self) -> bool:
+        """Whether to run a NumPy form. Waits for the kernels if such forms have taken too long; O(1) otherwise."""
+        if self.pending and self.spent > self._longest_spent:
+            self._await_end()
+            return False
+        return self.pending
+
+    def _await_end(self) -> None:
+        silent = min(SILENT, self._longest_wait)
+        if self._over.wait(silent):
+            return
+        rest = self._longest_wait - silent
+        LOG.warning(
+            "a call has waited %.0f s: the other process is still compiling kernels; in %.0f s this process compiles "
+            "those that it needs itself",
+            silent,
+            rest,
+        )
+        if not self._over.wait(rest):
+            with self._lock:
+                self._given_up = bool(self._running)
 
 
-_preparations = _Preparations()
+_preparations = Preparations()
 
 
 class _Thread(threading.local):
@@ -80,45 +129,37 @@ def compiling(stopped: threading.Event | None = None) -> contextlib.AbstractCont
     return _mode("compile", stopped)
 
 
-@contextlib.contextmanager
-def preparing() -> Iterator[None]:
-    """Meanwhile, calls in other threads use NumPy forms. May be entered by one thread and left by another."""
-    ours = _preparations
-    with ours.lock:
-        ours.count += 1
-        ours.over.clear()
-    try:
-        yield
-    finally:
-        with ours.lock:
-            ours.count -= 1
-            if not ours.count:
-                ours.spent = 0.0
-                ours.over.set()
+def begin(who: object) -> None:
+    """From now on, calls in other threads use NumPy forms, until `end(who)`."""
+    _preparations.begin(who)
+
+
+def end(who: object) -> None:
+    """`who` prepares nothing any more. May be called more than once, and without `begin`."""
+    _preparations.end(who)
 
 
 def pending() -> bool:
-    """Whether some thread prepares kernels."""
-    return _preparations.count > 0
+    """Whether some thread prepares kernels that no call should compile."""
+    return _preparations.pending
 
 
 def is_loading() -> bool:
     """Whether this thread is within `loading()`."""
+    check_stopped()
+    return _thread.mode == "load"
+
+
+def check_stopped() -> None:
+    """Raise `Stopped` if this thread's preparations were stopped."""
     if _thread.stopped is not None and _thread.stopped.is_set():
         raise Stopped
-    return _thread.mode == "load"
 
 
 def substitutes() -> bool:
     """Whether a call in this thread should run a NumPy form if its kernel is not ready. Waits for the kernels if such
     forms have taken too long."""
-    ours = _preparations
-    if not ours.count or _thread.mode is not None:
-        return False
-    if ours.spent > LONGEST_SPENT:
-        ours.over.wait()
-        return False
-    return True
+    return _thread.mode is None and _preparations.substitute()
 
 
 def timed(form: Callable[..., Result]) -> Callable[..., Result]:
@@ -138,7 +179,7 @@ def timed(form: Callable[..., Result]) -> Callable[..., Result]:
 def _start_anew() -> None:
     """In a fork, no thread prepares anything."""
     global _preparations
-    _preparations = _Preparations()
+    _preparations = Preparations()
 
 
 if hasattr(os, "register_at_fork"):
