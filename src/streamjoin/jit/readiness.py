@@ -53,6 +53,7 @@ class Preparations:
         self._running: set[object] = set()
         self._over = threading.Event()
         self._given_up = False  # a call has waited too long
+        self._logged = False  # calls of several threads may wait
         self.spent = 0.0
 
     @property
@@ -70,7 +71,7 @@ class Preparations:
         with self._lock:
             self._running.discard(who)
             if not self._running:
-                self.spent, self._given_up = 0.0, False
+                self.spent, self._given_up, self._logged = 0.0, False, False
                 self._over.set()
 
     def substitute(self) -> bool:
@@ -85,12 +86,15 @@ class Preparations:
         if self._over.wait(silent):
             return
         rest = self._longest_wait - silent
-        LOG.warning(
-            "a call has waited %.0f s: the other process is still compiling kernels; in %.0f s this process compiles "
-            "those that it needs itself",
-            silent,
-            rest,
-        )
+        with self._lock:
+            first, self._logged = not self._logged, True
+        if first:
+            LOG.warning(
+                "a call has waited %.0f s: the other process is still compiling kernels; in %.0f s this process "
+                "compiles those that it needs itself",
+                silent,
+                rest,
+            )
         if not self._over.wait(rest):
             with self._lock:
                 self._given_up = bool(self._running)
