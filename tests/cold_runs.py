@@ -49,7 +49,7 @@ def say(**more):
 FINISH = """
 say(finished=join.finish().num_rows)
 from streamjoin.jit import elsewhere
-for child in list(elsewhere._running): child.kill()  # it would go on for half a minute
+for child in list(elsewhere._running): child.kill()  # it would run for half a minute
 """
 WAIT = """
 from streamjoin.jit import readiness

@@ -161,7 +161,7 @@ class Preparation:
                     call.start(turn)
 
     def _stop(self) -> None:
-        """At the end of this process: LLVM must not run then. The other process goes on."""
+        """At the end of this process: LLVM must not run then. The other process continues."""
         self._stopped.set()
         with self._at_work:  # at most one kernel
             pass
