@@ -2,8 +2,8 @@
 
 A thread could not do it: compiling holds the interpreter lock most of the time. The other process is a new interpreter
 of low priority. It gets the module search path and the pickled call through its standard input, never runs the user's
-script, and inherits no descriptor but that of the lock in the cache folder. It continues when this process ends, so that
-short scripts fill the cache, too; but it never runs longer than LONGEST_RUN seconds, after which the system ends it.
+script, and inherits no descriptor but that of the lock in the cache folder. It continues when this process ends, so
+that short scripts fill the cache, too. It runs for at most LONGEST_RUN seconds, after which the system ends it.
 """
 
 from __future__ import annotations
