@@ -11,7 +11,6 @@ from streamjoin.semantics.column_lists import (
     DeclaredType,
     decimal_digits,
     parse_columns,
-    type_name,
     unknown_type,
 )
 
@@ -39,14 +38,13 @@ def parse_schema(text: str) -> pa.Schema:
 
 def arrow_type(kind: DeclaredType) -> pa.DataType:
     """The Arrow type of a declaration."""
-    name = type_name(kind)
-    if name == "decimal":
+    if kind.name == "decimal":
         return pa.decimal128(*decimal_digits(kind, default=(38, 0)))
-    if name in SIZED_TYPES and len(kind.expressions) <= 1:
+    if kind.name in SIZED_TYPES and len(kind.sizes) <= 1:
         return pa.string()
-    if name not in ARROW_TYPES or kind.expressions:
-        raise unknown_type(name, ARROW_TYPE_NAMES)
-    return ARROW_TYPES[name]
+    if kind.name not in ARROW_TYPES or kind.sizes:
+        raise unknown_type(kind.name, ARROW_TYPE_NAMES)
+    return ARROW_TYPES[kind.name]
 
 
 def with_time(schema: pa.Schema, time: str | None) -> tuple[pa.Schema, str]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
@@ -19,7 +20,6 @@ from sqlglot.tokenizer_core import TokenType
 
 from streamjoin.semantics.errors import SpecError, short_repr
 
-DeclaredType = exp.DataType  # a type as it is written; see `type_name`, `struct_fields`, `decimal_digits`
 MAX_NESTED_TYPES = 32  # levels of arrays, maps and structs in each other
 _QUOTED = 40  # characters of a list that a message repeats
 _KEYWORDS = {
@@ -28,8 +28,30 @@ _KEYWORDS = {
     "STRUCT": TokenType.STRUCT,
     **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC"), TokenType.DECIMAL),
 }
-_NESTED = (TokenType.ARRAY, TokenType.MAP, TokenType.STRUCT)
-_NAMES = (TokenType.VAR, TokenType.IDENTIFIER, *_KEYWORDS.values())
+_NESTED = {TokenType.ARRAY: "array", TokenType.MAP: "map", TokenType.STRUCT: "struct"}
+_TYPES = {TokenType.VAR: None, TokenType.DECIMAL: "decimal", **_NESTED}  # None: the word itself is the name
+_NAMES = {TokenType.VAR, TokenType.IDENTIFIER, *_KEYWORDS.values()}
+_SIZES = {TokenType.NUMBER, TokenType.VAR}  # the caller refuses words
+_Member = TypeVar("_Member")
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredType:
+    """A type as it is written. Only structs have fields, only arrays and maps have parameters."""
+
+    name: str  # in lower case, such as `int`, `array` or `decimal`
+    sizes: tuple[str, ...] = ()  # 10 and 2 in `decimal(10, 2)`
+    parameters: tuple[DeclaredType, ...] = ()
+    fields: tuple[DeclaredColumn, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredColumn:
+    """A column of a list, or a field of a struct."""
+
+    name: str
+    type: DeclaredType
+    nullable: bool
 
 
 class _ColumnDialect(Spark):
@@ -41,49 +63,67 @@ class _ColumnDialect(Spark):
         SINGLE_TOKENS = {**Spark.Tokenizer.SINGLE_TOKENS, ";": TokenType.PARAMETER}
 
     class Parser(SparkParser):
-        def _parse_types(self, *arguments: Any, **options: Any) -> exp.Expr | None:
-            """A word of any kind is a type, for the caller to look up; it may have a size, as in `varchar(20)`."""
-            if self._match(TokenType.VAR):
-                word = self._prev.text
-                sized = self._curr is not None and self._curr.token_type is TokenType.L_PAREN
-                sizes = self._parse_wrapped_csv(self._parse_type_size) if sized else []
-                return self.expression(exp.DataType(this=exp.DType.USERDEFINED, kind=word, expressions=sizes))
-            nested = self._curr is not None and self._curr.token_type in _NESTED
-            if nested and (self._next is None or self._next.token_type is not TokenType.LT):
+        """Looks at each token once or twice. sqlglot's own rules for types look at it a dozen times and build trees of
+        expressions: they take five seconds for the longest list that a job file can have."""
+
+        EXPRESSION_PARSERS: ClassVar[dict[Any, Any]] = {exp.DataType: lambda self: self.declared_type()}
+
+        def declared_type(self) -> DeclaredType:
+            """A word of any kind is a type, for the caller to look up; it may have sizes, as in `varchar(20)`."""
+            word = self._curr
+            if word is None or word.token_type not in _TYPES:
+                self.raise_error("Expecting a type")
+            self._advance()
+            name = _TYPES[word.token_type] or word.text.lower()
+            if word.token_type is TokenType.STRUCT:
+                return DeclaredType(name, fields=self._inside(self._column))
+            if word.token_type in _NESTED:
+                return DeclaredType(name, parameters=self._inside(self.declared_type))
+            return DeclaredType(name, self._sizes())
+
+        def _inside(self, member: Callable[[], _Member]) -> tuple[_Member, ...]:
+            """What a nested type has between `<` and `>`."""
+            if not self._match(TokenType.LT):
                 self.raise_error("Expecting <")
-            return super()._parse_types(*arguments, **options)
+            members = [member()]
+            while self._match(TokenType.COMMA):
+                members.append(member())
+            if not self._match(TokenType.GT):
+                self.raise_error("Expecting >")
+            return tuple(members)
 
-        def _parse_struct_types(self, type_required: bool = False) -> exp.Expr | None:
-            """`name TYPE` or `name: TYPE`, either with NOT NULL. sqlglot would also take a type without a name."""
-            named = self._curr is not None and self._curr.token_type in _NAMES
-            name = self._parse_id_var() if named else None
+        def _column(self) -> DeclaredColumn:
+            """`name TYPE` or `name: TYPE`, either with NOT NULL."""
+            name = self._curr
+            if name is None or name.token_type not in _NAMES:
+                self.raise_error("Expecting a name")
+            self._advance()
             self._match(TokenType.COLON)
-            kind = self._parse_types() if name is not None else None
-            if not isinstance(kind, exp.DataType):
-                self.raise_error("Expecting a name and a type")
-            required = self._match_text_seq("NOT", "NULL")
-            constraints = [exp.NotNullColumnConstraint()] if required else []
-            return self.expression(exp.ColumnDef(this=name, kind=kind, constraints=constraints))
+            kind = self.declared_type()
+            return DeclaredColumn(name.text, kind, nullable=not self._match_text_seq("NOT", "NULL"))
+
+        def _sizes(self) -> tuple[str, ...]:
+            if not self._match(TokenType.L_PAREN):
+                return ()
+            sizes: list[str] = []
+            while not sizes or self._match(TokenType.COMMA):
+                if self._curr is None or self._curr.token_type not in _SIZES:
+                    self.raise_error("Expecting a number")
+                sizes.append(self._curr.text)
+                self._advance()
+            if not self._match(TokenType.R_PAREN):
+                self.raise_error("Expecting )")
+            return tuple(sizes)
 
 
-@dataclass(frozen=True)
-class DeclaredColumn:
-    """A column of a list, or a field of a struct."""
-
-    name: str
-    type: DeclaredType
-    nullable: bool
-
-
-def parse_columns(text: str) -> list[DeclaredColumn]:
+def parse_columns(text: str) -> tuple[DeclaredColumn, ...]:
     """The columns that `name TYPE [NOT NULL], ...` declares; a `SpecError` names the place that is not a column."""
     whole, dialect = f"STRUCT<{text}>", _ColumnDialect()
     try:
         tokens = dialect.tokenize(whole)
         _check_depth([token.token_type for token in tokens])
-        (tree,) = dialect.parser().parse_into(exp.DataType, tokens, whole)
-        assert isinstance(tree, exp.DataType)
-        columns = struct_fields(tree)
+        parsed: Any = dialect.parser().parse_into(exp.DataType, tokens, whole)
+        columns: tuple[DeclaredColumn, ...] = parsed[0].fields
     except (ParseError, TokenError, ValueError) as error:
         if isinstance(error, SpecError):
             raise
@@ -123,24 +163,11 @@ def _check_depth(tokens: list[TokenType]) -> None:
             )
 
 
-def struct_fields(kind: DeclaredType) -> list[DeclaredColumn]:
-    """The fields of a struct."""
-    return [
-        DeclaredColumn(field.name, field.args["kind"], not field.args["constraints"])
-        for field in kind.expressions
-    ]
-
-
-def type_name(kind: DeclaredType) -> str:
-    """The name of a type in lower case, without its parameters: `int`, `array`, `decimal`."""
-    return str(kind.args["kind"] if kind.this is exp.DType.USERDEFINED else kind.this.value).lower()
-
-
 def decimal_digits(kind: DeclaredType, default: tuple[int, int]) -> tuple[int, int]:
     """Precision and scale of a decimal; `default` if it has neither."""
-    if not kind.expressions:
+    texts = kind.sizes
+    if not texts:
         return default
-    texts = [parameter.name for parameter in kind.expressions]
     if len(texts) > 2 or not all(re.fullmatch("[0-9]{1,9}", text) for text in texts):
         raise SpecError(
             f"decimal({short_repr(', '.join(texts), _QUOTED)[1:-1]}): write decimal(p, s)",

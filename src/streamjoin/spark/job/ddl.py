@@ -6,6 +6,8 @@ same `StructType` as Spark's (a test compares the two).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import types
 
 from streamjoin.semantics.column_lists import (
@@ -13,8 +15,6 @@ from streamjoin.semantics.column_lists import (
     DeclaredType,
     decimal_digits,
     parse_columns,
-    struct_fields,
-    type_name,
     unknown_type,
 )
 
@@ -47,7 +47,7 @@ def parse_ddl(text: str) -> types.StructType:
     return struct_type(parse_columns(text))
 
 
-def struct_type(columns: list[DeclaredColumn]) -> types.StructType:
+def struct_type(columns: Sequence[DeclaredColumn]) -> types.StructType:
     return types.StructType(
         [types.StructField(column.name, spark_type(column.type), column.nullable) for column in columns]
     )
@@ -55,16 +55,16 @@ def struct_type(columns: list[DeclaredColumn]) -> types.StructType:
 
 def spark_type(kind: DeclaredType) -> types.DataType:
     """The type that Spark makes of a declaration."""
-    name, parameters = type_name(kind), kind.expressions
-    if name == "decimal":
+    if kind.name == "decimal":
         return types.DecimalType(*decimal_digits(kind, default=(10, 0)))
-    if name in ATOMIC and not parameters:
-        return ATOMIC[name]
-    match name, len(parameters):
-        case "struct", count if count:
-            return struct_type(struct_fields(kind))
-        case "array", 1:
-            return types.ArrayType(spark_type(parameters[0]))
-        case "map", 2:
-            return types.MapType(spark_type(parameters[0]), spark_type(parameters[1]))
-    raise unknown_type(name if not parameters else f"{name} of {len(parameters)}", SPARK_TYPE_NAMES)
+    if kind.name in ATOMIC and not kind.sizes:
+        return ATOMIC[kind.name]
+    match kind.name, kind.parameters:
+        case "struct", _:
+            return struct_type(kind.fields)
+        case "array", [element]:
+            return types.ArrayType(spark_type(element))
+        case "map", [key, value]:
+            return types.MapType(spark_type(key), spark_type(value))
+    count = len(kind.sizes or kind.parameters)
+    raise unknown_type(f"{kind.name} of {count}" if count else kind.name, SPARK_TYPE_NAMES)
