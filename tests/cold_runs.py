@@ -71,6 +71,17 @@ while not elsewhere._running: time.sleep(0.01)
 """
 
 
+# Before a script: every process that compiles gets a signal as soon as it exists, so it never compiles anything.
+SIGNALLED = """
+import signal, subprocess
+class Signalled(subprocess.Popen):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.send_signal(signal.{name})
+subprocess.Popen = Signalled
+"""
+
+
 def environment(cache: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "STREAMJOIN_CACHE_DIR": str(cache), "STREAMJOIN_COMPILE": "ahead", **more}
 

@@ -395,8 +395,8 @@ def test_a_plain_loop_does_not_stop_an_event_loop():
 def test_errors_of_a_push_reach_the_task():
     async def main() -> None:
         async with sj.open_join(SPEC) as join:
-            with pytest.raises(sj.InputError, match="left column 'x' has type int64"):
-                await join.push_async("left", pa.table({"ts": [1], "x": [1]}))
+            with pytest.raises(sj.InputError, match="left column 'x' has type string"):
+                await join.push_async("left", pa.table({"ts": [1], "x": ["seven"]}))
             with pytest.raises(sj.InputError, match="timeout is -1"):
                 await join.poll_async(-1)
 

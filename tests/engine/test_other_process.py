@@ -13,17 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from cold_runs import FINISH, PREDICATES, SCRIPT, STARTED, WAIT, environment, run
+from cold_runs import FINISH, PREDICATES, SCRIPT, SIGNALLED, STARTED, WAIT, environment, run
 from streamjoin.jit.elsewhere import LONGEST_TURN
 
 
 @pytest.mark.parametrize("failure", ["killed", "cannot start", "is no Python"])
 def test_this_process_compiles_if_the_other_one_fails(nearly_filled: Path, failure: str) -> None:
-    before = {"cannot start": "sys.executable = '/nowhere'", "is no Python": "sys.executable = '/bin/false'"}
-    script = f"import sys; {before.get(failure, '')}\n"
-    then = (STARTED + "child.kill()\n" if failure == "killed" else "") + WAIT
+    before = {
+        "killed": SIGNALLED.format(name="SIGKILL"),
+        "cannot start": "import sys; sys.executable = '/nowhere'\n",
+        "is no Python": "import sys; sys.executable = '/bin/false'\n",
+    }
+    script = before[failure] + SCRIPT.format(on=PREDICATES["equality"], then=WAIT)
     done = subprocess.run(
-        [sys.executable, "-c", script + SCRIPT.format(on=PREDICATES["equality"], then=then)],
+        [sys.executable, "-c", script],
         env=environment(nearly_filled), capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -123,8 +126,8 @@ child.kill()
 
 
 def test_a_join_waits_a_bounded_time_for_a_process_that_is_stopped(nearly_filled: Path) -> None:
-    then = STARTED + "import signal; child.send_signal(signal.SIGSTOP)\n" + MUCH
-    found, log = run(nearly_filled, PREDICATES["equality"], then)
+    stopped = SIGNALLED.format(name="SIGSTOP") + SCRIPT
+    found, log = run(nearly_filled, PREDICATES["equality"], STARTED + MUCH, stopped)
     assert (found["pending"], found["compiled"]) == (False, ["falls"])
     assert found["seconds"] < 60
     assert log.count("a call has waited 2 s: the other process is still compiling kernels") == 1
