@@ -208,6 +208,7 @@ def test_a_plan_for_spark_is_data():
         "width": 80.0,
         "band": 0,
         "key": "left.x",
+        "hot": [],
         "workers": 4,
         "replicas": {"left": 1, "right": 2},
     }

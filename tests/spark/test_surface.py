@@ -32,6 +32,7 @@ def imported_by_pages() -> set[str]:
 def test_the_package_exports_what_the_pages_name():
     exported = set(streamjoin.spark.__all__)
     assert exported == {
+        "HotKeySample",
         "SessionError",
         "StateError",
         "configure",

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from streamjoin.spark.job.file import Job
     from streamjoin.spark.job.progress import ProgressListener, QueryProgress
-    from streamjoin.spark.job.watching import WatchedQuery
 
 POLL_SECONDS = 1
 LINE_SECONDS = 10.0  # between progress lines if the output is not a terminal
@@ -79,9 +78,8 @@ def run_job(
             spark = open_session(job, master, lock.inherited)
         try:
             with stopping(stop, console, "after this micro-batch"):
-                spark.streams.addListener(listener)
                 if not stop.is_set():
-                    query = begin(spark, job, console, watched)
+                    query = begin(spark, job, console, listener)
                     when_stopped.callback(RUN_FILES.remove_all_of, query.id)
                     prints = any(sink.kind == "console" for sink in job.sinks.values())
                     watch(query, listener, stop, console, live=not prints)
@@ -97,19 +95,22 @@ def run_job(
     return FinishedRun(listener.progress, stop.is_set())
 
 
-def begin(spark: SparkSession, job: Job, console: Console, watched: WatchedQuery | None) -> StreamingQuery:
-    """Start the query, from its checkpoint if there is one, and report which."""
+def begin(spark: SparkSession, job: Job, console: Console, listener: ProgressListener) -> StreamingQuery:
+    """Start the query, from its checkpoint if there is one, and report which. The listener hears of this query alone,
+    and not of one that takes a sample."""
     from streamjoin.spark.job.checkpoint import claim, mend
     from streamjoin.spark.job.loaded import load_job
+    from streamjoin.spark.job.watching import WatchedQuery
 
     with console.status("starting the query"):
         loaded, resumes = claim(load_job(job, spark))
         began = "resumes from its checkpoint" if resumes else "started"
         if (torn := mend(spark, job)) is not None:
             began += f", whose micro-batch {torn} was only half written and is repeated"
-        if watched is not None:
+        if isinstance(listener, WatchedQuery):
             loaded = replace(loaded, shows_rows=True)
-            watched.begin(loaded.task)
+            listener.begin(loaded.task)
+        spark.streams.addListener(listener)
         query = loaded.start()
     text = f"{job.run.name} {began}; Ctrl-C stops it, Spark's log is {job.run.log}"
     console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -17,6 +17,7 @@ from streamjoin.semantics.render import to_sql
 from streamjoin.semantics.spec import SIDES, JoinSpec
 
 HeadedLines = list[tuple[str, str]]  # (heading, text); an empty heading continues the line above
+HOT_KEYS_NAMED = 5  # name this many hot keys
 MAX_LINE = 600  # characters of a line's text; a predicate may have 500,000
 
 
@@ -163,6 +164,7 @@ def _routing_lines(plan: Plan, routing: Routing) -> HeadedLines:
     if routing.workers == 1 and asked is not None and routing.kind in ("matrix", "every"):
         way = "one worker gets all rows"
     lines = [("workers", f"{count}; {way}")]
+    lines += [("", line) for line in _hot_key_lines(routing)]
     if plan.spec.keep != "all":
         lines.append(("", "all matches of a left row are found at one worker, where it picks among them"))
     if asked is not None:
@@ -170,9 +172,18 @@ def _routing_lines(plan: Plan, routing: Routing) -> HeadedLines:
     return [*lines, ("topology", f"{plan.topology}: {plan.reasons['topology']}; {plan.nodes.why}")]
 
 
+def _hot_key_lines(routing: Routing) -> list[str]:
+    """The hot keys with the most rows, and their workers."""
+    largest = sorted(routing.hot, key=lambda key: key.share.left + key.share.right, reverse=True)
+    lines = [f"hot key {key.describe()}" for key in largest[:HOT_KEYS_NAMED]]
+    return [*lines, f"and {len(largest) - HOT_KEYS_NAMED} more"] if len(largest) > HOT_KEYS_NAMED else lines
+
+
 def _copies(routing: Routing, side: str) -> str:
     """The number of workers that get a row of a side. With ranges, only rows near the end of a range go to two."""
     most = routing.replicas(side)
+    if routing.hot and most > 1:
+        return f"1, of hot keys up to {most}"
     if routing.kind == "range" and most > 1:
         return f"{1 + 1 / RANGE_INTERVALS:g} on average, {most} at most"
     return str(most)

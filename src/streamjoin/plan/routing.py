@@ -1,6 +1,7 @@
 """Which workers of a join on Spark get a row: every pair that can match must meet at exactly one of them.
 
-- *hash*: an equality in the predicate sends equal keys to one worker; no row is copied.
+- *hash*: an equality in the predicate sends equal keys to one worker; no row is copied. Keys with very many rows, if
+  they are known, go to several workers (`plan/hot_keys.py`).
 - *matrix*: without an equality, workers form a grid. A left row goes to a row of the grid and a right row to a column,
   so a pair meets in the one cell where they cross, and the number of copies grows with the square root of the workers.
   An outer join must know at one place whether a row has partners, and an as-of or nearest join must compare all
@@ -18,9 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from streamjoin.plan.hot_keys import HotKey, digest_of
 from streamjoin.semantics.spec import SIDES, JoinSpec
 
 RoutingKind = Literal["hash", "range", "matrix", "every"]
@@ -34,7 +36,7 @@ class Routing:
     """`rows` x `columns` workers; only a matrix has more than one column.
 
     With ranges, each `width` long, a row of the side `once` goes to one worker, and `band` is the band of that side's
-    window whose key is cut. `key`: what places a row, as SQL.
+    window whose key is cut. `key`: what places a row, as SQL. `hot`: keys that a hash does not place, by their hashes.
     """
 
     kind: RoutingKind
@@ -44,6 +46,12 @@ class Routing:
     width: float = 0.0
     band: int | None = field(default=None, compare=False)
     key: str | None = field(default=None, compare=False)
+    hot: tuple[HotKey, ...] = ()
+
+    @property
+    def divides_keys(self) -> bool:
+        """Whether the rows of some key are divided among workers, by a hash of the whole row."""
+        return any(len(key.workers) > 1 for key in self.hot)
 
     @property
     def workers(self) -> int:
@@ -53,20 +61,25 @@ class Routing:
         """The routing in a few words, as checkpoints record it."""
         if self.kind == "range":
             return f"ranges of {self.width:g}, {self.once} rows once"
+        if self.hot:
+            return f"hash, {len(self.hot)} hot key{'s' * (len(self.hot) > 1)} ({digest_of(self.hot)})"
         return f"matrix of {self.rows} x {self.columns}" if self.kind == "matrix" else self.kind
 
     def replicas(self, side: str) -> int:
-        """How many workers get a row of this side; with ranges, at most."""
+        """How many workers get a row of this side; with ranges or hot keys, at most."""
         if self.kind == "range":
             return 1 if side == self.once else min(2, self.workers)
-        return {"hash": 1, "every": self.workers}.get(
-            self.kind, self.columns if side == "left" else self.rows
-        )
+        if self.kind == "hash":
+            return max([1, *(key.columns if side == "left" else key.rows for key in self.hot)])
+        if self.kind == "every":
+            return self.workers
+        return self.columns if side == "left" else self.rows
 
     def to_dict(self) -> dict[str, Any]:
         """The routing as plain data."""
         return {
-            **asdict(self),
+            **asdict(replace(self, hot=())),
+            "hot": [key.describe() for key in self.hot],
             "workers": self.workers,
             "replicas": {side: self.replicas(side) for side in SIDES},
         }

@@ -53,8 +53,10 @@ from streamjoin.semantics.keep import How, Keep
 from streamjoin.semantics.result_columns import Columns
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import WindowForm
+from streamjoin.spark.hot_keys import HotKeys, choose_hot_keys
 from streamjoin.spark.join.carried import carried
 from streamjoin.spark.join.epoch import SHIFT_MS, shifted_instant
+from streamjoin.spark.join.hot_keys import with_hot_keys
 from streamjoin.spark.join.metrics import (
     MALFORMED,
     METRIC_NAMES,
@@ -107,6 +109,7 @@ def window_join(
     columns: Columns | None = None,
     malformed: OnMalformed = "fail",
     late: str | None = None,
+    hot_keys: HotKeys | None = None,
 ) -> DataFrame:
     """Join two streaming DataFrames, or two batch ones, over a sliding window.
 
@@ -132,8 +135,11 @@ def window_join(
             counted in the metric `malformed` (`drop`).
         late: a name for another column, a BOOLEAN that is true for rows that came too late. They come out once, with
             NULL for the other side. None: they are dropped. They are counted in the metric `late` either way.
+        hot_keys: keys of the equality whose rows are divided among several workers, because they are most of all rows:
+            a list, `"sample"` to find them in a sample of two tables, or a `HotKeySample`. None: no key is divided.
 
-    Returns the joined DataFrame. Raises a `StreamJoinError` if the arguments do not fit; starts nothing.
+    Returns the joined DataFrame. Raises a `StreamJoinError` if the arguments do not fit; starts nothing, except to take
+    a sample of hot keys.
 
     Example:
         >>> left = spark.sql("SELECT TIMESTAMP '2026-01-01 00:00:00' AS ts, 1 AS x")
@@ -159,7 +165,8 @@ def window_join(
     check_column_names(spec, task, tells_case(left.sparkSession.conf.get(CASE)))
     task, frames = watermarked(task, left, right, lateness)
     prepare_session(left.sparkSession, left.isStreaming, task.routing.workers)
-    return assemble(task, frames)
+    hot = choose_hot_keys(task, {"left": left, "right": right}, hot_keys)
+    return assemble(with_hot_keys(task, hot), frames)
 
 
 def assemble(

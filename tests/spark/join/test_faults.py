@@ -28,6 +28,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from streamjoin.spark.join.hot_keys import given_hot_keys, with_hot_keys
 from streamjoin.spark.join.pack import in_utc
 from streamjoin.spark.join.processor import JoinProcessor
 from streamjoin.spark.window_join import assemble, make_task, spec_of, watermarked
@@ -77,13 +78,18 @@ JOINS: dict[str, tuple[Any, Any]] = {
     "full": ("full", "all"),
     "as_of": ("left", sj.AsOf()),
     "nearest": ("inner", sj.Nearest("abs(left.x - right.x)", k=2)),
+    "hot": ("left", "all"),
 }
+# Where they are not ON and no hot keys.
+CONDITIONS = {"hot": "left.x = right.x"}
+HOT_KEYS = {"hot": [3, 5, 11]}
 
 
 def expected(tables: dict[str, pa.Table], join: str = "left") -> list[tuple[int | None, int | None]]:
     """The ids of the rows of a join. No two rows of a side have one time."""
     how, keep = JOINS[join]
-    spec = sj.JoinSpec(SCHEMA, SCHEMA, ON, WINDOW, "ts", "ts", how, keep=keep)
+    on = CONDITIONS.get(join, ON)
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, on, WINDOW, "ts", "ts", how, keep=keep)
     ids = {side: [*table["id"].to_pylist(), None] for side, table in tables.items()}
     rows = [
         (ids["left"][-1 if l is None else l], ids["right"][-1 if r is None else r])
@@ -108,9 +114,10 @@ def joined(
         for side in ("left", "right")
     )
     how, keep = JOINS[join]
-    spec = spec_of(left, right, ON, WINDOW, "ts", "ts", how=how, keep=keep)
+    spec = spec_of(left, right, CONDITIONS.get(join, ON), WINDOW, "ts", "ts", how=how, keep=keep)
     partitioning: Any = "matrix" if how == "full" else "auto"
     task = make_task(spec, "any", "auto", partitioning, workers=2)
+    task = with_hot_keys(task, given_hot_keys(task, HOT_KEYS.get(join, [])))
     return assemble(*watermarked(task, left, right, "4 seconds"), processor)
 
 
@@ -349,7 +356,7 @@ def test_the_driver_is_killed_at_random_moments(spark, spark_settings, tmp_path,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20, 25))
-@pytest.mark.parametrize("join", ["full", "as_of", "nearest"])
+@pytest.mark.parametrize("join", ["full", "as_of", "nearest", "hot"])
 def test_the_driver_of_other_joins_is_killed_at_random_moments(spark, spark_settings, tmp_path, join, seed):
     tables = write_input(tmp_path, seed)
     survive(spark, tmp_path, spark_settings, seed, kills=1 + seed % 2, join=join)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import streamjoin as sj
@@ -20,6 +20,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import functions as F
 
 from streamjoin.plan.choose import make_plan
+from streamjoin.plan.hot_keys import KeyShare, placed
 from streamjoin.plan.options import Options
 from streamjoin.plan.physical import Plan
 from streamjoin.plan.routing import Routing, choose_routing
@@ -51,6 +52,52 @@ def test_equal_hashes_meet_at_one_worker(hashes, workers):
     route = Routing("hash", workers)
     left, right = places(route, "left", hashes), places(route, "right", hashes)
     assert left == right and all(len(place) == 1 for place in left)
+
+
+FEW_HASHES = st.lists(st.tuples(st.sampled_from([5, -(2**62), 2**63 - 1, 0]), st.integers()), max_size=20)
+
+
+@given(
+    FEW_HASHES,
+    FEW_HASHES,
+    st.lists(
+        st.tuples(st.sampled_from([5, -(2**62), 7]), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=3
+    ),
+    st.integers(2, 9),
+    st.sampled_from([(), ("left",), ("right",)]),
+)
+def test_a_pair_of_a_hot_key_meets_at_one_worker(left, right, shares, workers, kept):
+    """Rows are (hash of the key, hash of the row)."""
+    keys = {share[0]: KeyShare(*share) for share in shares}
+    route = Routing("hash", workers, hot=placed(list(keys.values()), workers, kept))
+    assume(route.hot)
+    found = {}
+    for side, rows in (("left", left), ("right", right)):
+        hashes = np.array([key for key, _ in rows], np.int64)
+        ties = np.array([tie % 2**64 - 2**63 for _, tie in rows], np.int64)
+        targets = routing.rows_by_key(route, side, hashes, ties)
+        assert len(targets) == workers and all((np.diff(target) > 0).all() for target in targets)
+        found[side] = [{w for w, target in enumerate(targets) if row in target} for row in range(len(rows))]
+        firsts = [
+            routing.are_first_copies(route, side, hashes[target], w) for w, target in enumerate(targets)
+        ]
+        assert sum(first.sum() for first in firsts) == len(rows), "each row has one first copy"
+        if side in kept:
+            assert all(len(place) == 1 for place in found[side])
+    for (l, l_place), (r, r_place) in itertools.product(
+        zip(left, found["left"], strict=True), zip(right, found["right"], strict=True)
+    ):
+        if l[0] == r[0]:
+            assert len(l_place & r_place) == 1
+
+
+def test_rows_of_other_keys_go_where_they_would_go_without_hot_keys():
+    hashes = np.random.default_rng(2).integers(-(2**63), 2**63 - 1, 1000)
+    route = Routing("hash", 5, hot=placed([KeyShare(42)], 5, ()))
+    for side in ("left", "right"):
+        with_hot = routing.rows_by_key(route, side, hashes, hashes)
+        without = routing.rows_by_hash(Routing("hash", 5), side, hashes)
+        assert [rows.tolist() for rows in with_hot] == [rows.tolist() for rows in without]
 
 
 def test_hashes_are_spread_evenly():

@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from streamjoin.plan.hot_keys import from_json, to_json
 from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.semantics.windows import Interval, RowWindow, TimeWindow, Window
+from streamjoin.spark.hot_keys import SAMPLE
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.join_table import JoinTable
 from streamjoin.spark.job.loaded import LoadedJob
@@ -54,6 +56,7 @@ SPREAD = {
     "join.workers": "null",
     "join.partitioning": "auto",
 }
+HOT_KEYS = "join.hot_keys"  # the table of hot keys, if there are any
 COLUMN_KEYS = ("left.columns", "right.columns")  # older notes lack them; the state has the columns, too
 
 
@@ -86,6 +89,7 @@ def identity(job: Job) -> dict[str, str]:
     out, because this is written to the checkpoint and they may change."""
     join: dict[str, Any] = {name: getattr(job.join, name) for name in JoinTable.model_fields}
     del join["lateness"], join["index"]  # the state does not depend on them
+    del join["hot_keys"]  # the note has the workers of each hot key instead (HOT_KEYS)
     for name in OPTIONAL:  # older notes have none of them
         if join[name] == OPTIONAL[name]:
             del join[name]
@@ -109,6 +113,24 @@ def columns_of(loaded: LoadedJob) -> dict[str, str]:
     return {f"{side}.columns": frame.schema.simpleString() for side, frame in loaded.frames.items()}
 
 
+def hot_keys_in(loaded: LoadedJob) -> dict[str, str]:
+    """The hot keys and their workers, which must not change: they decide where rows are in the state."""
+    return {HOT_KEYS: to_json(loaded.hot_keys)} if loaded.hot_keys else {}
+
+
+def with_recorded_hot_keys(loaded: LoadedJob, before: dict[str, str]) -> LoadedJob:
+    """The job with the hot keys that the checkpoint keeps. Raise if the file lists others."""
+    hot, listed = from_json(before.get(HOT_KEYS, "[]")), loaded.job.join.hot_keys
+    if listed is None or listed == SAMPLE or loaded.task.routing.hot == hot:
+        return replace(loaded, hot_keys=hot)
+    names = ", ".join(key.share.name for key in hot)
+    raise refused(
+        loaded.job,
+        f"whose state has rows spread for {f'the hot keys {names}' if hot else 'no hot keys'}, and join.hot_keys lists "
+        "others: leave the key out to keep them, or give another run.checkpoint and another place for the results",
+    )
+
+
 def described_window(window: Window) -> str:
     kind = {TimeWindow: "time", RowWindow: "rows", Interval: "interval"}[type(window)]
     return f"{kind} {', '.join(str(value) for value in asdict(window).values())}"
@@ -127,18 +149,20 @@ def claim(loaded: LoadedJob) -> tuple[LoadedJob, bool]:
     choices that the checkpoint keeps filled in, and whether the query resumes."""
     job, spark = loaded.job, loaded.spark
     if job.run.checkpoint is None:
-        return loaded, False
+        return loaded.sampled(), False
     checkpoint = Folder(spark, job.run.checkpoint)
     started = checkpoint.has(SPARK_METADATA)
     if not started:
         refuse_used_sink(spark, job)
         loaded = loaded.settled()
         try_sink(spark, job)
-        record(checkpoint, job, identity(loaded.job) | columns_of(loaded))
+        loaded = loaded.sampled()
+        record(checkpoint, job, identity(loaded.job) | columns_of(loaded) | hot_keys_in(loaded))
     elif checkpoint.has(RECORD):
         before = recorded(checkpoint, job)
         loaded = loaded.with_join(continued(job.join, before))
         refuse_changes(job, before, identity(loaded.job) | columns_of(loaded))
+        loaded = with_recorded_hot_keys(loaded, before)
         refuse_lost_sink(spark, job)
     else:
         told = "which holds the state of a query that `streamjoin run` did not start: give another folder"
@@ -223,7 +247,7 @@ def refuse_changes(job: Job, before: dict[str, str], now: dict[str, str]) -> Non
     before = {
         key: without_credentials(text)  # older notes contain credentials
         for key, text in before.items()
-        if SPREAD.get(key) != text and not may_change(key)
+        if SPREAD.get(key) != text and key != HOT_KEYS and not may_change(key)
     }
     changed = [
         key

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from streamjoin.plan.explain import HeadedLines, laid_out, plan_lines
 from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.hot_keys import SAMPLE
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.masters import DEFAULT_MASTER, check_master, local_cores
 from streamjoin.spark.job.session import packages_of
@@ -33,6 +34,8 @@ def explained(job: Job, master: str | None) -> HeadedLines:
     task = job.task(workers or 1)
     if task is None:
         return [*lines, ("join", job.join.on), ("", "select gives columns that only Spark knows")]
+    if job.join.hot_keys == SAMPLE:
+        lines.append(("hot keys", "found in a sample at the first start; a checkpoint keeps them"))
     return [*lines, *explain_task(task, workers)]
 
 

@@ -21,6 +21,7 @@ from streamjoin.semantics.durations import lateness_ticks
 from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import Interval, Window
+from streamjoin.spark.hot_keys import SAMPLE
 from streamjoin.spark.job.join_table import JoinTable
 from streamjoin.spark.job.mistakes import (
     JobSchema,
@@ -46,6 +47,7 @@ from streamjoin.spark.job.sinks import (
 from streamjoin.spark.job.sources import FilesSource
 from streamjoin.spark.job.tables import Table, TableContext
 from streamjoin.spark.job.toml import JobError, read_toml
+from streamjoin.spark.join.hot_keys import check_divisible, given_hot_keys, with_hot_keys
 from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.window_join import (
     CASE,
@@ -192,8 +194,14 @@ def spec_of_job(join: JoinTable, left: pa.Schema, right: pa.Schema, times: Seque
 
 
 def task_of(join: JoinTable, spec: JoinSpec, workers: int) -> JoinTask:
-    """The task that the driver sends to workers; `workers` counts if the file leaves their number open."""
-    return make_task(spec, join.order, join.index, join.partitioning, join.workers or workers)
+    """The task that the driver sends to workers; `workers` counts if the file leaves their number open. It has the hot
+    keys that the file lists."""
+    task = make_task(spec, join.order, join.index, join.partitioning, join.workers or workers)
+    if join.hot_keys == SAMPLE:
+        check_divisible(task, join.hot_keys)
+    elif join.hot_keys is not None:
+        task = with_hot_keys(task, given_hot_keys(task, join.hot_keys))
+    return task
 
 
 def top_mistakes(values: dict[str, Any]) -> list[Mistake]:

@@ -13,6 +13,7 @@ from streamjoin.semantics.errors import SpecError
 from streamjoin.semantics.keep import DIRECTIONS, HOW, AsOf, How, Keep, Nearest, check_how, check_keep
 from streamjoin.semantics.spec import SIDES
 from streamjoin.semantics.windows import CLOSED, Interval, RowWindow, TimeWindow, Window
+from streamjoin.spark.hot_keys import SAMPLE
 from streamjoin.spark.job.mistakes import suggestion, unknown_key
 from streamjoin.spark.job.shown import MAX_SHOWN, shown
 from streamjoin.spark.job.tables import Table, Text, TextLines, check_text, raise_all, wrong_kind
@@ -81,6 +82,18 @@ def _read_columns(value: Any) -> tuple[str, ...] | dict[str, str] | None:
     for text in texts:
         check_text(text)
     return value if isinstance(value, dict) else tuple(value)
+
+
+def _read_hot_keys(value: Any) -> tuple[Any, ...] | Literal["sample"] | None:
+    """`"sample"`, or a list of keys; a key is a value, or a list of values."""
+    if value is None or value == SAMPLE:
+        return value  # type: ignore[no-any-return]  # one of the two
+    if not isinstance(value, (list, tuple)):
+        raise wrong_kind()
+    keys = [tuple(key) if isinstance(key, (list, tuple)) else (key,) for key in value]
+    if any(isinstance(part, (dict, list, tuple)) for key in keys for part in key):
+        raise wrong_kind()
+    return tuple(keys)
 
 
 def _read_window(value: Any) -> Window | tuple[Window, Window]:
@@ -185,6 +198,15 @@ _COLUMNS: dict[str, Any] = {
 }
 
 
+_KEY_VALUE: dict[str, Any] = {"type": ["string", "number", "boolean"]}
+_HOT_KEYS: dict[str, Any] = {
+    "anyOf": [
+        {"const": SAMPLE},
+        {"type": "array", "items": {"anyOf": [_KEY_VALUE, {"type": "array", "items": _KEY_VALUE}]}},
+    ]
+}
+
+
 class JoinTable(Table):
     """What is joined: the arguments of `window_join`."""
 
@@ -224,6 +246,12 @@ class JoinTable(Table):
     """The order of results; timestamp means that no micro-batch has a pair earlier than one before it."""
     partitioning: Partitioning = "auto"
     """How rows are spread over workers: by hash (needs an equality), range (needs an interval) or matrix."""
+    hot_keys: Annotated[
+        tuple[Any, ...] | Literal["sample"] | None, PlainValidator(_read_hot_keys), WithJsonSchema(_HOT_KEYS)
+    ] = None
+    """"sample", or a list of keys of the equality such as ["AAPL", "MSFT"], whose rows go to several workers.
+
+    "sample" finds them in a sample at the first start. A key of several columns is a list. A checkpoint keeps them."""
     index: Literal[Auto, IndexName] = "auto"
     """The index of the windows."""
     suffix: Text = "_right"

@@ -16,15 +16,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamjoin.page.model import LAST_ROWS
+from streamjoin.plan.hot_keys import HotKey
 from streamjoin.plan.options import PARTITIONING
 from streamjoin.semantics.durations import nanoseconds
 from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.spark.hot_keys import SAMPLE, HotKeySample, sampled
 from streamjoin.spark.job.file import LATE_COLUMN, Job, join_mistake, spec_of_job, task_of
 from streamjoin.spark.job.join_table import JoinTable
 from streamjoin.spark.job.sides import SideError
 from streamjoin.spark.job.sinks import SinkTable
 from streamjoin.spark.job.toml import JobError
+from streamjoin.spark.join.hot_keys import with_hot_keys
 from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.window_join import (
     CASE,
@@ -40,13 +43,15 @@ from streamjoin.spark.window_join import (
 
 @dataclass(frozen=True)
 class LoadedJob:
-    """A job, the streams of both sides, and the join of their columns."""
+    """A job, the streams of both sides, and the join of their columns. `hot_keys`: those that a sample has found or a
+    checkpoint records; None if neither has been asked."""
 
     job: Job
     spark: SparkSession
     frames: dict[str, DataFrame]
     spec: JoinSpec
     shows_rows: bool = False  # the last result rows, for a page
+    hot_keys: tuple[HotKey, ...] | None = None
 
     @cached_property
     def task(self) -> JoinTask:
@@ -57,6 +62,8 @@ class LoadedJob:
             check_column_names(self.spec, task, tells_case(self.spark.conf.get(CASE)))
         except SpecError as error:
             raise refused_join(self.job, error) from None
+        if self.hot_keys is not None:
+            task = with_hot_keys(task, self.hot_keys)
         if self.job.late is not None:
             task = with_late(task, LATE_COLUMN)
         malformed = [self.job.side(side).malformed for side in SIDES]
@@ -76,6 +83,12 @@ class LoadedJob:
         workers = join.workers or self.spark.sparkContext.defaultParallelism
         partitioning = routing.kind if routing.kind in PARTITIONING else join.partitioning
         return self.with_join(join.model_copy(update={"workers": workers, "partitioning": partitioning}))
+
+    def sampled(self) -> LoadedJob:
+        """The same job with its hot keys: those in a sample of its streams, if the file asks for one."""
+        if self.job.join.hot_keys != SAMPLE:
+            return replace(self, hot_keys=self.task.routing.hot)
+        return replace(self, hot_keys=sampled(self.task, self.frames, HotKeySample()))
 
     def results(self) -> DataFrame:
         """The joined stream, not started."""

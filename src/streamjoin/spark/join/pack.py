@@ -27,7 +27,15 @@ from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.join.metrics import MALFORMED
 from streamjoin.spark.join.process import GARBAGE
-from streamjoin.spark.join.routing import rows_by_hash, rows_by_range, worker_ids
+from streamjoin.spark.join.routing import (
+    are_first_copies,
+    gets_first_copy,
+    range_of,
+    rows_by_hash,
+    rows_by_key,
+    rows_by_range,
+    worker_ids,
+)
 from streamjoin.spark.join.task import TIE, JoinTask
 
 PARCEL = pa.schema({"worker": pa.int32(), "side": pa.int8(), "rows": pa.binary()})
@@ -176,9 +184,13 @@ def divided(task: JoinTask, side: str, batch: pa.RecordBatch) -> list[pa.RecordB
             batch, hashes = batch.filter(pa.array(ok)), hashes[ok]
     else:
         hashes = np.asarray(batch.column(TIE))
-        if task.routing.kind == "matrix" and not task.ordered:
-            batch = batch.drop_columns([TIE])
-    targets = rows_by_hash(task.routing, side, hashes)
+    ties = np.asarray(batch.column(TIE)) if task.routing.divides_keys else hashes
+    if task.tied and task.routing.kind != "every" and not task.ordered:
+        batch = batch.drop_columns([TIE])
+    if task.routing.hot:
+        targets = rows_by_key(task.routing, side, hashes, ties)
+    else:
+        targets = rows_by_hash(task.routing, side, hashes)
     if len(targets) == 1:
         return [batch]
     return [batch.take(pa.array(rows)) for rows in targets]
@@ -211,6 +223,18 @@ def reached_keys(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[np.n
         times, nowhere = task.times(batch, side).astype(np.float64), ~(lows <= highs)
         lows, highs = (np.where(nowhere, times, ends) for ends in (lows, highs))
     return lows, highs
+
+
+def first_copies(task: JoinTask, worker: int, side: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Those rows of a worker that are at their first worker, of all that have a copy of them: every row is at one."""
+    routing = task.routing
+    if routing.divides_keys:
+        hashes, _ = equality_hashes(task, side, rows)
+        return rows.filter(pa.array(are_first_copies(routing, side, hashes, worker)))
+    if routing.kind != "range":
+        return rows if gets_first_copy(routing, side, worker) else rows.slice(0, 0)
+    lows, _ = reached_keys(task, side, rows)
+    return rows.filter(pa.array(range_of(lows, routing.width) % routing.workers == worker))
 
 
 def gathered(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int) -> Iterator[pa.RecordBatch]:

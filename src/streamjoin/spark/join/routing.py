@@ -7,6 +7,7 @@ rows were placed at random, or by position, some would then be lost and others r
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,6 +33,76 @@ def rows_by_hash(routing: Routing, side: str, hashes: np.ndarray) -> list[np.nda
     return [chosen[row if side == "left" else column] for row, column in cells]
 
 
+def rows_by_key(routing: Routing, side: str, hashes: np.ndarray, ties: np.ndarray) -> list[np.ndarray]:
+    """For each worker, which rows it gets, given a hash of each row's equality keys and one of all of it. Rows of hot
+    keys go to a line of their key's grid, the others to the worker of their hash."""
+    grids = _grids(routing, side)
+    keys = grids.keys_of(hashes)
+    line = group_of(ties, grids.lines[keys]).astype(np.int64)
+    home = np.where(keys == len(routing.hot), group_of(hashes, routing.workers).astype(np.int64), 0)
+    begin = grids.begins[keys] + home + line * grids.line_steps[keys]
+    copies = grids.copies[keys]
+    if copies.max(initial=1) == 1:
+        return _rows_of_groups(grids.workers[begin], routing.workers)
+    rows = np.repeat(np.arange(len(hashes)), copies)
+    further = np.arange(len(rows)) - np.repeat(np.cumsum(copies) - copies, copies)
+    targets = grids.workers[begin[rows] + further * grids.copy_steps[keys[rows]]]
+    return [rows[group] for group in _rows_of_groups(targets, routing.workers)]
+
+
+def are_first_copies(routing: Routing, side: str, hashes: np.ndarray, worker: int) -> np.ndarray:
+    """Which rows of a worker are first copies, by the hashes of their equality keys: those of hot keys in the first
+    column (left) or row (right) of their grid, and all others."""
+    first = [
+        worker in (key.workers[:: key.columns] if side == "left" else key.workers[: key.columns])
+        for key in routing.hot
+    ]
+    found: np.ndarray = np.array([*first, True])[_grids(routing, side).keys_of(hashes)]
+    return found
+
+
+@dataclass(frozen=True)
+class Grids:
+    """The grids of hot keys for the rows of one side, as arrays; the last entry of each is for all other keys.
+
+    `workers`: all grids, one after the other, then all workers. A grid's cells begin at `begins`. It has `lines` lines
+    that a row may go to, `line_steps` cells apart; a row goes to `copies` cells of its line, `copy_steps` apart.
+    """
+
+    hashes: np.ndarray
+    workers: np.ndarray
+    begins: np.ndarray
+    lines: np.ndarray
+    line_steps: np.ndarray
+    copies: np.ndarray
+    copy_steps: np.ndarray
+
+    def keys_of(self, hashes: np.ndarray) -> np.ndarray:
+        """The place of each hash among the hot keys; their number for all others. O(log keys) a row."""
+        places = np.minimum(self.hashes.searchsorted(hashes), len(self.hashes) - 1)
+        return np.where(self.hashes[places] == hashes, places, len(self.hashes))
+
+
+@functools.lru_cache(maxsize=64)
+def _grids(routing: Routing, side: str) -> Grids:
+    hot, left = sorted(routing.hot, key=lambda key: key.hash), side == "left"
+    cells = [len(key.workers) for key in hot]
+    ones = [1] * len(hot)
+    columns = [key.columns for key in hot]
+    numbers = {
+        "begins": np.cumsum([0, *cells]),
+        "lines": [*((key.rows if left else key.columns) for key in hot), 1],
+        "line_steps": [*(columns if left else ones), 0],
+        "copies": [*((key.columns if left else key.rows) for key in hot), 1],
+        "copy_steps": [*(ones if left else columns), 0],
+    }
+    return Grids(
+        np.array([key.hash for key in hot], np.int64),
+        np.array([*(worker for key in hot for worker in key.workers), *range(routing.workers)]),
+        **{name: np.array(values, np.int64) for name, values in numbers.items()},
+    )
+
+
 def rows_by_range(routing: Routing, lows: np.ndarray, highs: np.ndarray) -> list[np.ndarray]:
     """For each worker, which rows it gets, given the interval of keys that each row meets, or its own key twice.
 
@@ -46,9 +117,10 @@ def rows_by_range(routing: Routing, lows: np.ndarray, highs: np.ndarray) -> list
     return [there[rows[group]] for group in chosen]
 
 
-def group_of(hashes: np.ndarray, groups: int) -> np.ndarray:
-    """A group from 0 to groups - 1 for each hash, by its high bits."""
-    return ((hashes.view(np.uint64) >> np.uint64(32)) * np.uint64(groups)) >> np.uint64(32)
+def group_of(hashes: np.ndarray, groups: int | np.ndarray) -> np.ndarray:
+    """A group from 0 to groups - 1 for each hash, by its high bits. `groups`: one number for all, or one for each."""
+    many = groups.astype(np.uint64) if isinstance(groups, np.ndarray) else np.uint64(groups)
+    return ((hashes.view(np.uint64) >> np.uint64(32)) * many) >> np.uint64(32)
 
 
 def range_of(keys: np.ndarray, width: float) -> np.ndarray:

@@ -125,7 +125,7 @@ class JoinTask:
     @property
     def tied(self) -> bool:
         """Whether rows carry the column `TIE`, which spreads or orders them."""
-        return self.ordered or self.routing.kind in ("matrix", "every")
+        return self.ordered or self.routing.kind in ("matrix", "every") or self.routing.divides_keys
 
     @property
     def kept(self) -> tuple[str, ...]:

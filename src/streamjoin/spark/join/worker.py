@@ -26,10 +26,9 @@ import pyarrow as pa
 from streamjoin.index.tuples import ProbingTuples
 from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.spark.join.metrics import Counts
-from streamjoin.spark.join.pack import gathered, groups, reached_keys
+from streamjoin.spark.join.pack import first_copies, gathered, groups
 from streamjoin.spark.join.picks import Picker
 from streamjoin.spark.join.prober import Ids, SparkProber
-from streamjoin.spark.join.routing import gets_first_copy, range_of
 from streamjoin.spark.join.step import StepRows, moved_back
 from streamjoin.spark.join.task import BEGIN_OF_TIME, END_OF_TIME, JoinTask
 from streamjoin.spark.state.content import (
@@ -95,19 +94,11 @@ class SparkWorker:
         on_time = self.task.times(batch, side) > watermark
         if on_time.all():
             return batch
-        late = self._first_copies(side, batch.filter(pa.array(~on_time)))
+        late = first_copies(self.task, self.number, side, batch.filter(pa.array(~on_time)))
         self.counts.late += late.num_rows
         if self.task.late is not None:
             self._late.append((side, late))
         return batch.filter(pa.array(on_time))
-
-    def _first_copies(self, side: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Those of these rows that are at their first worker: so every row is counted, and comes out, once."""
-        routing = self.task.routing
-        if routing.kind != "range":
-            return rows if gets_first_copy(routing, side, self.number) else rows.slice(0, 0)
-        lows, _ = reached_keys(self.task, side, rows)
-        return rows.filter(pa.array(range_of(lows, routing.width) % routing.workers == self.number))
 
     def _matched(self, side: str) -> np.ndarray:
         """Whether each row of a side has found a partner so far, by id."""
