@@ -23,7 +23,7 @@ from streamjoin.spark.join.prober import SparkProber
 from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.join.worker import SparkWorker
 from streamjoin.spark.state import cache, layers
-from streamjoin.spark.state.content import Content, Contents
+from streamjoin.spark.state.content import Content, Contents, all_at_once
 from streamjoin.spark.state.layers import Layers, mergeable
 from streamjoin.spark.state.manifest import MemoryStore, State
 from streamjoin.spark.state.runs import StoredRun
@@ -68,7 +68,7 @@ class Side:
         times = np.concatenate([content.ts for content in left.contents])
         found = [
             pair
-            for pairs in prober.pairs("right", right.tuples, stored)
+            for pairs in prober.pairs("right", right.tuples, all_at_once(stored))
             for pair in zip(pairs["left"].tolist(), pairs["right"].tolist(), strict=True)
         ]
         assert len(found) == len(set(found)), "a pair came twice"

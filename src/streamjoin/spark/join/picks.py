@@ -26,7 +26,7 @@ from streamjoin.semantics.windows import Delta
 from streamjoin.spark.join.prober import Ids, SparkProber
 from streamjoin.spark.join.step import StepRows, moved_back
 from streamjoin.spark.join.task import BEGIN_OF_TIME, END_OF_TIME, TIE
-from streamjoin.spark.state.content import StoredRows, in_pieces, tie_of
+from streamjoin.spark.state.content import StoredGroups, StoredRows, all_at_once, in_pieces, tie_of
 from streamjoin.topologies.outcomes.best import BestMatches
 
 RINGS = (512, 64, 8, 1)  # the outer ends of the rings are these parts of the window
@@ -42,7 +42,7 @@ class Picker:
         self,
         rows: StepRows,
         prober: SparkProber,
-        stored: Callable[[ProbingTuples], Sequence[StoredRows]],
+        stored: Callable[[ProbingTuples], StoredGroups],
     ):
         self._rows, self._prober, self._stored = rows, prober, stored
         self._task, self._contents, self._acted = rows.task, rows.contents, rows.state.acted
@@ -107,7 +107,8 @@ class Picker:
         start, stop = self._reached(left.ts, right.ts, rows)
         for some in self._parts(len(rows)):
             reach = PlacesReach(start[some], stop[some])
-            yield self._best_of(probes.pick(some), [[reach]], [StoredRows(right.indexed, right_ids)])
+            met = [StoredRows(right.indexed, right_ids)]
+            yield self._best_of(probes.pick(some), [[reach]], all_at_once(met))
 
     def _reached(
         self, left: np.ndarray, right: np.ndarray, rows: np.ndarray
@@ -144,7 +145,7 @@ class Picker:
             return [[reach_around(ts, -delta.lo, delta.hi)]]
         return ([reach_around(ts, -lo, hi) for lo, hi in ring] for ring in rings_of(delta))
 
-    def _best_of(self, probes: ProbingTuples, rings: Rings, stored: Sequence[StoredRows]) -> Picked:
+    def _best_of(self, probes: ProbingTuples, rings: Rings, stored: StoredGroups) -> Picked:
         """The best matches of these probes."""
         best = BestMatches(self._k, self._dtypes, self._lateness)
         best.append(len(probes))

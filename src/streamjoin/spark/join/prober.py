@@ -20,7 +20,7 @@ from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.semantics.windows import Delta
 from streamjoin.spark.join.task import JoinTask
-from streamjoin.spark.state.content import Contents, StoredRows, expect, in_pieces
+from streamjoin.spark.state.content import Contents, StoredGroups, StoredRows, expect, in_pieces
 from streamjoin.spark.state.run_index import Questions
 
 Ids = dict[str, np.ndarray]  # by side, the row ids of pairs
@@ -40,15 +40,26 @@ class SparkProber:
         self,
         probing: str,
         probes: ProbingTuples,
-        stored: Sequence[StoredRows],
+        stored: StoredGroups,
         reach: Reach | None = None,
     ) -> Iterator[Ids]:
-        """Ids by side of the pairs that match, about `result_rows` at a time. A probe with more partners is in several
-        of these. `reach`: what the probes may meet; None for all that is in the window with them."""
-        found: list[Ids] = []
-        count = 0
+        """Ids by side of the pairs that match, about `result_rows` at a time, group by group. A probe with more
+        partners is in several of these. `reach`: what the probes may meet; None for all that is in the window with
+        them."""
         if reach is None:
             reach = self._reach(OTHER[probing], probes.ts)
+        if not probes.probing.all_known():
+            known = np.flatnonzero(probes.probing.known)  # a NULL matches nothing
+            probes, reach = probes.pick(known), reach.pick(known)
+        for group in stored if len(probes) else ():
+            yield from self._pairs(probing, probes, group(reach.misses), reach)
+
+    def _pairs(
+        self, probing: str, probes: ProbingTuples, stored: Sequence[StoredRows], reach: Reach
+    ) -> Iterator[Ids]:
+        """The same for one group."""
+        found: list[Ids] = []
+        count = 0
         for pairs in self._stretches(probing, probes, stored, reach):
             if self._delta is not None and not len((pairs := self._counting(pairs, self._delta))["left"]):
                 continue
@@ -64,11 +75,6 @@ class SparkProber:
         self, probing: str, probes: ProbingTuples, stored: Sequence[StoredRows], everything: Reach
     ) -> Iterator[Ids]:
         """The same pairs, as the buffer gives them."""
-        if not probes.probing.all_known():
-            known = np.flatnonzero(probes.probing.known)  # a NULL matches nothing
-            probes, everything = probes.pick(known), everything.pick(known)
-        if not len(probes):
-            return
         met = [each for each in stored if len(each.indexed) and not everything.misses(*each.indexed.span)]
         expect(met, probes)
         step = self.task.tuning.probes_at_once

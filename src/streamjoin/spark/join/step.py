@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamjoin.spark.join.pack import decode, encode
 from streamjoin.spark.join.routing import group_of
 from streamjoin.spark.join.task import BEGIN_OF_TIME, END_OF_TIME, TIE, JoinTask
-from streamjoin.spark.state.content import Content, Contents, in_order, places_between, tie_of
+from streamjoin.spark.state.content import (
+    Content,
+    Contents,
+    UnloadedContent,
+    in_order,
+    places_between,
+    tie_of,
+)
 from streamjoin.spark.state.manifest import State
 
 
@@ -26,7 +34,14 @@ class StepRows:
     def total_order(self, side: str) -> tuple[Content, np.ndarray]:
         """All rows of a side in the total order, without the columns that only results need, and their ids. O(rows)."""
         contents, names = self.contents[side], [*self.task.read(side), TIE]
-        content, order = in_order(self.task, side, [each.batch.select(names) for each in contents.contents])
+        # A copy of an unloaded run's columns does not keep its other columns in memory.
+        parts = [
+            decode(encode(each.batch.select(names)))
+            if isinstance(each, UnloadedContent)
+            else each.batch.select(names)
+            for each in contents.contents
+        ]
+        content, order = in_order(self.task, side, parts)
         return content, np.arange(contents.count) if order is None else order
 
     def decided(self, side: str, watermark: int) -> np.ndarray:
@@ -48,7 +63,7 @@ class StepRows:
         after, until = moved_back(self.state.acted, waits.kept), moved_back(watermark, waits.decided)
         held = len(self.state.runs[side])
         return [
-            places_between(content.ts, after if number < held else BEGIN_OF_TIME, until)
+            content.places(after if number < held else BEGIN_OF_TIME, until)
             for number, content in enumerate(contents)
         ]
 

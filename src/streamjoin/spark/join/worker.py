@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,10 @@ from streamjoin.spark.join.task import BEGIN_OF_TIME, END_OF_TIME, JoinTask
 from streamjoin.spark.state.content import (
     Content,
     Contents,
+    Misses,
+    StoredGroups,
     StoredRows,
+    all_at_once,
     in_order,
     in_pieces,
     tie_of,
@@ -62,9 +65,9 @@ class SparkWorker:
         self._late: list[tuple[str, pa.RecordBatch]] = []
         self.fresh = {side: self._fresh(side, batches.get(side, ()), watermark) for side in SIDES}
         self.counts.turn("state")
+        fits = state.fits
         self.contents = {
-            side: Contents([*(state.content(side, run) for run in state.runs[side]), *self.fresh[side]])
-            for side in SIDES
+            side: Contents([*state.all_contents(side, loaded=fits), *self.fresh[side]]) for side in SIDES
         }
         self.rows = StepRows(task, self.number, state, self.contents)
         self.matched = {side: self._matched(side) for side in task.kept}
@@ -161,9 +164,8 @@ class SparkWorker:
         for content, start in zip(new, self._starts_of_new(probing), strict=True):
             rows = content.tuples
             probes = replace(rows, id=rows.id + start)
-            met = self._stored(OTHER[probing], probes)
-            if probing == "right":  # the new left rows have probed the new right ones
-                met = met[: len(met) - len(self.fresh["left"])]
+            # The new left rows have probed the new right ones.
+            met = self._stored(OTHER[probing], probes, new=probing == "left")
             yield from prober.pairs(probing, probes, met)
 
     def _starts_of_new(self, side: str) -> list[int]:
@@ -171,13 +173,30 @@ class SparkWorker:
         starts: list[int] = self.contents[side].starts.tolist()
         return starts[len(self.state.runs[side]) :]
 
-    def _stored(self, side: str, probes: ProbingTuples) -> list[StoredRows]:
-        """All rows of a side, as these probes meet them; the new rows come last."""
+    def _stored(self, side: str, probes: ProbingTuples, new: bool = True) -> StoredGroups:
+        """All rows of a side, as these probes meet them. `new`: with the new rows."""
         if len(probes):
             self._probed[side] = probes
-        held = self.state.layered(side, self.contents[side])
-        new = zip(self.fresh[side], self._starts_of_new(side), strict=True)
-        return [*held, *(StoredRows(content.indexed, start) for content, start in new)]
+        contents, fresh = self.contents[side], []
+        if new:
+            starts = zip(self.fresh[side], self._starts_of_new(side), strict=True)
+            fresh = [StoredRows(content.indexed, start) for content, start in starts]
+        if not contents.unloaded:
+            return all_at_once([*self.state.layered(side, contents), *fresh])
+        held = [partial(self._loaded, side, places) for places in self.state.groups(side)]
+        return [*held, *all_at_once(fresh)]
+
+    def _loaded(self, side: str, places: slice, misses: Misses) -> list[StoredRows]:
+        """Some runs of a state that is not in memory, without those that probes miss."""
+        contents = self.contents[side]
+        found = zip(
+            self.state.runs[side][places], contents.contents[places], contents.starts[places], strict=True
+        )
+        return [
+            StoredRows(content.indexed, int(start))
+            for run, content, start in found
+            if not misses(run.oldest, run.newest)
+        ]
 
     def _own(self, side: str, probes: ProbingTuples) -> ProbingTuples:
         """The probes of this worker. Where every worker gets all rows, each probes with its share."""
@@ -187,12 +206,12 @@ class SparkWorker:
         tie = np.concatenate([tie_of(content) for content in contents.contents])[probes.id]
         return probes.pick(self.rows.owned(tie))
 
-    def _settled_rows(self, side: str, probes: ProbingTuples) -> list[StoredRows]:
+    def _settled_rows(self, side: str, probes: ProbingTuples) -> StoredGroups:
         """The rows that settled rows probe. A row window counts rows, so its rows must be in one total order."""
         if not self.task.spec.side_window(side).rows:
             return self._stored(side, probes)
         content, order = self.rows.total_order(side)
-        return [StoredRows(content.indexed, order)]
+        return all_at_once([StoredRows(content.indexed, order)])
 
     def _found(self, pairs: Ids) -> Ids:
         """The result rows that new pairs give, as ids by side."""
@@ -316,13 +335,13 @@ class SparkWorker:
                 times += [run.newest + waits.kept for run in self.state.runs[side]]
             for content in self.contents[side].contents:
                 if self.task.settles:
-                    times += _next_after(content.ts, acted)
+                    times += content.next_after(acted)
                 if waits.decided is None or not (side in self.matched or self.task.picks):
                     continue
                 decided = moved_back(acted, waits.decided)
-                times += [ts + waits.decided for ts in _next_after(content.ts, decided)]
+                times += [ts + waits.decided for ts in content.next_after(decided)]
                 if waits.kept is not None and waits.kept != waits.decided:
-                    unsent = _next_after(content.ts, moved_back(acted, waits.kept))
+                    unsent = content.next_after(moved_back(acted, waits.kept))
                     times += [acted + 1 for ts in unsent if ts <= decided]  # decided, and waits for its turn
         return min((ts for ts in times if ts < END_OF_TIME), default=None)
 
@@ -330,8 +349,3 @@ class SparkWorker:
 def marks(late: bool, count: int) -> pa.Array:
     """The column that says which rows came too late."""
     return pa.array(np.full(count, late))
-
-
-def _next_after(ts: np.ndarray, mark: int) -> list[int]:
-    """The first time after `mark`, if there is one."""
-    return [int(t) for t in ts[ts.searchsorted(mark, "right") :][:1]]

@@ -5,10 +5,10 @@ All of it can be derived again from the rows, so it may be dropped at any time. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from streamjoin.plan.spark_tuning import SparkTuning
 from streamjoin.spark.join.task import BEGIN_OF_TIME, TIE, JoinTask
 from streamjoin.spark.state import pieces
 from streamjoin.spark.state.run_index import IndexedTuples
+from streamjoin.spark.state.runs import StoredRun
 
 Names = tuple[str, ...]  # column names
 SIZE_SCHEMA = pa.schema({"bytes": pa.int32()})  # the schema of row sizes
@@ -81,10 +82,51 @@ class Content:
         """The rows with the index that probes use."""
         return IndexedTuples(self.task.compiled.indexers[self.side], self.stored)
 
+    def places(self, after: int, until: int) -> tuple[int, int]:
+        """The first place and the end of the rows with after < ts <= until."""
+        return places_between(self.ts, after, until)
+
+    def next_after(self, mark: int) -> list[int]:
+        """The first time after `mark`, if there is one."""
+        return [int(t) for t in self.ts[self.ts.searchsorted(mark, "right") :][:1]]
+
     def release(self) -> None:
         """Drop the index and the stored tuples, because a layer contains these rows now."""
         for name in ("indexed", "stored"):
             vars(self).pop(name, None)
+
+
+class UnloadedContent:
+    """A run whose rows are read again whenever they are asked for, because the state does not fit in memory. What the
+    manifest says about the run is known without reading it. `read`: gives the rows, perhaps from a cache."""
+
+    def __init__(self, run: StoredRun, read: Callable[[], Content]):
+        self.run, self._read = run, read
+
+    def __len__(self) -> int:
+        return self.run.rows
+
+    def __getattr__(self, name: str) -> Any:
+        """As `Content`; holds nothing."""
+        return getattr(self._read(), name)
+
+    def places(self, after: int, until: int) -> tuple[int, int]:
+        """As `Content`; reads the rows only if some of them and not all are between."""
+        oldest, newest = self.run.oldest, self.run.newest
+        if until < oldest or (newest <= after and after != BEGIN_OF_TIME):
+            return 0, 0
+        if (after < oldest or after == BEGIN_OF_TIME) and newest <= until and until != BEGIN_OF_TIME:
+            return 0, len(self)
+        return self._read().places(after, until)
+
+    def next_after(self, mark: int) -> list[int]:
+        """As `Content`; reads the rows only if some of them are after `mark` and not all."""
+        if mark < self.run.oldest:
+            return [self.run.oldest]
+        return [] if self.run.newest <= mark else self._read().next_after(mark)
+
+
+AnyContent = Content | UnloadedContent
 
 
 def in_order(
@@ -113,8 +155,9 @@ def has_descent(numbers: np.ndarray) -> bool:
 class Contents:
     """All rows of one side that a micro-batch can see; the new rows come last. A row's id is its place here."""
 
-    def __init__(self, contents: Sequence[Content]):
+    def __init__(self, contents: Sequence[AnyContent]):
         self.contents = contents
+        self.unloaded = any(isinstance(content, UnloadedContent) for content in contents)
         ends = np.cumsum([0, *(len(content) for content in contents)])
         self.starts = ends[:-1]
         self.count = int(ends[-1])
@@ -122,18 +165,37 @@ class Contents:
 
     @cached_property
     def rows(self) -> HeldRows:
-        return HeldRows(self.starts.tolist(), [content.held for content in self.contents])
+        return self._held(range(len(self.contents)), lambda content: content.held)
+
+    def _held(self, numbers: Sequence[int], of: Callable[[AnyContent], Held]) -> HeldRows:
+        """A view of the rows of these contents."""
+        return HeldRows(self.starts[numbers].tolist(), [of(self.contents[number]) for number in numbers])
+
+    def _with(self, ids: np.ndarray) -> list[int]:
+        """The numbers of the contents that have these rows; of all, unless some are unloaded."""
+        if not self.unloaded:
+            return list(range(len(self.contents)))
+        found: list[int] = (np.unique(self.starts.searchsorted(ids, "right")) - 1).tolist()
+        return found
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows, of which there must be some."""
+        loaded = (content for content in reversed(self.contents) if isinstance(content, Content))
+        return next(loaded, self.contents[0]).batch.schema
 
     def columns(self, ids: np.ndarray, names: Names) -> list[pa.Array]:
         """These columns of the rows with these ids."""
-        schema = self.contents[0].batch.schema
-        return self.rows.columns(ids, fields_of(pa.schema([schema.field(name) for name in names])))
+        rows = self._held(self._with(ids), lambda content: content.held) if self.unloaded else self.rows
+        return rows.columns(ids, fields_of(pa.schema([self.schema.field(name) for name in names])))
 
     def widest(self, names: Names) -> int:
-        """About how many bytes the largest row has in these columns. O(contents) on the first call, O(1) if all columns
-        have a fixed width."""
+        """About how many bytes the largest row has in these columns, at most. O(contents) on the first call, O(1) if
+        all columns have a fixed width."""
         if names not in self._widest:
             fixed, varying = self._layout(names)
+            if varying and self.unloaded:
+                return MOST_COUNTED_BYTES
             most = max(content.widest(varying) for content in self.contents) if varying else 0
             self._widest[names] = fixed + most
         return self._widest[names]
@@ -143,13 +205,12 @@ class Contents:
         fixed, varying = self._layout(names)
         if not varying:
             return fixed
-        rows = HeldRows(self.starts.tolist(), [content.sizes(varying) for content in self.contents])
+        rows = self._held(self._with(ids), lambda content: content.sizes(varying))
         return np.asarray(rows.take(ids, SIZE_SCHEMA).column(0)) + fixed
 
     def _layout(self, names: Names) -> tuple[int, Names]:
         """The bytes of a row in the columns of fixed width, and the names of the other columns."""
-        schema = self.contents[0].batch.schema
-        widths = {name: pieces.width(schema.field(name).type) for name in names}
+        widths = {name: pieces.width(self.schema.field(name).type) for name in names}
         varying = tuple(name for name, width in widths.items() if width is None)
         return sum(width for width in widths.values() if width is not None), varying
 
@@ -161,7 +222,7 @@ class Contents:
 
     def between(self, after: int, until: int) -> ProbingTuples | None:
         """The rows with after < ts <= until, in the total order; None if there are none."""
-        return self.probes([places_between(content.ts, after, until) for content in self.contents])
+        return self.probes([content.places(after, until) for content in self.contents])
 
     def probes(self, places: Sequence[tuple[int, int]]) -> ProbingTuples | None:
         """The rows between two places of each content, as tuples that probe, in the total order; None if there are
@@ -187,7 +248,7 @@ def places_between(ts: np.ndarray, after: int, until: int) -> tuple[int, int]:
     )
 
 
-def tie_of(content: Content) -> np.ndarray:
+def tie_of(content: AnyContent) -> np.ndarray:
     names = content.batch.schema.names
     return np.asarray(content.batch.column(TIE)) if TIE in names else np.zeros(len(content), np.int64)
 
@@ -221,6 +282,17 @@ class StoredRows(NamedTuple):
     def named(self, places: np.ndarray) -> np.ndarray:
         """The ids of the tuples at these places."""
         return self.ids[places] if isinstance(self.ids, np.ndarray) else self.ids + places
+
+
+# The stored rows that probes meet, in groups that fit in memory one at a time. A group is made when it is asked for, of
+# the runs whose oldest and newest time are not missed.
+Misses = Callable[[int, int], bool]
+StoredGroups = Sequence[Callable[[Misses], Sequence[StoredRows]]]
+
+
+def all_at_once(stored: Sequence[StoredRows]) -> StoredGroups:
+    """One group of stored rows that are in memory."""
+    return [lambda _: stored]
 
 
 def expect(stored: Sequence[StoredRows], probes: ProbingTuples) -> None:

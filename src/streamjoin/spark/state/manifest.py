@@ -15,7 +15,8 @@ import hashlib
 import json
 import secrets
 import uuid
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -28,7 +29,15 @@ from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.pack import decode, encode
 from streamjoin.spark.join.task import BEGIN_OF_TIME, JoinTask, differences
 from streamjoin.spark.state import cache
-from streamjoin.spark.state.content import Content, Contents, StoredRows, expect, in_order
+from streamjoin.spark.state.content import (
+    AnyContent,
+    Content,
+    Contents,
+    StoredRows,
+    UnloadedContent,
+    expect,
+    in_order,
+)
 from streamjoin.spark.state.layers import Layers
 from streamjoin.spark.state.runs import StoredRun
 
@@ -39,6 +48,10 @@ RUNS_TO_MERGE = 2  # merge this many runs of one level; sealed runs are merged o
 SEALED_ROWS = 1 << 18  # do not merge runs beyond this size
 # Do not merge runs beyond 1/32 of the window: writing rows again costs more than merging them in memory.
 RUN_OF_WINDOW = 32
+INDEXED_ROW_BYTES = (
+    64  # about what a row takes in memory besides its columns: keys, times, its part of an index
+)
+GROUPS = 4  # if the state does not fit in memory, probe it in groups of a quarter of the memory
 SEALED = 99  # the level of runs that are not merged any more
 
 
@@ -144,6 +157,38 @@ class State:
 
     # Reading
 
+    @property
+    def fits(self) -> bool:
+        """Whether all runs, with their indexes, fit in the memory of this process."""
+        held = sum(_memory_of(run) for runs in self.runs.values() for run in runs)
+        return held <= cache.RUN_MEMORY.most
+
+    def all_contents(self, side: str, loaded: bool) -> list[AnyContent]:
+        """The rows of every run of a side; `loaded`: in memory, instead of read again whenever they are needed."""
+        if loaded:
+            return [self.content(side, run) for run in self.runs[side]]
+        cache.RUN_MEMORY.remove(self._key(side))
+        return [UnloadedContent(run, partial(self._read_again, side, run)) for run in self.runs[side]]
+
+    def _read_again(self, side: str, run: StoredRun) -> Content:
+        known = cache.RUN_MEMORY.get(self._key(run.token))
+        if isinstance(known, Content):
+            return known
+        content = self.content(side, run)
+        cache.RUN_MEMORY.trim()
+        return content
+
+    def groups(self, side: str) -> Iterator[slice]:
+        """The places of consecutive runs that take a part of the memory together."""
+        begin = nbytes = 0
+        for place, run in enumerate(self.runs[side]):
+            if nbytes and nbytes + _memory_of(run) > cache.RUN_MEMORY.most // GROUPS:
+                yield slice(begin, place)
+                begin, nbytes = place, 0
+            nbytes += _memory_of(run)
+        if nbytes:
+            yield slice(begin, len(self.runs[side]))
+
     def content(self, side: str, run: StoredRun) -> Content:
         """The rows of a run, from the memory of this process, a file of this host, or the store."""
         if run.number in self._unwritten:
@@ -177,7 +222,9 @@ class State:
 
     def prepare(self, side: str, probes: ProbingTuples) -> None:
         """Merge and index the runs of a side in memory for the next micro-batch, assuming probes like these. Reads
-        nothing from files or the store: if a run is not in memory, this does nothing."""
+        nothing from files or the store: if a run is not in memory, or not all fit in it, this does nothing."""
+        if not self.fits:
+            return
         found = [cache.RUN_MEMORY.get(self._key(run.token)) for run in self.runs[side]]
         contents = [content for content in found if isinstance(content, Content)]
         if len(contents) == len(found):
@@ -273,6 +320,11 @@ class State:
         for run in runs:
             self.drop(side, run)
         self._keep(side, content, level, matched)
+
+
+def _memory_of(run: StoredRun) -> int:
+    """About how much memory a run takes when it is indexed."""
+    return run.nbytes + INDEXED_ROW_BYTES * run.rows
 
 
 def unpacked(data: bytes, rows: int) -> np.ndarray:
