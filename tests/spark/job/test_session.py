@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from io import StringIO
 from types import SimpleNamespace
 
@@ -18,6 +19,8 @@ from streamjoin.spark.job import session as sessions
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.masters import check_master, local_cores
 from streamjoin.spark.job.session import (
+    FILE_MANAGER,
+    FILE_MANAGER_SETTING,
     KAFKA_CONNECTOR,
     find_java,
     packages_of,
@@ -38,6 +41,19 @@ def test_settings_follow_the_master_and_the_file_wins(tmp_path):
     assert {master: local_cores(master) for master in masters} == masters
     with pytest.raises(sj.SpecError, match="master is 'sprak://host'; allowed: local"):
         check_master("sprak://host")
+
+
+def test_files_of_a_local_checkpoint_are_written_without_programs(tmp_path):
+    def writer(master: str, change: Callable[[str], str] = lambda text: text) -> str | None:
+        return settings_of(Job.read(write_job(tmp_path, 1, change)), master).get(FILE_MANAGER_SETTING)
+
+    assert writer("local[2]") == FILE_MANAGER
+    assert writer("spark://host:7077") is None
+    assert (
+        writer("local[2]", lambda text: text.replace('checkpoint = "', 'checkpoint = "s3a://bucket/')) is None
+    )
+    own = f'[spark.settings]\n"{FILE_MANAGER_SETTING}" = "com.example.Files"\n'
+    assert writer("local[2]", lambda text: text + own) == "com.example.Files"
 
 
 def test_the_kafka_connector_is_fetched_when_it_is_needed(tmp_path):

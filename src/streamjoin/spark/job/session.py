@@ -25,6 +25,7 @@ from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.spark.job.failure import first_cause
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.masters import DEFAULT_MASTER, check_master
+from streamjoin.spark.job.paths import is_remote
 from streamjoin.spark.sessions import LOCAL_SETTINGS, SHUFFLE_PARTITIONS, STREAM_SETTINGS, is_local
 
 JAVA_VERSION = 17  # the oldest that Spark 4 runs on
@@ -38,6 +39,9 @@ JAVA_FOLDERS = (
     "/Library/Java/JavaVirtualMachines/*/Contents/Home",
     "~/.sdkman/candidates/java/current",
 )
+FILE_MANAGER_SETTING = "spark.sql.streaming.checkpointFileManagerClass"
+# Writes the files of a checkpoint through Hadoop's FileSystem.
+FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 KAFKA_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 
@@ -62,6 +66,10 @@ def settings_of(job: Job, master: str) -> dict[str, str]:
     }
     if is_local(master):
         settings |= LOCAL_SETTINGS | {"spark.ui.enabled": "false"}
+        if job.run.checkpoint is None or not is_remote(job.run.checkpoint):
+            # Spark's default starts eight programs (readlink) for each file of a local checkpoint, so for each
+            # partition of a micro-batch. Both rename a finished file to its place, in one step.
+            settings[FILE_MANAGER_SETTING] = FILE_MANAGER
     packages = packages_of(job)
     if packages:
         settings["spark.jars.packages"] = ",".join(packages)
