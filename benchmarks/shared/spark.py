@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.shared.band import DOMAIN, MATCHING, PREDICATE
+from streamjoin.spark.batch_limit import lift_limit
 from streamjoin.spark.join.metrics import join_metrics
 from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.window_join import make_task, spec_of, watermarked
@@ -115,7 +116,8 @@ def band_join(
     left, right = streams(session, folder)
     spec = spec_of(left, right, PREDICATE, window, "ts", "ts")
     task = make_task(spec, "any", "auto", partitioning, workers)
-    return watermarked(task, left, right, "1 second")
+    task, frames = watermarked(task, left, right, "1 second")
+    return lift_limit(session, task), frames
 
 
 def measure(frame: DataFrame, warm: int, most_seconds: float = 120) -> list[dict[str, Any]]:

@@ -19,17 +19,14 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from benchmarks.shared.figures import Figure
 from benchmarks.shared.medians import interval_of_median
@@ -42,7 +39,7 @@ from benchmarks.shared.spark import (
     window_of,
     write_files,
 )
-from streamjoin.spark.join import process
+from benchmarks.shared.spark_costs import Drop
 from streamjoin.spark.join.processor import JoinProcessor
 from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.window_join import assemble
@@ -51,8 +48,6 @@ WARM_UP = 150  # pairs of stretches before the first that counts
 STRETCH = (
     5  # micro-batches per turn of a pipeline; odd, because the join merges runs every second or sixth time
 )
-# Workers cannot import this file: Drop is sent to them by value.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 FIGURES = {
     "spark_throughput": Figure(
         "rows_a_batch",
@@ -62,24 +57,6 @@ FIGURES = {
         by="pipeline",
     ),
 }
-
-
-class Drop(StatefulProcessor):
-    """An operator that reads its input and returns nothing."""
-
-    def __init__(self, _task: JoinTask):
-        pass
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self.state = handle.getValueState("nothing", "data BINARY")
-
-    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
-        for _ in rows:
-            pass
-        return iter(())
-
-    def close(self) -> None:
-        process.GARBAGE.end_task()  # as the join does, so that only the joining itself differs
 
 
 Processor = Callable[[JoinTask], StatefulProcessor]
