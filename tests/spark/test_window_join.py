@@ -678,3 +678,14 @@ def test_duplicates_of_a_join_are_dropped_and_forgotten_once_the_watermark_has_p
     assert [(ts, x) for ts, x in found if x < 77] == [(at(10), 1), (at(20), 2)]
     operators = {each.operatorName: each for each in query.lastProgress.stateOperators}
     assert operators["dedupe"].numRowsTotal == 1, "only the last rows; the others are behind the watermark"
+
+
+def test_a_watermark_of_ours_looks_at_parcels_and_one_of_the_program_stays_where_it_is(spark):
+    bare = spark.readStream.format("rate").load().selectExpr("timestamp AS ts", "value AS x")
+    marked = bare.withWatermark("ts", "10 seconds")
+    joined = window_join(
+        bare, marked, "left.x = right.x", window="5 s", left_time="ts", right_time="ts", lateness="10 s"
+    )
+    left, right = joined._jdf.queryExecution().analyzed().toString().split("MapInArrow")[:2]
+    assert "EventTimeWatermark newest" in left and "EventTimeWatermark ts" not in left
+    assert "EventTimeWatermark" not in right, "that of the left is above, and that of the right is below"

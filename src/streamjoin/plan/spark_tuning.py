@@ -28,6 +28,7 @@ class SparkTuning:
     value_bytes: int = 1 << 18
     parcel_rows: int = 1 << 17
     parcel_bytes: int = 1 << 25
+    parcel_value_bytes: int = 1 << 28
     probes_at_once: int = 1 << 17
     pair_room: int = 1 << 16
     run_bytes: int = 1 << 28

@@ -53,6 +53,7 @@ from streamjoin.semantics.keep import How, Keep
 from streamjoin.semantics.result_columns import Columns
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import WindowForm
+from streamjoin.spark.batch_limit import lift_limit
 from streamjoin.spark.hot_keys import HotKeys, choose_hot_keys
 from streamjoin.spark.join.carried import carried
 from streamjoin.spark.join.epoch import SHIFT_MS, shifted_instant
@@ -66,7 +67,7 @@ from streamjoin.spark.join.metrics import (
     WORKERS,
     malformed_name,
 )
-from streamjoin.spark.join.pack import COUNTED_DDL, COUNTS_COLUMN, PARCEL_DDL, ROWS_COLUMN, packer, unpack
+from streamjoin.spark.join.pack import COUNTS_COLUMN, NEWEST, PARCEL_COLUMNS, ROWS_COLUMN, packer, unpack
 from streamjoin.spark.join.processor import JoinProcessor, join_group
 from streamjoin.spark.join.task import ON_MALFORMED, JoinTask, OnMalformed
 from streamjoin.spark.sessions import (
@@ -83,9 +84,6 @@ DELAY = (
 CASE = "spark.sql.caseSensitive"  # the setting that makes Spark distinguish names that differ only in case
 RESULT = "streamjoin.result"  # marks a column whose watermark comes from a join: its rows cannot be late
 MARKED = {DELAY: 0, RESULT: True}  # the metadata of such a column
-EVENT_TIME = (
-    "streamjoin time"  # holds a time column as a TIMESTAMP, the only type for which Spark has watermarks
-)
 
 
 def window_join(
@@ -166,7 +164,7 @@ def window_join(
     task, frames = watermarked(task, left, right, lateness)
     prepare_session(left.sparkSession, left.isStreaming, task.routing.workers)
     hot = choose_hot_keys(task, {"left": left, "right": right}, hot_keys)
-    return assemble(with_hot_keys(task, hot), frames)
+    return assemble(lift_limit(left.sparkSession, with_hot_keys(task, hot), left.isStreaming), frames)
 
 
 def assemble(
@@ -333,8 +331,9 @@ def watermarked(
         return task, frames
     slack, marks = _slack(frames, task, lateness)
     raw = tuple(side for side in SIDES if not marks[side].from_join)
-    frames = {side: _watermarked(frames[side], task.spec, side, marks[side]) for side in SIDES}
-    return replace(task, slack_ms=slack, shift_ms=_shift(left, task.spec), watermarked=raw), frames
+    delays = tuple((side, marks[side].delay_ms) for side in SIDES if marks[side].added)
+    shift = _shift(left, task.spec)
+    return replace(task, slack_ms=slack, shift_ms=shift, watermarked=raw, delays_ms=delays), frames
 
 
 def _shift(left: DataFrame, spec: JoinSpec) -> int:
@@ -384,15 +383,15 @@ def _ceil_ms(ticks: int, spec: JoinSpec) -> int:
     return ticks if spec.time_unit is None else -(-ticks // 1000)
 
 
-def _watermarked(frame: DataFrame, spec: JoinSpec, side: str, mark: InputWatermark) -> DataFrame:
-    """The side with a watermark. Times that are not instants get it on a separate column."""
-    if not mark.added:
-        return frame
-    name = spec.side_time(side)
-    kind = frame.schema[name].dataType
-    if not isinstance(kind, TimestampType):
-        frame, name = frame.withColumn(EVENT_TIME, shifted_instant(F.col(quoted(name)), kind)), EVENT_TIME
-    return frame.withWatermark(quoted(name), f"{mark.delay_ms} milliseconds")
+def _watermarked(parcels: DataFrame, task: JoinTask, side: str, time: DataType) -> DataFrame:
+    """Parcels with the watermark that we add to a side, from the time of each parcel's newest row. Spark's own operator
+    would look at every row, and would copy it: its code is not compiled together with what is around it."""
+    delay = dict(task.delays_ms).get(side)
+    if delay is None:
+        return parcels
+    if not isinstance(time, TimestampType):
+        parcels = parcels.withColumn(NEWEST, shifted_instant(F.col(NEWEST), time))
+    return parcels.withWatermark(NEWEST, f"{delay} milliseconds").drop(NEWEST)
 
 
 # The plan
@@ -403,11 +402,16 @@ def _packed(frame: DataFrame, task: JoinTask, side: str) -> DataFrame:
     Spark calls a Python function it reads a dot in a name as a field of a struct. The tie that orders rows is that of
     whole rows: it must not depend on the chosen columns."""
     columns = [F.col(quoted(name)) for name in task.spec.side_schema(side).names]
-    hashed = frame.drop(EVENT_TIME) if task.ordered else frame.select(*columns)
-    tie = [_tie(hashed)] if task.tied else []
-    schema = COUNTED_DDL if task.malformed == "drop" else PARCEL_DDL
+    tie = [_tie(frame if task.ordered else frame.select(*columns))] if task.tied else []
     renamed = [column.alias(f"column {place}") for place, column in enumerate([*columns, *tie])]
-    return frame.select(*renamed).mapInArrow(carried(packer(task, side)), schema)
+    time = frame.schema[task.spec.side_time(side)].dataType
+    schema = StructType([*PARCEL_COLUMNS])
+    if task.malformed == "drop":
+        schema.add(MALFORMED, LongType())
+    if side in dict(task.delays_ms):
+        schema.add(NEWEST, time)
+    parcels = frame.select(*renamed).mapInArrow(carried(packer(task, side)), schema)
+    return _watermarked(parcels, task, side, time)
 
 
 def _tie(frame: DataFrame) -> Column:

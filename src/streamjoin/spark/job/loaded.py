@@ -21,6 +21,7 @@ from streamjoin.plan.options import PARTITIONING
 from streamjoin.semantics.durations import nanoseconds
 from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.semantics.spec import SIDES, JoinSpec
+from streamjoin.spark.batch_limit import lift_limit
 from streamjoin.spark.hot_keys import SAMPLE, HotKeySample, sampled
 from streamjoin.spark.job.file import LATE_COLUMN, Job, join_mistake, spec_of_job, task_of
 from streamjoin.spark.job.join_table import JoinTable
@@ -98,7 +99,7 @@ class LoadedJob:
             )
         except SpecError as error:
             raise refused_join(self.job, error) from None
-        return assemble(task, frames)
+        return assemble(lift_limit(self.spark, task), frames)
 
     def start(self) -> StreamingQuery:
         """Start the query; it resumes from its checkpoint if there is one."""

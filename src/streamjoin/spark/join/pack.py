@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import BinaryType, ByteType, IntegerType, StructField
 
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import combined
@@ -39,10 +40,16 @@ from streamjoin.spark.join.routing import (
 from streamjoin.spark.join.task import TIE, JoinTask
 
 PARCEL = pa.schema({"worker": pa.int32(), "side": pa.int8(), "rows": pa.binary()})
-PARCEL_DDL = "worker INT, side TINYINT, rows BINARY"
+PARCEL_COLUMNS = (
+    StructField("worker", IntegerType()),
+    StructField("side", ByteType()),
+    StructField("rows", BinaryType()),
+)
 # A parcel with the number of malformed rows that were dropped.
 COUNTED = PARCEL.append(pa.field(MALFORMED, pa.int64()))
-COUNTED_DDL = f"{PARCEL_DDL}, {MALFORMED} BIGINT"
+# A further column of parcels from which Spark computes the watermark: the time of the newest row, malformed ones
+# included, of the input that was divided into this parcel and others.
+NEWEST = "newest"
 # A stream's worker returns result rows and, with the last of them, its id and counts as in `Counts`.
 ROWS_COLUMN, COUNTS_COLUMN = "rows", "told"
 COUNTS = pa.list_(pa.int64())
@@ -76,22 +83,37 @@ def packer(task: JoinTask, side: str) -> PackBatches:
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number, ids = SIDES.index(side), worker_ids(task.routing.workers)
+        marked = side in dict(task.delays_ms)
         for batch in gathered(batches, task.tuning.parcel_rows, task.tuning.parcel_bytes):
             batch = batch.rename_columns(names)
             joinable, malformed = without_malformed(task, side, batch)
-            parcels = divided(task, side, in_utc(narrowed(joinable)))
-            chosen = [k for k, parcel in enumerate(parcels) if parcel.num_rows or k == 0]
-            columns = [
-                pa.array([ids[k] for k in chosen], pa.int32()),
-                pa.array([number] * len(chosen), pa.int8()),
-                pa.array([encode(parcels[k]) for k in chosen], pa.binary()),
+            parts = divided(task, side, in_utc(narrowed(joinable)))
+            parcels = [
+                (k, parcel)
+                for k, part in enumerate(parts)
+                if part.num_rows or k == 0
+                for parcel in _cut(part, task.tuning.parcel_value_bytes)
             ]
+            columns = {
+                "worker": pa.array([ids[k] for k, _ in parcels], pa.int32()),
+                "side": pa.array([number] * len(parcels), pa.int8()),
+                "rows": pa.array([encode(parcel) for _, parcel in parcels], pa.binary()),
+            }
             if task.malformed == "drop":
-                columns.append(pa.array([malformed if k == 0 else 0 for k in chosen], pa.int64()))
-            yield pa.record_batch(columns, COUNTED if task.malformed == "drop" else PARCEL)
+                columns[MALFORMED] = pa.array([malformed, *[0] * (len(parcels) - 1)], pa.int64())
+            if marked:
+                newest = pc.max(batch.column(task.spec.side_time(side)))
+                columns[NEWEST] = pa.array([newest] * len(parcels), newest.type)
+            yield pa.record_batch(columns)
         GARBAGE.end_task()
 
     return pack
+
+
+def _cut(rows: pa.RecordBatch, nbytes: int) -> list[pa.RecordBatch]:
+    """The same rows in batches of about this size; a single batch if there are none."""
+    step = max(1, nbytes * rows.num_rows // max(1, rows.nbytes))
+    return [rows.slice(at, step) for at in range(0, max(1, rows.num_rows), step)]
 
 
 def without_malformed(task: JoinTask, side: str, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:

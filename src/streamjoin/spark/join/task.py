@@ -89,7 +89,7 @@ class JoinTask:
     can be late (the output of a join never is). `malformed`: whether a row without a time stops the query (fail), or is
     left out and counted (drop). `late`: the name of a column of the result that says which rows came too late to be
     joined; None if they are dropped. `shown_rows`: how many of its last result rows a worker sends along with its
-    counts, for a page.
+    counts, for a page. `delays_ms`: the sides whose watermark we add, with its delay.
     """
 
     spec: JoinSpec
@@ -102,6 +102,7 @@ class JoinTask:
     late: str | None = None
     tuning: SparkTuning = DEFAULT_SPARK_TUNING
     shown_rows: int = 0
+    delays_ms: tuple[tuple[str, int], ...] = ()
 
     @property
     def ticks_per_ms(self) -> int:
