@@ -49,8 +49,8 @@ class HotKeySample:
     """Find the hot keys of a join in a sample of its input, once for each checkpoint.
 
     `checkpoint`: the checkpoint of the query that the join will run in; its first run writes the hot keys there, and
-    later runs read them. Streams need it. `rows`: count at most about this many rows of each partition. `seconds`:
-    read streams for at most this long.
+    later runs read them. Streams need it. `rows`: count at most about this many rows of each partition, and stop
+    reading streams after twice as many. `seconds`: read streams for at most this long.
 
     Example:
         >>> sample = HotKeySample("checkpoints/quotes")
@@ -164,7 +164,7 @@ def _of_streams(counted: DataFrame, sample: HotKeySample) -> list[Any]:
     spark, name = counted.sparkSession, f"streamjoin_sample_{uuid.uuid4().hex}"
     query = counted.writeStream.format("memory").queryName(name).outputMode("append").start()
     try:
-        _wait_for_rows(query, time.monotonic() + sample.seconds)
+        _wait_for_rows(query, 2 * sample.rows, time.monotonic() + sample.seconds)
     finally:
         query.stop()
         rows = spark.table(name).collect()
@@ -172,14 +172,15 @@ def _of_streams(counted: DataFrame, sample: HotKeySample) -> list[Any]:
     return rows
 
 
-def _wait_for_rows(query: StreamingQuery, end: float) -> None:
-    """Wait until a query has read what there is, or the time is over. Raises what stopped the query."""
+def _wait_for_rows(query: StreamingQuery, enough: int, end: float) -> None:
+    """Wait until a query has read enough rows or all there are, or the time is over. Raises what stopped the query."""
     while time.monotonic() < end:
         time.sleep(SAMPLING_CHECKED)
         if not query.isActive:
             query.awaitTermination(1)
             return
-        status, progress = query.status, query.recentProgress
-        read = any(each.numInputRows for each in progress)
+        status, read = query.status, sum(each.numInputRows for each in query.recentProgress)
+        if read >= enough:
+            return
         if read and not status["isTriggerActive"] and not status["isDataAvailable"]:
             return
