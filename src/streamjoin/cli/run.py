@@ -199,6 +199,9 @@ def progress_table(progress: QueryProgress, seconds: float) -> Table:
     )
     if progress.behind is not None:
         table.add_row("behind", f"{progress.behind:,}", "rows wait in Kafka")
+    if progress.busiest is not None:
+        workers = f"of the rows are at one of {len(progress.received)} workers; hot_keys spreads a key's rows"
+        table.add_row("uneven", f"{progress.busiest:.0%}", workers)
     if progress.late:
         table.add_row("late", f"{progress.late:,}", "rows came too late to be joined")
     if progress.malformed:
@@ -217,12 +220,14 @@ def progress_line(progress: QueryProgress) -> str:
     if not progress.batches:
         return "no micro-batch was run: nothing new has come"
     behind = "" if progress.behind is None else f", {progress.behind:,} behind"
-    late = f", {progress.late:,} late" if progress.late else ""
-    late += f", {progress.malformed:,} malformed" if progress.malformed else ""
+    more = f", {progress.late:,} late" if progress.late else ""
+    more += f", {progress.malformed:,} malformed" if progress.malformed else ""
+    if progress.busiest is not None:
+        more += f", {progress.busiest:.0%} of the rows at one of {len(progress.received)} workers"
     return (
         f"{progress.rows:,} rows ({progress.rows_per_second:,.0f}/s), {progress.matches:,} matches, watermark "
         f"{watermark_text(progress)}, state {progress.state_rows:,} rows ({size_text(progress.state_bytes)})"
-        f"{behind}{late}"
+        f"{behind}{more}"
     )
 
 

@@ -87,6 +87,19 @@ def test_a_worker_that_did_not_run_still_holds_what_it_held():
     assert progress.after(event(None, None, workers=())).state_rows == 80
 
 
+def test_a_worker_that_gets_most_rows_is_told_of():
+    even = QueryProgress(batches=1, received={("j", n): 30_000 for n in range(4)})
+    assert even.busiest is None and "workers" not in progress_line(even)
+    assert QueryProgress(batches=1, received={("j", 0): 9_000, ("j", 1): 10}).busiest is None, "too few rows"
+    uneven = QueryProgress(batches=1, received={("j", 0): 70_000} | {("j", n): 10_000 for n in (1, 2, 3)})
+    assert progress_line(uneven).endswith(", 70% of the rows at one of 4 workers")
+    printed = Console(width=100, record=True, file=StringIO())
+    printed.print(progress_table(uneven, seconds=1.0))
+    assert "70%  of the rows are at one of 4 workers; hot_keys spreads a key's rows" in printed.export_text()
+    seen = QueryProgress().after(event(None, None)).after(event(None, None))
+    assert [*seen.received.values()] == [10, 0]
+
+
 @pytest.mark.parametrize(
     ("size", "text"), [(0, "0 bytes"), (999, "999 bytes"), (2_100_000, "2.1 MB"), (3e12, "3,000.0 GB")]
 )

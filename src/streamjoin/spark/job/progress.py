@@ -21,15 +21,24 @@ from pyspark.sql.streaming.listener import (
 
 from streamjoin.semantics.calendar import DAYS_OF_400_YEARS
 from streamjoin.spark.join.epoch import unshifted
-from streamjoin.spark.join.metrics import METRIC_NAMES, held_by_workers, join_metrics, malformed_rows
+from streamjoin.spark.join.metrics import (
+    METRIC_NAMES,
+    held_by_workers,
+    join_metrics,
+    malformed_rows,
+    told_by_worker,
+)
 
+# Workers are uneven if one gets more than UNEVEN times the mean, and all together at least ENOUGH_ROWS.
+UNEVEN, ENOUGH_ROWS = 1.5, 10_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class QueryProgress:
     """The progress of a query. Totals count from this start. `behind` is that of the last micro-batch. `held`
-    is updated for workers that ran in it, and keeps the last known state of the others."""
+    is updated for workers that ran in it, and keeps the last known state of the others. `received` counts the rows that
+    each worker got."""
 
     batches: int = 0
     rows: int = 0
@@ -49,7 +58,14 @@ class QueryProgress:
     newest: datetime | None = None  # the latest event time so far
     reported: datetime | None = None
     held: Mapping[tuple[str, int], tuple[int, int]] = field(default_factory=dict)  # state, by join and worker
+    received: Mapping[tuple[str, int], int] = field(default_factory=dict)  # rows, by join and worker
     behind: int | None = None  # unread rows in the sources that report them (Kafka)
+
+    @property
+    def busiest(self) -> float | None:
+        """The part of all rows that one worker got, if workers are uneven."""
+        total, most = sum(self.received.values()), max(self.received.values(), default=0)
+        return most / total if total >= ENOUGH_ROWS and most * len(self.received) > UNEVEN * total else None
 
     @property
     def lag_seconds(self) -> float | None:
@@ -97,6 +113,13 @@ class QueryProgress:
             newest=max(filter(None, (self.newest, times.get("max"))), default=None),
             reported=moment(event.timestamp),
             held={**self.held, **held_by_workers(event.observedMetrics)},
+            received={
+                **self.received,
+                **{
+                    worker: self.received.get(worker, 0) + counts["rows_in"]
+                    for worker, counts in told_by_worker(event.observedMetrics).items()
+                },
+            },
             behind=rows_behind(event),
         )
 
