@@ -17,7 +17,8 @@ class SparkTuning:
     `probes_at_once`: probe with at most this many rows at a time. `pair_room`: the buffer that a probe fills has room
     for this many pairs, and is emptied when it is half full.
 
-    `run_bytes`: cut new rows into runs of about this size, because Arrow's strings and Java's values end at 2 GiB.
+    `run_bytes`: cut new rows into runs of about this size: writing a run takes several times its memory for a moment,
+    and Arrow's strings and Java's values end at 2 GiB.
     `merged_run_bytes`: do not merge runs in the state beyond this size. `layer_rows`: do not merge layers in memory
     beyond this size; indexing 2,097,152 rows takes about 50 ms. `most_layers`: with more layers than this, a
     micro-batch merges them itself; otherwise they are merged after it.
@@ -31,8 +32,8 @@ class SparkTuning:
     parcel_value_bytes: int = 1 << 28
     probes_at_once: int = 1 << 17
     pair_room: int = 1 << 16
-    run_bytes: int = 1 << 28
-    merged_run_bytes: int = 1 << 28
+    run_bytes: int = 1 << 26
+    merged_run_bytes: int = 1 << 26
     layer_rows: int = 1 << 21
     most_layers: int = 12
 

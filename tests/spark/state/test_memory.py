@@ -8,6 +8,7 @@ when that side comes back; the state store is a folder:
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -47,7 +48,7 @@ INDEXED = [
 ]
 KEEPS = [sj.AsOf(), sj.AsOf("nearest"), sj.Nearest("abs(left.x - right.x)", k=2)]
 MEMORY = 64 << 20  # the setting of a measured worker
-MOST_TAKEN = 256 << 20  # what it may take in all: its state is several times as large
+MOST_TAKEN = 448 << 20  # what it may take in all: the setting, and several times a run while it is written
 
 
 class FolderStore:
@@ -96,13 +97,15 @@ def step(task: JoinTask, store: Any, batches: Any, watermark: int) -> int:
     found: int = sum(batch.num_rows for batch in worker.step(batches, watermark))
     held.save()
     worker.prepare()
+    del held, worker
+    gc.collect()  # as PySpark does after every task
     return found
 
 
 # By name: how, how many micro-batches, the rows of each, and the bytes of a row.
 CASES: dict[str, tuple[Any, int, int, int]] = {
-    "large rows": ("inner", 40, 16, 1 << 20),
-    "large rows, outer": ("left", 40, 16, 1 << 20),
+    "large rows": ("inner", 60, 16, 1 << 20),
+    "large rows, outer": ("left", 60, 16, 1 << 20),
     "many rows": ("inner", 40, 100_000, 8),
 }
 
@@ -156,7 +159,7 @@ def test_a_silent_side_takes_no_more_memory_than_allowed(case, tmp_path):
 # Results
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     histories(),
     st.sampled_from(INDEXED),
@@ -174,7 +177,7 @@ def test_oracle_with_a_state_that_does_not_fit_in_memory(
         assert run(start(task), batches) == oracle(task, *sides)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(histories(), st.sampled_from(KEEPS), st.sampled_from(WINDOWS), st.sampled_from([0, 500]))
 def test_oracle_picks_from_a_state_that_does_not_fit_in_memory(start, oracle, history, keep, window, most):
     sides, batches = history

@@ -55,18 +55,14 @@ class Picker:
         return self._by_place(watermark) if self._task.spec.delta is None else self._by_time(watermark)
 
     def _by_time(self, watermark: int) -> Iterator[Picked]:
-        probes, delta = (
-            self._contents["left"].probes(self._rows.decided_places("left", watermark)),
-            self._task.matching.delta,
-        )
-        if probes is None:
-            return
+        delta, leaving = self._task.matching.delta, self._leaving(watermark)
         assert delta is not None
-        stored, leaving = self._stored(probes), self._leaving(watermark)
-        for some in self._parts(len(probes)):
-            part = probes.pick(some)
-            pairs, alone = self._best_of(part, self._rings(part.ts, delta), stored)
-            yield leaving(pairs), leaving({"left": alone})["left"]
+        for probes in self._contents["left"].probe_groups(self._rows.decided_places("left", watermark)):
+            stored = self._stored(probes)
+            for some in self._parts(len(probes)):
+                part = probes.pick(some)
+                pairs, alone = self._best_of(part, self._rings(part.ts, delta), stored)
+                yield leaving(pairs), leaving({"left": alone})["left"]
 
     def _leaving(self, watermark: int) -> Callable[[Ids], Ids]:
         """What of picked rows leaves now. Where results leave in order, a left row is decided as much as `ahead` after

@@ -151,12 +151,22 @@ class SparkWorker:
         if self.task.settles and delta is not None and probing != ("left" if delta.hi < 0 else "right"):
             return iter(())  # all partners of its rows are later
         if self.task.settles:
-            settled = mine.between(self.state.acted, watermark)
-            if settled is None:
-                return iter(())
-            probes = self._own(probing, settled)
-            return prober.pairs(probing, probes, self._settled_rows(OTHER[probing], probes))
+            return self._settled_pairs(prober, probing, mine.between(self.state.acted, watermark))
         return self._pairs_at_once(prober, probing)
+
+    def _settled_pairs(
+        self, prober: SparkProber, probing: str, places: Sequence[tuple[int, int]]
+    ) -> Iterator[Ids]:
+        """The pairs of settled rows, between these places of each content, with all rows before them."""
+        mine = self.contents[probing]
+        if self.task.spec.delta is None:  # to count rows, all are read anyway
+            settled = mine.probes(places)
+            groups = iter([] if settled is None else [settled])
+        else:
+            groups = mine.probe_groups(places)
+        for group in groups:
+            probes = self._own(probing, group)
+            yield from prober.pairs(probing, probes, self._settled_rows(OTHER[probing], probes))
 
     def _pairs_at_once(self, prober: SparkProber, probing: str) -> Iterator[Ids]:
         """The pairs of new rows with all rows that they may meet."""

@@ -110,6 +110,11 @@ class UnloadedContent:
         """As `Content`; holds nothing."""
         return getattr(self._read(), name)
 
+    @property
+    def ts(self) -> np.ndarray:
+        """As `Content`: a copy, which keeps no other column in memory."""
+        return self._read().ts.copy()
+
     def places(self, after: int, until: int) -> tuple[int, int]:
         """As `Content`; reads the rows only if some of them and not all are between."""
         oldest, newest = self.run.oldest, self.run.newest
@@ -220,15 +225,26 @@ class Contents:
         name = first.task.spec.side_time(first.side)
         return first.task.times(pa.record_batch(self.columns(ids, (name,)), [name]), first.side)
 
-    def between(self, after: int, until: int) -> ProbingTuples | None:
-        """The rows with after < ts <= until, in the total order; None if there are none."""
-        return self.probes([content.places(after, until) for content in self.contents])
+    def between(self, after: int, until: int) -> list[tuple[int, int]]:
+        """The first place and the end of the rows with after < ts <= until, in each content."""
+        return [content.places(after, until) for content in self.contents]
 
-    def probes(self, places: Sequence[tuple[int, int]]) -> ProbingTuples | None:
-        """The rows between two places of each content, as tuples that probe, in the total order; None if there are
-        none."""
+    def probe_groups(self, places: Sequence[tuple[int, int]]) -> Iterator[ProbingTuples]:
+        """The rows between two places of each content, as tuples that probe: all at once, or those of one content after
+        the other if some are unloaded."""
+        groups = [(0, places)] if not self.unloaded else [(n, [each]) for n, each in enumerate(places)]
+        for first, some in groups:
+            probes = self.probes(some, first)
+            if probes is not None:
+                yield probes
+
+    def probes(self, places: Sequence[tuple[int, int]], first: int = 0) -> ProbingTuples | None:
+        """The rows between two places of consecutive contents from number `first` on, as tuples that probe, in the
+        total order; None if there are none."""
         parts = []
-        for start, content, (low, high) in zip(self.starts, self.contents, places, strict=True):
+        for start, content, (low, high) in zip(
+            self.starts[first:], self.contents[first:], places, strict=False
+        ):
             if low < high:
                 part = content.probes(low, high)
                 parts.append((replace(part, id=start + part.id), tie_of(content)[low:high]))
@@ -249,8 +265,11 @@ def places_between(ts: np.ndarray, after: int, until: int) -> tuple[int, int]:
 
 
 def tie_of(content: AnyContent) -> np.ndarray:
-    names = content.batch.schema.names
-    return np.asarray(content.batch.column(TIE)) if TIE in names else np.zeros(len(content), np.int64)
+    batch = content.batch
+    if TIE not in batch.schema.names:
+        return np.zeros(len(content), np.int64)
+    found = np.asarray(batch.column(TIE))
+    return found.copy() if isinstance(content, UnloadedContent) else found
 
 
 def in_pieces(
