@@ -1,7 +1,15 @@
 """Time to the first result in a fresh process, with an empty and with a filled kernel cache.
 
 Each run starts a Python process that imports the package, makes a spec, opens the join and pushes one tuple to each
-side; the two match. `STREAMJOIN_CACHE_DIR` names a folder that is empty (cold) or that an earlier run filled (warm).
+side; the two match. Three predicates: an equality, a 2-D band, and the same band as a Python function. Each of them is
+run in four states of the cache (`STREAMJOIN_CACHE_DIR` names a folder):
+
+- cold: the folder is empty, and another process compiles meanwhile, as by default;
+- compiled first: the folder is empty, and the join opens after compiling everything (`STREAMJOIN_COMPILE=wait`);
+- warm: an earlier run has filled the folder;
+- other constants: the same, and the constants differ from those that filled it.
+
+A run also counts the functions that Numba compiles in the process before the first result.
 """
 
 from __future__ import annotations
@@ -19,79 +27,131 @@ from benchmarks.shared.figures import Figure, Row
 
 RUNS = 5
 PHASES = ("import", "spec", "open", "first_push")
+# {a} is a constant of the predicate.
+PREDICATES = {
+    "equality": "'left.x + {a} = right.a + {a}'",
+    "band": "'left.x BETWEEN right.a - {a} AND right.a + {a} AND left.y BETWEEN right.b - {a} AND right.b + {a}'",
+    "function": "near",
+}
+CACHES = ("cold", "compiled first", "warm", "other constants")
 CHILD = """
-import json, time
+import json, os, time
 marks = [time.perf_counter()]
 import pyarrow as pa
 import streamjoin as sj
 marks.append(time.perf_counter())
-left = pa.schema({"ts": pa.int64(), "x": pa.int32(), "y": pa.float32()})
-right = pa.schema({"ts": pa.int64(), "a": pa.int32(), "b": pa.float32()})
-on = "left.x BETWEEN right.a - 10 AND right.a + 10 AND left.y BETWEEN right.b - 10 AND right.b + 10"
-spec = sj.JoinSpec(left, right, on, sj.TimeWindow(900), left_time="ts", right_time="ts")
+from numba.core import event
+compiled = []
+class Listener(event.Listener):
+    def on_start(self, event): pass
+    def on_end(self, event): compiled.append(event.data["dispatcher"])
+event.register("numba:compile", Listener())
+
+def near(left, right):
+    return abs(left.x - right.a) <= 10 and abs(left.y - right.b) <= 10
+
+left = pa.schema({{"ts": pa.int64(), "x": pa.int32(), "y": pa.float32()}})
+right = pa.schema({{"ts": pa.int64(), "a": pa.int32(), "b": pa.float32()}})
+spec = sj.JoinSpec(left, right, {on}, sj.TimeWindow(900), left_time="ts", right_time="ts")
 marks.append(time.perf_counter())
-with sj.open_join(spec) as join:
-    marks.append(time.perf_counter())
-    join.push("left", pa.table({"ts": [0], "x": [1], "y": [1.0]}, schema=left))
-    join.push("right", pa.table({"ts": [1], "a": [5], "b": [5.0]}, schema=right))
-    found = sum(batch.num_rows for batch in join.poll())
-    while not found:
-        found = sum(batch.num_rows for batch in join.poll())
-    marks.append(time.perf_counter())
-    join.finish()
-print(json.dumps([after - before for before, after in zip(marks, marks[1:])]))
+join = sj.open_join(spec)
+marks.append(time.perf_counter())
+join.push("left", pa.table({{"ts": [0], "x": [5], "y": [1.0]}}, schema=left))
+join.push("right", pa.table({{"ts": [1], "a": [5], "b": [5.0]}}, schema=right))
+while not join.poll_table().num_rows:
+    pass
+marks.append(time.perf_counter())
+print(json.dumps([[after - before for before, after in zip(marks, marks[1:])], len(compiled)]), flush=True)
+
+from streamjoin.jit import elsewhere
+for child in list(elsewhere._running):
+    child.kill()  # it would compile on, beside the next run
+os._exit(0)
 """
 FIGURES = {
     "first_result": Figure(
-        "cache",
+        "case",
         {"import": "import", "spec": "spec", "open": "open", "first_push": "first push"},
-        "kernel cache",
+        "predicate and kernel cache",
         "seconds to the first result",
+        where={"cache": ("cold", "warm")},
     ),
 }
 
 
-def first_result(cache: str) -> list[float]:
-    """Seconds of each phase in a fresh process that uses the folder `cache`."""
-    environment = os.environ | {"STREAMJOIN_CACHE_DIR": cache, "NUMBA_CACHE_DIR": str(Path(cache) / "numba")}
+def first_result(
+    predicate: str, cache: str, mode: str = "ahead", constant: int = 10
+) -> tuple[list[float], int]:
+    """Seconds of each phase in a fresh process that uses the folder `cache`, and the functions compiled in it."""
+    environment = os.environ | {
+        "STREAMJOIN_CACHE_DIR": cache,
+        "NUMBA_CACHE_DIR": str(Path(cache) / "numba"),
+        "STREAMJOIN_COMPILE": mode,
+    }
+    program = CHILD.format(on=PREDICATES[predicate].format(a=constant))
     done = subprocess.run(
-        [sys.executable, "-c", CHILD],
+        [sys.executable, "-c", program],
         env=environment,
         capture_output=True,
         text=True,
         check=True,
         timeout=300,
     )
-    seconds: list[float] = json.loads(done.stdout)
-    return seconds
+    seconds, compiled = json.loads(done.stdout)
+    return seconds, compiled
+
+
+def states(predicate: str) -> list[str]:
+    """The states of the cache that a predicate is run in. A function has no constants that could be exchanged."""
+    return [cache for cache in CACHES if predicate != "function" or cache != "other constants"]
+
+
+def measured(predicate: str, cache: str, filled: str) -> tuple[list[float], int]:
+    """One run; `filled` is the folder that an earlier run filled."""
+    if cache in ("warm", "other constants"):
+        return first_result(predicate, filled, constant=10 if cache == "warm" else 20)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
+        return first_result(predicate, empty, "ahead" if cache == "cold" else "wait")
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Rows: one per run. Summary: the median of each phase and of the sum, cold and warm."""
+    """Rows: one per run. Summary: for each predicate the median seconds of each state of the cache, the functions
+    compiled, and cold against warm."""
     rows = []
-    with tempfile.TemporaryDirectory() as warm:
-        # Warm-up: fills the kernel cache, and reads the installed files into the page cache.
-        first_result(warm)
-        for number in range(2 if quick else RUNS):
-            with tempfile.TemporaryDirectory() as empty:
-                measured = {"cold": first_result(empty), "warm": first_result(warm)}
-            for cache, seconds in measured.items():
-                phases = dict(zip(PHASES, seconds, strict=True))
-                rows.append({"cache": cache, "run": number, **phases, "total": sum(seconds)})
-    summary = {
-        f"{cache}_{phase}_s": statistics.median(
-            float(str(row[phase])) for row in rows if row["cache"] == cache
-        )
-        for cache in ("cold", "warm")
-        for phase in (*PHASES, "total")
-    }
-    return {"rows": rows, "summary": summary}
+    for predicate in PREDICATES:
+        with tempfile.TemporaryDirectory() as filled:
+            # Warm-up: fills the kernel cache, and reads the installed files into the page cache.
+            first_result(predicate, filled, "wait")
+            for number in range(2 if quick else RUNS):
+                for cache in states(predicate):
+                    seconds, compiled = measured(predicate, cache, filled)
+                    phases = dict(zip(PHASES, seconds, strict=True))
+                    case = {"predicate": predicate, "cache": cache, "case": f"{predicate}, {cache}"}
+                    rows.append(
+                        {**case, "run": number, **phases, "total": sum(seconds), "compiled": compiled}
+                    )
+    return {"rows": rows, "summary": summary(rows)}
+
+
+def summary(rows: list[Row]) -> Row:
+    found: Row = {}
+    for predicate in PREDICATES:
+        for cache in states(predicate):
+            own = [row for row in rows if (row["predicate"], row["cache"]) == (predicate, cache)]
+            name = f"{predicate}_{cache}".replace(" ", "_")
+            found[f"{name}_s"] = statistics.median(row["total"] for row in own)
+            found[f"{name}_compiled"] = max(row["compiled"] for row in own)
+        found[f"{predicate}_cold_to_warm"] = found[f"{predicate}_cold_s"] / found[f"{predicate}_warm_s"]
+    return found
 
 
 def main_rows(result: Row) -> list[tuple[str, str]]:
     """The lines of the lab's main table."""
-    summary = result["summary"]
+    shown = result["summary"]
     return [
-        ("first result of a fresh process, kernels compiled", f"{summary['cold_total_s']:.2f} s"),
-        ("first result of a fresh process, kernels cached", f"{summary['warm_total_s']:.2f} s"),
+        (
+            f"first result of a fresh process, {predicate}: empty kernel cache, filled cache",
+            f"{shown[f'{predicate}_cold_s']:.2f} s, {shown[f'{predicate}_warm_s']:.2f} s",
+        )
+        for predicate in PREDICATES
     ]
