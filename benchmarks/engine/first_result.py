@@ -9,7 +9,8 @@ run in four states of the cache (`STREAMJOIN_CACHE_DIR` names a folder):
 - warm: an earlier run has filled the folder;
 - other constants: the same, and the constants differ from those that filled it.
 
-A run also counts the functions that Numba compiles in the process before the first result.
+A run also counts the functions that Numba compiles in the process before the first result, and the processor time that
+the process takes until then, on which other programs have less influence.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ join.push("right", pa.table({{"ts": [1], "a": [5], "b": [5.0]}}, schema=right))
 while not join.poll_table().num_rows:
     pass
 marks.append(time.perf_counter())
-print(json.dumps([[after - before for before, after in zip(marks, marks[1:])], len(compiled)]), flush=True)
+phases = [after - before for before, after in zip(marks, marks[1:])]
+print(json.dumps([phases, time.process_time(), len(compiled)]), flush=True)
 
 from streamjoin.jit import elsewhere
 for child in list(elsewhere._running):
@@ -79,10 +81,8 @@ FIGURES = {
 }
 
 
-def first_result(
-    predicate: str, cache: str, mode: str = "ahead", constant: int = 10
-) -> tuple[list[float], int]:
-    """Seconds of each phase in a fresh process that uses the folder `cache`, and the functions compiled in it."""
+def first_result(predicate: str, cache: str, mode: str = "ahead", constant: int = 10) -> Row:
+    """A fresh process that uses the folder `cache`: seconds of each phase, processor seconds, functions compiled."""
     environment = os.environ | {
         "STREAMJOIN_CACHE_DIR": cache,
         "NUMBA_CACHE_DIR": str(Path(cache) / "numba"),
@@ -97,8 +97,9 @@ def first_result(
         check=True,
         timeout=300,
     )
-    seconds, compiled = json.loads(done.stdout)
-    return seconds, compiled
+    seconds, processor, compiled = json.loads(done.stdout)
+    phases = dict(zip(PHASES, seconds, strict=True))
+    return {**phases, "total": sum(seconds), "processor": processor, "compiled": compiled}
 
 
 def states(predicate: str) -> list[str]:
@@ -106,7 +107,7 @@ def states(predicate: str) -> list[str]:
     return [cache for cache in CACHES if predicate != "function" or cache != "other constants"]
 
 
-def measured(predicate: str, cache: str, filled: str) -> tuple[list[float], int]:
+def measured(predicate: str, cache: str, filled: str) -> Row:
     """One run; `filled` is the folder that an earlier run filled."""
     if cache in ("warm", "other constants"):
         return first_result(predicate, filled, constant=10 if cache == "warm" else 20)
@@ -140,6 +141,7 @@ def summary(rows: list[Row]) -> Row:
             own = [row for row in rows if (row["predicate"], row["cache"]) == (predicate, cache)]
             name = f"{predicate}_{cache}".replace(" ", "_")
             found[f"{name}_s"] = statistics.median(row["total"] for row in own)
+            found[f"{name}_processor_s"] = statistics.median(row["processor"] for row in own)
             found[f"{name}_compiled"] = max(row["compiled"] for row in own)
         found[f"{predicate}_cold_to_warm"] = found[f"{predicate}_cold_s"] / found[f"{predicate}_warm_s"]
     return found
