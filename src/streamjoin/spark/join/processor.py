@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.join.carried import MANIFEST, STATE_KEY, STATE_VALUE, carried_processor
 from streamjoin.spark.join.epoch import check_epoch, set_shift
 from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.pack import binary_value, decode, encode, output_frame, result_values, shown_of
@@ -23,8 +23,6 @@ from streamjoin.spark.join.task import END_OF_TIME, JoinTask
 from streamjoin.spark.join.worker import SparkWorker
 from streamjoin.spark.state.manifest import MemoryStore, State, StateError
 
-STATE_VALUE = StructType([StructField("data", BinaryType())])
-STATE_KEY = StructType([StructField("number", LongType())])
 # Read answers after this many requests. With about 200 unread answers Spark stops reading, and the worker would block.
 MOST_UNANSWERED = 64
 SENT_BYTES = 1 << 21  # the send buffer, if the host allows this size; the worker blocks when it is full
@@ -35,7 +33,7 @@ class SparkStore:
     costs about 3 ms per task, used or not, because Spark generates encoders for it."""
 
     def __init__(self, handle: StatefulProcessorHandle, kinds: Sequence[str]):
-        self._manifest = handle.getValueState("manifest", STATE_VALUE)
+        self._manifest = handle.getValueState(MANIFEST, STATE_VALUE)
         self._values = {kind: handle.getMapState(kind, STATE_KEY, STATE_VALUE) for kind in kinds}
 
     def read_manifest(self) -> bytes | None:
@@ -100,6 +98,15 @@ def answered_together(handle: StatefulProcessorHandle) -> Iterator[None]:
     hear()
 
 
+def kinds_of_state(task: JoinTask) -> tuple[str, ...]:
+    return ("runs", "matched") if task.kept else ("runs",)
+
+
+def join_processor(task: JoinTask) -> StatefulProcessor:
+    """The processor of a join, as Spark carries it."""
+    return carried_processor(JoinProcessor(task), kinds_of_state(task))
+
+
 class JoinProcessor(StatefulProcessor):
     """The processor for `transformWithStateInPandas`, grouped by worker id, with event-time timers."""
 
@@ -107,8 +114,7 @@ class JoinProcessor(StatefulProcessor):
         self.task = task
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        kinds = ("runs", "matched") if self.task.kept else ("runs",)
-        self._handle, self._store = handle, SparkStore(handle, kinds)
+        self._handle, self._store = handle, SparkStore(handle, kinds_of_state(self.task))
         self._acted: dict[int, int] = {}  # by worker id, the watermark of its last step
         self._stepped: list[SparkWorker] = []
 
