@@ -118,7 +118,7 @@ def measured(predicate: str, cache: str, filled: str) -> Row:
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per run. Summary: for each predicate the median seconds of each state of the cache, the functions
     compiled, and cold against warm."""
-    rows = []
+    rows: list[Row] = []
     for predicate in PREDICATES:
         with tempfile.TemporaryDirectory() as filled:
             # Warm-up: fills the kernel cache, and reads the installed files into the page cache.
