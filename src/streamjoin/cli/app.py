@@ -17,6 +17,7 @@ from streamjoin.cli.schema import parse_schema, parse_window, with_time
 from streamjoin.cli.terminal import say, terminal
 from streamjoin.cli.tree import say_tree
 from streamjoin.cli.version import version_lines
+from streamjoin.cli.warm import warm
 from streamjoin.page.open import LOOPBACK
 
 app = typer.Typer(
@@ -128,6 +129,23 @@ def page_place(text: str | None) -> tuple[str, int] | None:
             allowed="HOST:PORT",
         )
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+@app.command("warm")
+def warm_command(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Job files, and joins as module:name, the name of a JoinSpec or of a list or dict of them."
+        ),
+    ] = None,
+) -> None:
+    """Compile kernels ahead, such as while an image is built: those of the library, and those of the given joins.
+
+    Prints how many were compiled, and the folder they are in. STREAMJOIN_CACHE_DIR chooses that folder. Compiled
+    kernels are for the user and the kind of processor that compiled them.
+    """
+    warm(what or ())
 
 
 @app.command("schema")

@@ -53,6 +53,7 @@ from streamjoin.semantics.keep import How, Keep
 from streamjoin.semantics.result_columns import Columns
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import WindowForm
+from streamjoin.spark.ahead import compile_ahead
 from streamjoin.spark.batch_limit import lift_limit
 from streamjoin.spark.hot_keys import HotKeys, choose_hot_keys
 from streamjoin.spark.join.carried import carried
@@ -68,7 +69,7 @@ from streamjoin.spark.join.metrics import (
     malformed_name,
 )
 from streamjoin.spark.join.pack import COUNTS_COLUMN, NEWEST, PARCEL_COLUMNS, ROWS_COLUMN, packer, unpack
-from streamjoin.spark.join.processor import JoinProcessor, join_group
+from streamjoin.spark.join.processor import join_group, join_processor
 from streamjoin.spark.join.task import ON_MALFORMED, JoinTask, OnMalformed
 from streamjoin.spark.sessions import (
     is_classic,
@@ -170,10 +171,11 @@ def window_join(
 def assemble(
     task: JoinTask,
     frames: dict[str, DataFrame],
-    processor: Callable[[JoinTask], StatefulProcessor] = JoinProcessor,
+    processor: Callable[[JoinTask], StatefulProcessor] = join_processor,
 ) -> DataFrame:
     """Build the whole DataFrame plan; `processor` joins streams."""
     streaming = frames["left"].isStreaming
+    compile_ahead(frames["left"].sparkSession, task)
     with python_of_workers(frames["left"].sparkSession):
         packed = [_packed(frames[side], task, side) for side in SIDES]
         parcels = packed[0].unionByName(packed[1])
