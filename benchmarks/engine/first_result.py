@@ -156,4 +156,5 @@ def main_rows(result: Row) -> list[tuple[str, str]]:
             f"{shown[f'{predicate}_cold_s']:.2f} s, {shown[f'{predicate}_warm_s']:.2f} s",
         )
         for predicate in PREDICATES
+        if f"{predicate}_cold_s" in shown
     ]

@@ -13,7 +13,7 @@ from tests.cli.calls import JOB, call
 
 import streamjoin as sj
 from streamjoin.cli import warm as command
-from streamjoin.engine.ahead import compiled_by, kernel_folder, library_specs
+from streamjoin.engine.ahead import kernel_folder, library_specs
 
 SCHEMA = pa.schema({"ts": pa.int64(), "k": pa.int32(), "v": pa.float64()})
 SPEC = sj.JoinSpec(SCHEMA, SCHEMA, "left.k = right.k", sj.TimeWindow(5), "ts", "ts")
@@ -29,29 +29,20 @@ def library(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return called
 
 
-def test_what_is_there_is_not_compiled_again_and_the_folder_is_named(monkeypatch, capsys, library):
-    sj.open_join(SPEC).close()
+def test_what_is_compiled_is_counted_once_and_the_folder_is_named(monkeypatch, capsys, tmp_path, library):
+    def compile_spec(spec: sj.JoinSpec) -> None:
+        for number in range(3):
+            (kernel_folder() / f"{spec.left_time}{number}.nbc").write_bytes(b"")
+
+    monkeypatch.setenv("STREAMJOIN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(command, "compile_spec", compile_spec)
     assert call(monkeypatch, "warm", "tests.cli.test_warm:SPEC", "tests.cli.test_warm:SPECS") == 0
     lines = capsys.readouterr().out.splitlines()
     assert library == ["library"]
-    assert lines[:3] == [
-        "library kernels: compiled already",
-        "tests.cli.test_warm:SPEC: compiled already",
-        "tests.cli.test_warm:SPECS: compiled already",
-    ]
+    assert lines[0] == "library kernels: compiled already"
+    assert lines[1].startswith("tests.cli.test_warm:SPEC: 3 compiled in ")
+    assert lines[2] == "tests.cli.test_warm:SPECS: compiled already"
     assert lines[3].startswith(f"in {kernel_folder()}, for user {os.geteuid()} and processors of kind ")
-
-
-def test_what_is_compiled_is_counted():
-    def work() -> None:
-        for number in range(3):
-            (kernel_folder() / f"counted{number}.nbc").write_bytes(b"")
-
-    try:
-        assert (compiled_by(work), compiled_by(work)) == (3, 0)
-    finally:
-        for number in range(3):
-            (kernel_folder() / f"counted{number}.nbc").unlink()
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,14 @@ def task_of(on: Any, window: Any = "1 minute", workers: int = 2, **options: Any)
     return make_task(spec, "any", "auto", "auto", workers)
 
 
+def test_a_rehearsal_runs_a_join():
+    rehearse_task(task_of("left.k = right.k"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "task",
     [
-        task_of("left.k = right.k"),
         task_of(BAND, how="left"),
         task_of("left.k = right.k AND left.price < right.price", how="full"),
         task_of("left.name <> right.name OR left.day = right.day", workers=3, how="semi"),
