@@ -20,7 +20,7 @@ from streamjoin.spark.state.pieces import width
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 OURS = "spark.streamjoin.batchBytes"  # whether a join of the session has lifted the limit, or needs it
-LIFTED, NEEDED = "lifted", "needed"
+LIFTED, STAYS = "lifted", "stays"
 NO_LIMIT = str(2**31 - 1)  # the only value with which Spark does not measure
 SPARK_BYTES, SPARK_ROWS = 1 << 28, 10_000  # Spark's own limits
 PARCEL_BYTES = SPARK_BYTES // SPARK_ROWS
@@ -36,9 +36,9 @@ def lift_limit(spark: SparkSession, task: JoinTask, streaming: bool = True) -> J
         return task
     if not has_small_rows(task, int(spark.conf.get(BATCH_ROWS, None) or SPARK_ROWS)):
         spark.conf.unset(BATCH_BYTES)
-        spark.conf.set(OURS, NEEDED)
+        spark.conf.set(OURS, STAYS)
         return task
-    if ours == NEEDED or not streaming:
+    if ours == STAYS or not streaming:
         return task
     if given is None:
         spark.conf.set(BATCH_BYTES, NO_LIMIT)

@@ -92,7 +92,7 @@ def packer(task: JoinTask, side: str) -> PackBatches:
                 (k, parcel)
                 for k, part in enumerate(parts)
                 if part.num_rows or k == 0
-                for parcel in _cut(part, task.tuning.parcel_value_bytes)
+                for parcel in _in_parcels(part, task.tuning.parcel_value_bytes)
             ]
             columns = {
                 "worker": pa.array([ids[k] for k, _ in parcels], pa.int32()),
@@ -110,7 +110,7 @@ def packer(task: JoinTask, side: str) -> PackBatches:
     return pack
 
 
-def _cut(rows: pa.RecordBatch, nbytes: int) -> list[pa.RecordBatch]:
+def _in_parcels(rows: pa.RecordBatch, nbytes: int) -> list[pa.RecordBatch]:
     """The same rows in batches of about this size; a single batch if there are none."""
     step = max(1, nbytes * rows.num_rows // max(1, rows.nbytes))
     return [rows.slice(at, step) for at in range(0, max(1, rows.num_rows), step)]
