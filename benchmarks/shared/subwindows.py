@@ -32,6 +32,8 @@ Structure = Callable[[int, np.dtype[Any], Subwindow | None], Subwindow]
 class ScanSubwindow:
     """Keys in arrival order, as in a nested-loop join. A `Subwindow` whose slots are positions."""
 
+    parts = None
+
     def __init__(self, capacity: int, dtype: np.dtype[Any], predecessor: Subwindow | None = None):
         self._keys, self._count = np.empty(capacity, dtype), 0
         self._scan = band_scan(((BandShape(0, "i4"),),))

@@ -123,6 +123,50 @@ def check_links(window: ChainWindow) -> None:
     assert at - window._gone == len(window)
 
 
+# ---- few probes ask all subwindows with one call
+
+
+@pytest.mark.parametrize("name", ["hash", "bisort"])
+def test_few_probes_ask_all_subwindows_with_one_call(name, monkeypatch):
+    """While tuples come in order, one row at a time, subwindows fill, are sealed and merged, and are dropped."""
+    asked = []
+    monkeypatch.setattr(ChainWindow, "_look_up_each", lambda *_: asked.append(1))
+    window, held, links = make_window(name), [], 0
+    for ts in range(90):
+        row = (ts, ts * 7 % 5, ts * 3 % 4)
+        insert(window, [row], ts)
+        held.append(row)
+        for low, high in ((ts - 25, ts), (ts - 20, ts - 3)):
+            expected = [
+                (0, number)
+                for number, each in enumerate(held)
+                if low <= each[0] <= high and holds(SERVED[name], each, (ts, 2, 1))
+            ]
+            reach = Reach(np.array([low]), np.array([high]))
+            assert found(window, [(ts, 2, 1)], reach) == expected
+        links = max(links, len(window._links))
+        window.expire(ts - 25)
+        check_links(window)
+    assert not asked and links > 2
+
+
+@pytest.mark.parametrize("name", ["hash", "bisort"])
+def test_many_lookups_tuples_out_of_order_and_other_structures_ask_one_by_one(name, monkeypatch):
+    together = []
+    monkeypatch.setattr(ChainWindow, "_look_up_together", lambda *_: together.append(1) or iter(()))
+    at, probe = Reach(np.array([0]), np.array([99])), [(50, 0, 0)]
+    windows = {
+        "many": make_window(name, replace(TUNING, shared_lookups=1)),
+        "falling": make_window(name),
+        "other": make_window("raptable"),
+    }
+    for case, window in windows.items():
+        insert(window, [(ts, 0, 0) for ts in range(10)], 0)
+        insert(window, [(5 if case == "falling" else 20, 0, 0)], 10)
+        assert found(window, probe, at) == [(0, number) for number in range(11)]
+    assert not together
+
+
 # ---- random histories, against a list
 
 KEYS = st.sampled_from([0, 1, 2, 3, 5, None, -(2**31), 2**31 - 1])

@@ -11,7 +11,6 @@ import numpy as np
 from streamjoin.codegen.prepared import Probing, Stored
 from streamjoin.codegen.programs import Intervals, WindowProgram
 from streamjoin.index.structures.bisort import sort_batch
-from streamjoin.index.window import Subwindow
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan.bands import BandShape, Clauses
 from streamjoin.kernels.scan.check import band_check
@@ -21,6 +20,8 @@ from streamjoin.plan.subwindows import BandKey, SubwindowKey
 
 # Sort the intervals of a batch if there are at least this many, so that neighbours share cache lines.
 SORTED_FROM = 4_096
+# `Subwindow.probe` of one subwindow, or the same for several.
+ProbeIndex = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, PairBuffer], Iterator[int]]
 Times = tuple[np.ndarray, np.ndarray]  # the least and the greatest time that each probe reaches
 
 
@@ -110,16 +111,16 @@ def make_access(program: WindowProgram, key: SubwindowKey) -> Access:
 
 
 def ask(
-    subwindow: Subwindow, questions: Intervals, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
+    probe: ProbeIndex, questions: Intervals, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
 ) -> Iterator[int]:
     """Candidates for the probes that asked. `start` and `stop` are by probe; neither decreases from one probe to the
     next."""
     lows, highs, asking = questions
     if asking is None:
-        return subwindow.probe(lows, highs, start, stop, pairs)
+        return probe(lows, highs, start, stop, pairs)
     same = len(start) > 0 and start[0] == start[-1] and stop[0] == stop[-1]
     ends = [np.full(len(asking), end[0]) if same else end[asking] for end in (start, stop)]
-    return _renamed(subwindow.probe(lows, highs, ends[0], ends[1], pairs), asking, pairs)
+    return _renamed(probe(lows, highs, ends[0], ends[1], pairs), asking, pairs)
 
 
 def _renamed(stretches: Iterator[int], asking: np.ndarray, pairs: PairBuffer) -> Iterator[int]:

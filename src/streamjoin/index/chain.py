@@ -33,7 +33,7 @@ from streamjoin.index.structures import STRUCTURE_CLASSES
 from streamjoin.index.structures.bisort import BISortSubwindow, Merging, in_key_order
 from streamjoin.index.times import Reach
 from streamjoin.index.tuples import Mark, ProbingTuples, Tuples
-from streamjoin.index.window import ALONE, Subwindow, Team, cuts
+from streamjoin.index.window import ALONE, Subwindow, Team, Together, cuts
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.plan.subwindows import Choice, FixedRule, SubwindowKey, Workload
 from streamjoin.plan.tuning import DEFAULT_TUNING, WindowTuning
@@ -84,6 +84,10 @@ class ChainWindow:
         self._disorder = 0  # the last row that arrived with a smaller ts than the row before it
         self._last = 0  # the ts of the last row
         self._rows = ArrivedTuples(rows)
+        # The parts of all links, if one call can ask all of them; else None. Each probe brings those of the newest link
+        # up to date. `_parts_known`: whether the others are.
+        self._parts: np.ndarray | None = None
+        self._parts_known = False
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -160,6 +164,7 @@ class ChainWindow:
         subwindow = STRUCTURE_CLASSES[choice.structure](capacity, access.dtype, previous)
         first = self._gone if last is None else last.first + last.count
         self._links.append(Link(subwindow, choice, access, capacity, first))
+        self._parts_known = False
         self._note(choice)
         return self._links[-1]
 
@@ -206,6 +211,7 @@ class ChainWindow:
         at = self._links.index(earlier)
         self._links[at] = merged
         del self._links[at + 1]
+        self._parts_known = False
 
     def _note(self, choice: Choice) -> None:
         """Record the choice if it differs from the last one."""
@@ -245,15 +251,11 @@ class ChainWindow:
             if not len(kept):
                 return
         self.workload.observe(probes.probing)
-        count = len(probes.ts)
-        asked = list(self._in_reach(reach, count))
-        parts = [slice(0, count)]
-        if team.workers > 1:
-            parts = cuts(count, self._tuning.shared_lookups // max(len(asked), 1), team.workers)
-        if len(parts) == 1:
-            stretches = self._look_up(probes, asked, parts[0], pairs)
+        few = len(probes.ts) * len(self._links) <= self._tuning.shared_lookups
+        if few and self._disorder <= self._gone and (parts := self._all_parts()) is not None:
+            stretches = self._look_up_together(probes, reach, parts, pairs)
         else:
-            stretches = team.share([partial(self._look_up, probes, asked, part) for part in parts], pairs)
+            stretches = self._look_up_each(probes, reach, pairs, team)
         compared = pairs.compared
         for before in stretches:
             self.comparisons += pairs.compared - compared
@@ -261,6 +263,46 @@ class ChainWindow:
             if kept is not None:
                 pairs.probe[before : pairs.count] = kept[pairs.probe[before : pairs.count]]
             yield before
+
+    def _all_parts(self) -> np.ndarray | None:
+        """The parts of all links, if they have the same structure and key, and one call can ask them all."""
+        links = self._links
+        if not self._parts_known:
+            self._parts, self._parts_known = None, True
+            parts = [parts for link in links if (parts := link.subwindow.parts) is not None]
+            kinds = {(link.choice.structure, link.access) for link in links}
+            if len(kinds) == 1 and len(parts) == len(links):
+                self._parts = np.concatenate(parts)
+                self._parts[:, -1] = np.repeat([link.first for link in links], len(parts[0]))
+        elif self._parts is not None:
+            newest = cast(Together, links[-1].subwindow).parts
+            self._parts[-len(newest) :, :-1] = newest[:, :-1]
+        return self._parts
+
+    def _look_up_together(
+        self, probes: ProbingTuples, reach: Reach, parts: np.ndarray, pairs: PairBuffer
+    ) -> Iterator[int]:
+        """Ask all links with one call."""
+        access, start_stop = self._links[0].access, reach.positions(self.ts)
+        probe_all = partial(cast(Together, self._links[0].subwindow).probe_all, parts, self._gone)
+        for before in ask(probe_all, access.questions(probes.probing), *start_stop, pairs):
+            pairs.compared += pairs.count - before
+            if access.unchecked[0]:
+                check_bands(access, self._rows.keys, probes.probing, pairs, before)
+            yield before
+
+    def _look_up_each(
+        self, probes: ProbingTuples, reach: Reach, pairs: PairBuffer, team: Team
+    ) -> Iterator[int]:
+        """Ask the links one by one; a team shares the probes."""
+        count = len(probes.ts)
+        asked = list(self._in_reach(reach, count))
+        parts = [slice(0, count)]
+        if team.workers > 1:
+            parts = cuts(count, self._tuning.shared_lookups // max(len(asked), 1), team.workers)
+        if len(parts) == 1:
+            return self._look_up(probes, asked, parts[0], pairs)
+        return team.share([partial(self._look_up, probes, asked, part) for part in parts], pairs)
 
     def _look_up(
         self, probes: ProbingTuples, asked: list[Asked], rows: slice, pairs: PairBuffer
@@ -297,7 +339,7 @@ class ChainWindow:
         """Ask one subwindow for some of the probes, whose numbers start at `first`."""
         begin = np.int32(link.first - self._gone)
         checked = timed is not None or link.access.unchecked[0]
-        for before in ask(link.subwindow, questions, start, stop, pairs):
+        for before in ask(link.subwindow.probe, questions, start, stop, pairs):
             if pairs.count > before:
                 pairs.compared += pairs.count - before
                 pairs.pos[before : pairs.count] += begin
@@ -376,6 +418,7 @@ class ChainWindow:
 
     def _drop_first(self) -> None:
         link = self._links.popleft()
+        self._parts_known = False
         if self._merge is not None and self._merge[0] is link:
             self._merge = None
         self._drop_rows(link.first + link.count - self._gone)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from streamjoin.codegen.searched import search_columns, searched_dtype
 from streamjoin.index.access import Access, ask, check_bands
 from streamjoin.index.structures import STRUCTURE_CLASSES, Structure
 from streamjoin.index.structures.bisort import BISortSubwindow, Merging
-from streamjoin.index.window import Subwindow
+from streamjoin.index.window import Subwindow, Together
 from streamjoin.kernels.gather import BITS, gather, gather_columns, gather_rows
 from streamjoin.kernels.hash.last_rows import (
     COLUMNS,
@@ -143,7 +144,7 @@ def rehearse_index(program: WindowProgram, structure: str, access: Access, schem
     pairs = PairBuffer(1)
     subwindow = make(1, access.dtype, None)
     subwindow.insert(access.keys(stored), NO_NUMBERS.astype(np.int32))
-    for _ in ask(subwindow, access.questions(probing), NO_NUMBERS, NO_NUMBERS, pairs):
+    for _ in ask(subwindow.probe, access.questions(probing), NO_NUMBERS, NO_NUMBERS, pairs):
         pass
     check_bands(access, lambda: stored.columns, probing, pairs, 0)
     check_bands(access, lambda: stored.columns, probing, pairs, 0, NO_NUMBERS, (NO_NUMBERS, NO_NUMBERS))
@@ -182,8 +183,12 @@ def rehearse_merging(dtype: np.dtype) -> None:
 def probe_some(subwindow: Subwindow, keys: np.ndarray) -> None:
     pairs = PairBuffer()
     start, stop = np.zeros(len(keys), np.int64), np.full(len(keys), REHEARSED_TUPLES)
-    for _ in subwindow.probe(keys, keys.copy(), start, stop, pairs):
+    probes = keys, keys.copy(), start, stop, pairs
+    for _ in subwindow.probe(*probes):
         pass
+    if subwindow.parts is not None:
+        for _ in cast(Together, subwindow).probe_all(subwindow.parts, 0, *probes):
+            pass
 
 
 def prepared(program: WindowProgram, schemas: Schemas, nulls: bool) -> tuple[Stored, Probing]:

@@ -141,3 +141,29 @@ class Subwindow(Protocol):
         Yields after each stretch of pairs, with the count before the stretch, as `WindowIndex.probe` does. The caller
         may remove pairs of the stretch, by lowering `pairs.count`, before it asks for the next one.
         """
+
+    @property
+    def parts(self) -> np.ndarray | None:
+        """What it consists of, as rows for `probe_all`, with 0 in the last column. None if the class has no
+        `probe_all`."""
+
+
+class Together(Protocol):
+    """A `Subwindow` of a class that can ask several with one call. A push of few tuples would spend most of its time
+    on asking them one by one."""
+
+    @property
+    def parts(self) -> np.ndarray: ...
+
+    @staticmethod
+    def probe_all(
+        parts: np.ndarray,
+        gone: int,
+        lows: np.ndarray,
+        highs: np.ndarray,
+        start: np.ndarray,
+        stop: np.ndarray,
+        pairs: PairBuffer,
+    ) -> Iterator[int]:
+        """As `probe`, for the subwindows with these parts, one after the other, and for positions instead of slots: the
+        position of a tuple is its slot, plus the last number of its part's row, minus `gone`."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,14 @@ from streamjoin.index.window import ALONE, KEY_DTYPES, Subwindow, Team, cuts
 from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.sorted.probe import (
+    COUNT,
+    INDEX,
+    KEYS,
     MIN_RUN_ROOM,
+    NEWEST,
+    OLDEST,
+    RUN_WORDS,
+    SLOTS,
     find_pairs,
     find_records,
     rises,
@@ -143,6 +150,7 @@ class SortedRun:
         self.capacity, self.count = capacity, 0
         self.keys, self.slots = aligned(capacity + PAD, dtype), aligned(capacity + PAD, np.dtype(np.int32))
         self.index = aligned(index_size(capacity), dtype)
+        self.addresses = [each.ctypes.data for each in (self.keys, self.slots, self.index)]
         self.highest = dtype.type(np.inf if dtype.kind == "f" else np.iinfo(dtype).max)
 
     @property
@@ -189,6 +197,8 @@ class BISortSubwindow:
         self._buffer = SortedRun(self.most_buffered, self.dtype)
         self._held = 0
         self._oldest, self._newest = capacity, -1  # slots
+        self.parts = np.zeros((2, RUN_WORDS), np.int64)  # main array and buffer
+        self._note_addresses()
 
     def __len__(self) -> int:
         return self._held
@@ -219,6 +229,19 @@ class BISortSubwindow:
             self._buffer.insert(keys, slots)
         self._held += n
         self._oldest, self._newest = min(self._oldest, int(slots[0])), max(self._newest, int(slots[-1]))
+        self._note_sizes()
+
+    def _note_sizes(self) -> None:
+        """Bring the counts in `parts` up to date."""
+        parts = self.parts
+        parts[0, COUNT], parts[1, COUNT] = self._main.count, self._buffer.count
+        parts[:, OLDEST], parts[:, NEWEST] = self._oldest, self._newest
+
+    def _note_addresses(self) -> None:
+        """Bring `parts` up to date after a run was replaced."""
+        for number, run in enumerate((self._main, self._buffer)):
+            self.parts[number, [KEYS, SLOTS, INDEX]] = run.addresses
+        self._note_sizes()
 
     def buffer_limit(self, batch: int) -> int:
         """The cheapest number of tuples in the buffer: with n in it, a batch moves n / 2 tuples and a flush moves the
@@ -230,6 +253,7 @@ class BISortSubwindow:
         if buffer.count:
             self._main.merge(buffer.keys, buffer.slots, buffer.count)
             buffer.count = 0
+            self._note_sizes()
 
     def seal(self) -> None:
         """Merge the buffer and give its memory back, and that of free places in the main array if there are many."""
@@ -238,6 +262,7 @@ class BISortSubwindow:
         if 2 * self._main.count < self.capacity:
             full, self._main = self._main, SortedRun(self._main.count, self.dtype)
             self._main.merge(full.keys, full.slots, full.count)
+        self._note_addresses()
 
     @property
     def sorted_keys(self) -> np.ndarray:
@@ -290,27 +315,35 @@ class BISortSubwindow:
         self, lows: np.ndarray, highs: np.ndarray, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
     ) -> Iterator[int]:
         """Append pairs (probe, slot), those of the main array first; see `Subwindow.probe`."""
-        for run in (self._main, self._buffer):
-            if not run.count:
-                continue
-            probes: tuple[Any, ...] = (
-                lows,
-                highs,
-                start,
-                stop,
-                NO_ORDER,
-                False,
-            )  # cheaper to create than `Probes`
-            if run.keys.nbytes > SORT_BYTES and len(lows) * SORT_SHARE >= run.count:
-                probes = self._in_order(Probes(lows, highs, start, stop), run.count)
-            held = run.keys, run.slots, run.index, run.count, self._oldest, self._newest
-            cursor = np.zeros(CURSOR_SIZE, np.int64)
-            while cursor[0] != DONE:
-                pairs.reserve(MIN_RUN_ROOM)
-                before = pairs.count
-                pairs.count = find_pairs(*held, *probes, cursor, pairs.probe, pairs.pos, before)
-                if pairs.count > before:
-                    yield before
+        asked = Probes(lows, highs, start, stop)
+        for number, run in enumerate((self._main, self._buffer)):
+            large = run.keys.nbytes > SORT_BYTES and len(lows) * SORT_SHARE >= run.count
+            each = self._in_order(asked, run.count) if large else asked
+            part = self.parts[number : number + 1]
+            yield from self.probe_all(part, 0, *each[:4], pairs, each.order, each.follow)
+
+    @staticmethod
+    def probe_all(
+        parts: np.ndarray,
+        gone: int,
+        lows: np.ndarray,
+        highs: np.ndarray,
+        start: np.ndarray,
+        stop: np.ndarray,
+        pairs: PairBuffer,
+        order: np.ndarray = NO_ORDER,
+        follow: bool = False,
+    ) -> Iterator[int]:
+        """As `Subwindow.probe_all`; `order`, `follow`: see `find_pairs`."""
+        cursor = np.zeros(CURSOR_SIZE, np.int64)
+        while cursor[0] != DONE:
+            pairs.reserve(MIN_RUN_ROOM)
+            before = pairs.count
+            pairs.count = find_pairs(
+                parts, gone, lows, highs, start, stop, order, follow, cursor, pairs.probe, pairs.pos, before
+            )
+            if pairs.count > before:
+                yield before
 
     def _in_order(self, probes: Probes, count: int) -> Probes:
         """The probes sorted, without those that match nothing, so that neighbours share cache lines."""
@@ -391,4 +424,5 @@ class Merging:
         whole._held = whole.capacity = len(earlier) + len(later)
         whole._oldest = min(earlier._oldest, self._shift + later._oldest)
         whole._newest = max(earlier._newest, self._shift + later._newest)
+        whole._note_addresses()
         return whole

@@ -58,6 +58,8 @@ class HashSubwindow:
         self._pool = np.zeros(SMALLEST_POOL, np.int32)
         self._counters = np.zeros(hashing.COUNTER_WORDS, np.int64)
         self._counters[[hashing.LAST_SLOT, *range(hashing.LEFT_BEHIND, hashing.COUNTER_WORDS)]] = -1
+        self.parts = np.zeros((1, hashing.TABLE_WORDS), np.int64)
+        self._note_addresses()
 
     def __len__(self) -> int:
         return int(self._counters[hashing.TUPLE_COUNT])
@@ -115,14 +117,7 @@ class HashSubwindow:
         one number. An empty interval (low > high, or NaN) matches nothing.
         """
         self._check(lows)
-        if lows is not highs and not hashing.all_equalities(lows, highs):
-            wide = int(np.flatnonzero(lows < highs)[0])
-            raise IndexNotApplicableError(
-                f"a hash index finds equal keys only; probe {wide} asks for {lows[wide]} to {highs[wide]}",
-                field="highs",
-                given=highs[wide],
-                allowed=f"{lows[wide]}, as in lows",
-            )
+        check_equalities(lows, highs)
         contiguous = np.ascontiguousarray
         return self._pairs(contiguous(lows), contiguous(highs), contiguous(start), contiguous(stop), pairs)
 
@@ -135,6 +130,28 @@ class HashSubwindow:
             pairs.reserve(hashing.MIN_TABLE_ROOM)
             before = pairs.count
             pairs.count = hashing.probe_table(*probes, pairs.probe, pairs.pos, before)
+            if pairs.count > before:
+                yield before
+
+    @staticmethod
+    def probe_all(
+        parts: np.ndarray,
+        gone: int,
+        lows: np.ndarray,
+        highs: np.ndarray,
+        start: np.ndarray,
+        stop: np.ndarray,
+        pairs: PairBuffer,
+    ) -> Iterator[int]:
+        """As `Subwindow.probe_all`."""
+        check_equalities(lows, highs)
+        cursor = np.zeros(CURSOR_SIZE, np.int64)
+        while cursor[0] != DONE:
+            pairs.reserve(hashing.MIN_TABLE_ROOM)
+            before = pairs.count
+            pairs.count = hashing.probe_tables(
+                parts, gone, lows, highs, start, stop, cursor, pairs.probe, pairs.pos, before
+            )
             if pairs.count > before:
                 yield before
 
@@ -152,6 +169,7 @@ class HashSubwindow:
             grown = np.empty(2 * len(self._pool), np.int32)
             grown[: len(self._pool)] = self._pool
             self._pool = grown
+            self._note_addresses()
         elif reason == hashing.TAIL_FULL:
             self._tail *= 2
             self._rebuild(self._lines)
@@ -171,6 +189,25 @@ class HashSubwindow:
                 break
             self._tail *= 2
         self._table, self._lines, self._pool = table, lines, target
+        self._note_addresses()
+
+    def _note_addresses(self) -> None:
+        """Bring `parts` up to date after the table or the pool was replaced."""
+        row = self.parts[0]
+        row[hashing.TABLE], row[hashing.POOL] = self._table.ctypes.data, self._pool.ctypes.data
+        row[hashing.LINES] = self._lines
+
+
+def check_equalities(lows: np.ndarray, highs: np.ndarray) -> None:
+    """Raise if an interval has room for two different keys."""
+    if lows is not highs and not hashing.all_equalities(lows, highs):
+        wide = int(np.flatnonzero(lows < highs)[0])
+        raise IndexNotApplicableError(
+            f"a hash index finds equal keys only; probe {wide} asks for {lows[wide]} to {highs[wide]}",
+            field="highs",
+            given=highs[wide],
+            allowed=f"{lows[wide]}, as in lows",
+        )
 
 
 def _lines_for(keys: int) -> int:

@@ -28,6 +28,8 @@ class PartitionedSubwindow(ABC):
     `partitions` is the number to aim at. `columns` is the width of the LLAT's table of entries.
     """
 
+    parts = None
+
     def __init__(self, capacity: int, dtype: np.dtype, partitions: int, columns: int):
         if not 1 <= capacity <= MAX_SLOT:
             raise SpecError(

@@ -26,6 +26,7 @@ from streamjoin.kernels.scan import vector
 from streamjoin.kernels.scan.vector import (
     load_vector,
     pointer,
+    pointer_at,
     prefetch,
     splat,
     stack_array,
@@ -47,6 +48,10 @@ FIRST_CLASS = 2  # a key's second to fourth slots are in an area of 2**2 places
 # for each size the first area left behind, or -1.
 DISTINCT_KEYS, TUPLE_COUNT, LAST_SLOT, POOL_END, LEFT_BEHIND = 0, 1, 2, 3, 4
 COUNTER_WORDS = LEFT_BEHIND + 32
+# A table as a row of an array of several: the addresses of table and pool, the lines, the number of the row at slot 0.
+TABLE, POOL, LINES, FIRST = range(4)
+TABLE_WORDS = 4
+PART = 2  # the word of a cursor with the table that was being probed
 # The reasons why `insert` stopped.
 TABLE_FULL, TAIL_FULL, POOL_FULL, FALLING_SLOT = -1, -2, -3, -4
 
@@ -303,52 +308,47 @@ def _below(pool, ref, count, bound):
 
 
 @inner
-def _copy(probe, ref, many, pool, out_probe, out_pos, count):
+def _copy(probe, ref, many, base, pool, out_probe, out_pos, count):
     """Write `many` pairs, none if it is negative; return the new count. Overshoots by less than COPY_OVERSHOOT."""
+    zero = splat(np.int32(-base), SLOTS_PER_COPY)
     for i in range(0, many, SLOTS_PER_COPY):
         store_vector(splat(np.int32(probe), SLOTS_PER_COPY), out_probe, count + i)
-        store_vector(load_vector(pool, ref + i, SLOTS_PER_COPY), out_pos, count + i)
+        slots = load_vector(pool, ref + i, SLOTS_PER_COPY)
+        store_vector(vector.wrapping_sub(slots, zero), out_pos, count + i)
     return count + max(many, 0)
 
 
 @inner
-def _write_some(probe, said, start, stop, pool, out_probe, out_pos, count):
+def _write_some(probe, said, start, stop, base, pool, out_probe, out_pos, count):
     """As `_write`, for many slots, or for slots that may be out of range."""
     many, ref = said >> 32, said & 0xFFFFFFFF
     if many <= 1:
         return count + (many & np.int64(start <= ref) & np.int64(ref < stop))
     begin, end = _below(pool, ref, many, start), _below(pool, ref, many, stop)
-    return _copy(probe, ref + begin, end - begin, pool, out_probe, out_pos, count)
+    return _copy(probe, ref + begin, end - begin, base, pool, out_probe, out_pos, count)
 
 
 @inline
-def _write(probe, said, start, stop, pool, out_probe, out_pos, count):
-    """Write the pairs of one probe with slots in [start, stop); return the new count. Overshoots by up to
-    COPY_OVERSHOOT."""
+def _write(probe, said, start, stop, base, pool, out_probe, out_pos, count):
+    """Write the pairs of one probe with slots in [start, stop); return the new count. Slot 0 has position `base`.
+    Overshoots by up to COPY_OVERSHOOT."""
     many, ref = said >> 32, said & 0xFFFFFFFF
     several = -np.int64(many > 1)  # a mask of all bits or none
     place = ref & several
     first = (pool[place] & several) | (ref & ~several)
     last = (pool[place + ((many - 1) & several)] & several) | (ref & ~several)
     store_vector(splat(np.int32(probe), SLOTS_PER_COPY), out_probe, count)
-    store_vector(load_vector(pool, place, SLOTS_PER_COPY), out_pos, count)
-    out_pos[count] = np.int32(first)
+    slots, zero = load_vector(pool, place, SLOTS_PER_COPY), splat(np.int32(-base), SLOTS_PER_COPY)
+    store_vector(vector.wrapping_sub(slots, zero), out_pos, count)
+    out_pos[count] = np.int32(first + base)
     if (many <= SLOTS_PER_COPY) & (start <= first) & (last < stop):
         return count + many
-    return _write_some(probe, said, start, stop, pool, out_probe, out_pos, count)
+    return _write_some(probe, said, start, stop, base, pool, out_probe, out_pos, count)
 
 
-@jit
-def probe_table(lows, highs, starts, stops, tables, lines, pools, cursor, out_probes, out_positions, count):
-    """Write (probe, slot) pairs of equal keys with slots in [start, stop) from `count` on; return the new count.
-
-    Needs MIN_TABLE_ROOM. Returns when the room is used up, with the place to continue in `cursor` (zeros at first),
-    or when it has written all pairs, with DONE in it. O(probes + pairs).
-    """
-    n, table, pool = len(lows), pointer(tables), pointer(pools)
-    low, high, start, stop = pointer(lows), pointer(highs), pointer(starts), pointer(stops)
-    out_probe, out_pos = pointer(out_probes), pointer(out_positions)
-    room = min(len(out_probes), len(out_positions)) - COPY_OVERSHOOT
+@inner
+def _probe_one(n, low, high, start, stop, table, lines, pool, base, cursor, out_probe, out_pos, room, count):
+    """As `probe_table`, by pointers; slot 0 has position `base`, and so start and stop are positions."""
     words, found = stack_array(np.int64(0), KEYS_PER_BLOCK), stack_array(np.int64(0), HOMES_SIZE)
     for i in range(HOMES_SIZE):
         found[i] = 0
@@ -358,7 +358,8 @@ def probe_table(lows, highs, starts, stops, tables, lines, pools, cursor, out_pr
         total = _locate(low, high, begin, size, table, lines, pool, words, found)
         if skip == 0 and count + total <= room:
             for i in range(begin, begin + size):
-                count = _write(i, found[i - begin], start[i], stop[i], pool, out_probe, out_pos, count)
+                first, end = start[i] - base, stop[i] - base
+                count = _write(i, found[i - begin], first, end, base, pool, out_probe, out_pos, count)
             begin += size
             continue
         # Room may be short: write probe by probe, and possibly only part of the last one.
@@ -368,16 +369,51 @@ def probe_table(lows, highs, starts, stops, tables, lines, pools, cursor, out_pr
                 if count == room:
                     cursor[0], cursor[1] = i, 0
                     return count
-                out_probe[count], out_pos[count] = np.int32(i), np.int32(ref)
-                count += many & np.int64(start[i] <= ref) & np.int64(ref < stop[i])
+                out_probe[count], out_pos[count] = np.int32(i), np.int32(ref + base)
+                count += many & np.int64(start[i] - base <= ref) & np.int64(ref < stop[i] - base)
                 continue
-            first = _below(pool, ref, many, start[i]) + skip
-            left = _below(pool, ref, many, stop[i]) - first
+            first = _below(pool, ref, many, start[i] - base) + skip
+            left = _below(pool, ref, many, stop[i] - base) - first
             if left > room - count:
                 cursor[0], cursor[1] = i, skip + room - count
-                return _copy(i, ref + first, room - count, pool, out_probe, out_pos, count)
-            count = _copy(i, ref + first, left, pool, out_probe, out_pos, count)
+                return _copy(i, ref + first, room - count, base, pool, out_probe, out_pos, count)
+            count = _copy(i, ref + first, left, base, pool, out_probe, out_pos, count)
             skip = 0
         begin += size
+    cursor[0] = DONE
+    return count
+
+
+@jit
+def probe_table(lows, highs, starts, stops, tables, lines, pools, cursor, out_probes, out_positions, count):
+    """Write (probe, slot) pairs of equal keys with slots in [start, stop) from `count` on; return the new count.
+
+    Needs MIN_TABLE_ROOM. Returns when the room is used up, with the place to continue in `cursor` (zeros at first),
+    or when it has written all pairs, with DONE in it. O(probes + pairs).
+    """
+    room = min(len(out_probes), len(out_positions)) - COPY_OVERSHOOT
+    probes = len(lows), pointer(lows), pointer(highs), pointer(starts), pointer(stops)
+    out = pointer(out_probes), pointer(out_positions)
+    return _probe_one(*probes, pointer(tables), lines, pointer(pools), 0, cursor, *out, room, count)
+
+
+@jit
+def probe_tables(parts, gone, lows, highs, starts, stops, cursor, out_probes, out_positions, count):
+    """As `probe_table`, for one table after the other, and for positions instead of slots.
+
+    parts   int64[number of tables, TABLE_WORDS]; the caller keeps the memory alive that it has addresses of. A tuple's
+            position is its slot + FIRST - gone
+    """
+    room = min(len(out_probes), len(out_positions)) - COPY_OVERSHOOT
+    probes = len(lows), pointer(lows), pointer(highs), pointer(starts), pointer(stops)
+    out = pointer(out_probes), pointer(out_positions)
+    while cursor[PART] < len(parts):
+        part = parts[cursor[PART]]
+        table, pool = pointer_at(part[TABLE], parts), pointer_at(part[POOL], out_positions)
+        count = _probe_one(*probes, table, part[LINES], pool, part[FIRST] - gone, cursor, *out, room, count)
+        if cursor[0] != DONE:
+            return count
+        cursor[0], cursor[1] = 0, 0
+        cursor[PART] += 1
     cursor[0] = DONE
     return count

@@ -127,6 +127,18 @@ def pointer(typing_context, array):
     return types.CPointer(array.dtype)(array), generate
 
 
+@intrinsic
+def pointer_at(typing_context, address, like):
+    """As `pointer`, for numbers of the type of `like`, an array, at an address; the caller keeps that memory alive."""
+    if not isinstance(like, types.Array):
+        return None
+
+    def generate(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(like.dtype)(types.int64, like), generate
+
+
 @intrinsic(prefer_literal=True)
 def stack_array(typing_context, example, size):
     """A pointer to `size` (a literal) uninitialised numbers of the type of `example`, valid until the caller

@@ -22,12 +22,14 @@ from streamjoin.kernels.scan.vector import (
     first,
     load_vector,
     pointer,
+    pointer_at,
     prefetch,
     splat,
     stack_array,
     store_compressed,
     store_vector,
     word,
+    wrapping_sub,
 )
 from streamjoin.kernels.sorted.runs import INDEX_FANOUT, MAX_INDEX_LEVELS, level_sizes
 
@@ -35,6 +37,11 @@ PROBE_GROUP = 16  # 8 take 1.3 times as long, 32 are no faster
 MIN_RUN_ROOM = (
     4096  # room for pairs: any number above INDEX_FANOUT is correct, a smaller one causes more stretches
 )
+# A run as a row of a table: the addresses of its keys, slots and index; how many keys it has; the least and the
+# greatest slot that it may have; the number of the row at slot 0.
+KEYS, SLOTS, INDEX, COUNT, OLDEST, NEWEST, FIRST = range(7)
+RUN_WORDS = 7
+RUN = 2  # the word of a cursor with the run that was being searched
 
 
 @inner
@@ -218,25 +225,23 @@ def find_records(keys, index, count, lows, highs, firsts, lasts):
 
 
 @inner
-def emit_slots(slot, at, end, name, out_probe, out_pos, count):
-    """Write a pair for each slot at places at..end-1. Writes whole vectors, so scrap may follow."""
-    names = splat(np.int32(name), INDEX_FANOUT)
+def emit_slots(slot, at, end, base, name, out_probe, out_pos, count):
+    """Write a pair for each slot at places at..end-1; slot 0 has position `base`. Writes whole vectors, so scrap may
+    follow."""
+    names, zero = splat(np.int32(name), INDEX_FANOUT), splat(np.int32(-base), INDEX_FANOUT)
     for place in range(at, end, INDEX_FANOUT):
         store_vector(names, out_probe, count + place - at)
-        store_vector(load_vector(slot, place, INDEX_FANOUT), out_pos, count + place - at)
+        slots = load_vector(slot, place, INDEX_FANOUT)
+        store_vector(wrapping_sub(slots, zero), out_pos, count + place - at)
     return count + end - at
 
 
 @inner
-def emit_within(slot, at, end, low, high, name, out_probe, out_pos, count):
+def emit_within(slot, at, end, base, low, high, name, out_probe, out_pos, count):
     """As `emit_slots`, for the slots in [low, high)."""
     if HAS_COMPRESS:
-        names, least, most = (
-            splat(np.int32(name), INDEX_FANOUT),
-            splat(np.int32(low), INDEX_FANOUT),
-            np.int32(high - 1),
-        )
-        greatest = splat(most, INDEX_FANOUT)
+        names, zero = splat(np.int32(name), INDEX_FANOUT), splat(np.int32(-base), INDEX_FANOUT)
+        least, greatest = splat(np.int32(low), INDEX_FANOUT), splat(np.int32(high - 1), INDEX_FANOUT)
         for place in range(at, end, INDEX_FANOUT):
             slots = load_vector(slot, place, INDEX_FANOUT)
             fits = both(
@@ -244,53 +249,29 @@ def emit_within(slot, at, end, low, high, name, out_probe, out_pos, count):
             )
             bits = word(fits)
             store_vector(names, out_probe, count)
-            store_compressed(slots, bits, out_pos, count)
+            store_compressed(wrapping_sub(slots, zero), bits, out_pos, count)
             count += bit_count(bits)
         return count
     for place in range(at, end):
         out_probe[count] = np.int32(name)
-        out_pos[count] = slot[place]
+        out_pos[count] = np.int32(slot[place] + base)
         count += np.int64((slot[place] >= low) & (slot[place] < high))
     return count
 
 
-@jit
-def find_pairs(
-    keys,
-    slots,
-    index,
-    count,
-    oldest,
-    newest,
-    lows,
-    highs,
-    starts,
-    stops,
-    order,
-    follow,
-    cursor,
-    probes,
-    places,
-    filled,
+@inner
+def find_in_run(
+    run, base, low, high, start, stop, order, n, follow, cursor, probes, places, keys, room, filled
 ):
-    """Append a pair to `probes`, `places` from `filled` on for each probe i and each slot of the run with lows[i] <=
-    key <= highs[i] and starts[i] <= slot < stops[i]; return the new number of pairs.
-
-        oldest, newest  least and greatest slot that the run may hold
-        order           the numbers of the probes; empty if they are 0, 1, ...
-        follow          whether lows ascend without NaN, and each search should start where the last one ended
-        cursor          int64[CURSOR_SIZE], zeros at first; cursor[0] == DONE when all pairs are written
-
-    Returns when done, or when room is short: then drain or grow the output and call again with the same cursor and
-    inputs. Scrap may follow the pairs. Pairs come probe by probe. Cost: O(log count) a probe, and a copy of the slots
-    between its bounds.
-    """
-    key, slot, tree, low, high = pointer(keys), pointer(slots), pointer(index), pointer(lows), pointer(highs)
-    start, stop, out_probe, out_pos = pointer(starts), pointer(stops), pointer(probes), pointer(places)
+    """As `find_pairs`, for one run, a row of the table, whose slot 0 has position `base`. `keys`: an array of the
+    type of its keys."""
+    key, slot = pointer_at(run[KEYS], keys), pointer_at(run[SLOTS], places)
+    tree, oldest, newest = pointer_at(run[INDEX], keys), base + run[OLDEST], base + run[NEWEST]
+    out_probe, out_pos = pointer(probes), pointer(places)
     begin, end = stack_array(np.int64(0), PROBE_GROUP), stack_array(np.int64(0), PROBE_GROUP)
     sizes, offsets = stack_array(np.int64(0), MAX_INDEX_LEVELS), stack_array(np.int64(0), MAX_INDEX_LEVELS)
-    top, named = level_sizes(np.int64(count), sizes, offsets), len(order) > 0
-    n, room, probe, emitted = len(lows), len(probes) - INDEX_FANOUT, cursor[0], cursor[1]
+    top, named = level_sizes(run[COUNT], sizes, offsets), len(order) > 0
+    probe, emitted = cursor[0], cursor[1]
     begin[PROBE_GROUP - 1], finding = 0, PROBE_GROUP
     while probe < n:
         group, most_find = min(PROBE_GROUP, n - probe), 8 * finding > 3 * PROBE_GROUP
@@ -305,17 +286,64 @@ def find_pairs(
             if stop[i] <= oldest or start[i] > newest:
                 continue
             name, covered = order[i] if named else i, start[i] <= oldest and stop[i] > newest
-            least, most = max(start[i], 0), min(stop[i], MAX_SLOT)
+            least, most = max(start[i] - base, 0), min(stop[i] - base, MAX_SLOT)
             while at < end[g]:
                 until = min(end[g], at + room - filled)
                 if until <= at:
                     cursor[0], cursor[1] = i, at - begin[g]
                     return filled
                 if covered:
-                    filled = emit_slots(slot, at, until, name, out_probe, out_pos, filled)
+                    filled = emit_slots(slot, at, until, base, name, out_probe, out_pos, filled)
                 else:
-                    filled = emit_within(slot, at, until, least, most, name, out_probe, out_pos, filled)
+                    filled = emit_within(slot, at, until, base, least, most, name, out_probe, out_pos, filled)
                 at = until
         probe += group
+    cursor[0] = DONE
+    return filled
+
+
+@jit
+def find_pairs(runs, gone, lows, highs, starts, stops, order, follow, cursor, probes, places, filled):
+    """Append a pair to `probes`, `places` from `filled` on for each run, each probe i and each tuple of the run with
+    lows[i] <= key <= highs[i] and starts[i] <= position < stops[i]; return the new number of pairs.
+
+        runs            int64[number of runs, RUN_WORDS]; the caller keeps the memory alive that it has addresses of.
+                        A tuple's position is its slot + FIRST - gone
+        lows, highs     of the type of the runs' keys
+        order           the numbers of the probes; empty if they are 0, 1, ...
+        follow          whether lows ascend without NaN, and each search should start where the last one ended
+        cursor          int64[CURSOR_SIZE], zeros at first; cursor[0] == DONE when all pairs are written
+
+    Returns when done, or when room is short: then drain or grow the output and call again with the same cursor and
+    inputs. Scrap may follow the pairs. Pairs come run by run, then probe by probe. Cost: O(log count) a run and probe,
+    and a copy of the slots between its bounds.
+    """
+    low, high, start, stop = pointer(lows), pointer(highs), pointer(starts), pointer(stops)
+    n, room = len(lows), len(probes) - INDEX_FANOUT
+    while cursor[RUN] < len(runs):
+        run = runs[cursor[RUN]]
+        if run[COUNT]:
+            base = run[FIRST] - gone
+            filled = find_in_run(
+                run,
+                base,
+                low,
+                high,
+                start,
+                stop,
+                order,
+                n,
+                follow,
+                cursor,
+                probes,
+                places,
+                lows,
+                room,
+                filled,
+            )
+            if cursor[0] != DONE:
+                return filled
+        cursor[0], cursor[1] = 0, 0
+        cursor[RUN] += 1
     cursor[0] = DONE
     return filled

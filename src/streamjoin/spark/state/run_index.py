@@ -99,7 +99,7 @@ class RunIndex:
         if self._key not in questions:
             questions[self._key] = self.access.questions(probes.probing)
         start, stop = reach.positions(self.tuples.ts)
-        for before in ask(self.subwindow, questions[self._key], start, stop, pairs):
+        for before in ask(self.subwindow.probe, questions[self._key], start, stop, pairs):
             self.comparisons += pairs.count - before
             check_bands(self.access, lambda: self.tuples.stored.columns, probes.probing, pairs, before)
             yield before
