@@ -1,7 +1,7 @@
 """Tuples a second of small pushes into full windows with `three_step`, by batch, window and predicate.
 
 Each cell joins two streams whose time windows hold 5,000 or 50,000 tuples a side. A run pushes batches of 1 or 16 rows
-to the two sides in turns and polls after each pair of pushes, so result rows are built too. Keys are random, from a
+to the two sides alternately and polls after each pair of pushes, so result rows are built too. Keys are random, from a
 range that gives each tuple 0.1 partners or one on average. Windows are filled before the clock starts and stay full,
 because stream time advances with every push. Every run is a process of its own, pinned to one core, that measures all
 cells; the best of five counts, after one that warms up. The clock is processor time: the engine runs in the calling

@@ -56,7 +56,7 @@ def test_the_whole_text_of_a_plan_for_spark():
         " be scanned",
         "             runs: bisort on right.x; chosen anew for each",
         f"             {SCANNED_RUNS}",
-        "workers      4 of 4; ranges of 80, left rows once: the range that left.x lies in sends a row to a worker, and"
+        "workers      4 of 4; ranges of 80, left rows once: the range of left.x sends a row to a worker, and"
         " to a second one if its interval ends beyond it",
         "replicas     left 1, right 1.25 on average, 2 at most",
         "topology     three_step: each worker joins the rows that it gets in three steps; a Spark task joins what a"
@@ -88,7 +88,7 @@ def test_the_whole_text_of_a_plan_for_spark():
         (
             lambda: on_spark(NEAR, "right", workers=3),
             [
-                "workers      3 of 3; ranges of 80, right rows once: the range that right.x lies in",
+                "workers      3 of 3; ranges of 80, right rows once: the range of right.x sends",
                 "replicas     left 1.25 on average, 2 at most, right 1",
             ],
         ),

@@ -200,7 +200,7 @@ def test_a_handler_that_interrupts_work_may_poll_and_close_but_not_begin_to_work
         def step_and_handle(most: float) -> object:
             told.append(join.poll())
             for act in ("push", "stats", "finish"):
-                with pytest.raises(sj.StreamJoinError, match="at work on the join already"):
+                with pytest.raises(sj.StreamJoinError, match="already inside the join"):
                     ACTS[act](join)
             assert join._work.mine  # as before
             join.close()

@@ -160,7 +160,7 @@ def run_embedded(
     sample: Sample,
     console: Console,
 ) -> Rates:
-    """Push both tables in turns, for at most `limit` seconds; keep the sample's results."""
+    """Push both tables alternately, for at most `limit` seconds; keep the sample's results."""
     with console.status("compiling the predicate, which is cached for the next time"):
         join = sj.open_join(spec)
     columns = (TextColumn("{task.percentage:>3.0f}% {task.fields[line]}"),)

@@ -1,9 +1,8 @@
 """From a push to the topology: late rows are set aside, pushes are gathered if their results may wait, then rows get
 their numbers, their payload is kept, and prepared tuples are handed over.
 
-Each push costs a fixed time on its way, which is most of what one of few rows costs. Pushes of a source that wait for
-each other pay it once. The topology knows nothing of those that wait: what is announced to it, what can still come, is
-as of the last push it was given.
+Each push has a fixed cost, which dominates pushes of few rows. Pushes of a source that are gathered share it. The
+topology does not know gathered pushes: what can still come is announced to it as of the last push that it was given.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Admission:
     except for `take_late`.
 
     Gathered pushes are handed over at the time `until`, or sooner: once enough rows are gathered, at the second poll
-    after a push (a thread that pushes and polls in turns has nothing else to push then), and when a source promises
+    after a push (a thread that alternates pushes and polls has nothing else to push then), and when a source promises
     what can still come.
     """
 

@@ -2,7 +2,7 @@
 of a poll are gathered into its next free places by one kernel, and are a slice of that batch.
 
 Making an Arrow column takes longer than filling it with a few values; a page does it once for all its rows. A result
-row that is kept keeps the page it lies on.
+row that is kept keeps its whole page.
 """
 
 from __future__ import annotations

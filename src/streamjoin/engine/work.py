@@ -16,8 +16,7 @@ Outcome = TypeVar("Outcome")
 
 def reentrant_error() -> StreamJoinError:
     return StreamJoinError(
-        "re-entrant call: this thread is at work on the join already; a signal handler may only call poll() and "
-        "close() meanwhile"
+        "re-entrant call: this thread is already inside the join; a signal handler may only call poll() and close()"
     )
 
 

@@ -5,7 +5,7 @@ Numba does not notice a changed callee in another file; and each entry is a file
 shared index can pair a signature with another one's code when two processes write at once, and fails on a
 truncated file.
 
-An entry is code and is unpickled, so it must be what this user compiled: it lies in a folder of this user alone, and
+An entry is code and is unpickled, so it must be what this user compiled: it is in a folder of this user alone, and
 begins with a seal under that folder's key over the code and all that it was compiled for.
 """
 

@@ -45,7 +45,7 @@ class Stopped(Exception):
 
 
 class Preparations:
-    """Who prepares kernels, and the seconds that NumPy forms have taken meanwhile."""
+    """Which threads prepare kernels, and how many seconds NumPy forms have taken meanwhile."""
 
     def __init__(self, longest_spent: float = LONGEST_SPENT, longest_wait: float = LONGEST_WAIT) -> None:
         self._longest_spent, self._longest_wait = longest_spent, longest_wait

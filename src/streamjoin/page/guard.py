@@ -1,4 +1,4 @@
-"""Who may ask a page for what. A page shows the rows of a join, so it answers only those who address it as itself.
+"""Which requests a page answers. A page shows the rows of a join, so it answers only those who address it as itself.
 
 A web page from elsewhere cannot read from this one: browsers keep origins apart, and a name of the attacker's that
 resolves to this machine (DNS rebinding) is not among the hosts that are answered.

@@ -75,7 +75,7 @@ class JoinPage:
         self._server.should_exit = True
 
     def mark_as_copy(self) -> None:
-        """This process is a fork of the one that serves the page: it has no thread, and lets go of the port."""
+        """This process is a fork of the one that serves the page: it has no thread, and closes the port."""
         self._is_copy = True
         self._socket.close()
 

@@ -149,7 +149,7 @@ def _topology_lines(plan: Plan) -> HeadedLines:
 # Which workers get a row.
 ROUTES: Mapping[RoutingKind, str] = {
     "hash": "a hash of the equality keys ({key}) sends each row to one worker",
-    "range": "the range that {key} lies in sends a row to a worker, and to a second one if its interval ends beyond it",
+    "range": "the range of {key} sends a row to a worker, and to a second one if its interval ends beyond it",
     "matrix": "left rows go to a row of workers and right rows to a column, so each pair meets once",
     "every": "row windows count all rows, so each worker gets all of them and probes with its share",
 }

@@ -65,7 +65,7 @@ def picks_last_row(spec: JoinSpec) -> bool:
 
 
 def sorts_late(spec: JoinSpec) -> bool:
-    """Whether results in time order are sorted after the topology, which does not know ties."""
+    """Whether results in time order are sorted after the topology, which does not know tie columns."""
     return _found_early(spec) or spec.left_tie is not None or spec.right_tie is not None
 
 

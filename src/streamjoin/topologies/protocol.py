@@ -67,11 +67,11 @@ class WindowSize(Sized, Protocol):
     def nbytes(self) -> int: ...
 
     def stats(self) -> IndexStats:
-        """What the window is made of; nothing where it lies on several workers."""
+        """What the window consists of; empty if it is spread over several workers."""
 
 
 class Spread:
-    """A window whose parts lie on several workers, which may change them while their sizes are asked."""
+    """A window spread over several workers, which may change their parts while their sizes are read."""
 
     def __init__(self, parts: Sequence[Sized]):
         self._parts = parts

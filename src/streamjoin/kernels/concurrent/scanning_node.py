@@ -275,7 +275,7 @@ def send_waiting(words, rings, bells):
 
 @inner
 def next_message(words, rings, bells):
-    """Take a message from either way, in turns; return whether there was one."""
+    """Take a message from either direction, alternately; return whether there was one."""
     for _ in range(2):
         words[LAST_TAKEN_SIDE] = 1 - words[LAST_TAKEN_SIDE]
         inlet = rings[INLET + words[LAST_TAKEN_SIDE]]

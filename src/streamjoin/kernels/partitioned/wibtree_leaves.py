@@ -202,7 +202,7 @@ def shell_sort(values, count):
 def sampled_cut(tree, leaf):
     """A key that cuts a full leaf of one entry into parts that are large enough, from a sample of its keys.
 
-    The second element tells whether it does. O(w).
+    The second element says whether it does. O(w).
     """
     keys, width, least = tree.keys, tree.width, tree.header[LEAST_PART]
     begin, rank = leaf * width, CUT_SAMPLE // 2 - 1

@@ -236,7 +236,7 @@ def spread(counts, shift, bits, slots, out_bits, out_slots):
 
 @jit
 def radix_sort(bits, slots, floats, sign, out_bits, out_slots, spare_bits, spare_slots):
-    """Sort a batch by key, stably. `bits` are the keys viewed as signed integers, `floats` tells whether they are
+    """Sort a batch by key, stably. `bits` are the keys viewed as signed integers, `floats` says whether they are
     floats, and `sign` is the least of those integers. The result is in `out_*`; `spare_*` are as long.
 
     Cost: one pass for each byte in which keys differ; 10 ns a tuple for 32-bit keys, 17 ns for 64-bit keys.

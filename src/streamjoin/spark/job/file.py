@@ -58,7 +58,7 @@ from streamjoin.spark.window_join import (
     with_late,
 )
 
-LATE_COLUMN = "streamjoin late"  # tells late rows from results on their way to the sinks
+LATE_COLUMN = "streamjoin late"  # marks late rows among the results on their way to the sinks
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # A join cannot be checked against its columns while one of these is wrong; the other keys have defaults that fit.
 NEEDED_KEYS = ("join", "join.on", "join.window", "join.lateness", "join.suffix", "join.columns")

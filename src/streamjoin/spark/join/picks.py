@@ -4,7 +4,7 @@ A left row waits in the state until no match to come can count. Then it probes t
 once, and its best matches leave. So the state holds rows alone, and nothing about matches.
 
 An as-of join searches outward from a left row's time, in *rings* of the window, and stops at the first ring with a
-match: of a long window only the part is read that lies about as far as the match.
+match: of a long window only the part up to about the distance of the match is read.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Picker:
         return leaving
 
     def _by_place(self, watermark: int) -> Iterator[Picked]:
-        """The same in windows of rows. All right rows that a left row may pick lie together in the total order."""
+        """The same in windows of rows. All right rows that a left row may pick are adjacent in the total order."""
         if not self._contents["left"].contents:
             return
         left, ids = self._rows.total_order("left")

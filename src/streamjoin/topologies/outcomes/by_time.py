@@ -12,8 +12,8 @@ Run = list[np.ndarray]  # times, which never fall, then other columns of the sam
 
 
 class RowsByTime:
-    """Columns of rows, with a time for each. They lie in sorted runs, each more than twice as long as the next, so that
-    a row is moved O(log rows) times."""
+    """Columns of rows, with a time for each. They are kept in sorted runs, each more than twice as long as the next, so
+    that a row is moved O(log rows) times."""
 
     def __init__(self) -> None:
         self._runs: list[Run] = []

@@ -8,7 +8,7 @@ out of order slide it back. So a left row costs O(log rows + k), and a right row
 If pairs have to satisfy a residual condition, searches give more rows than k, and more again for left rows of which too
 few satisfy it.
 
-It stands where a topology does, and gives only matches that count; `AllMatches` makes result rows of them.
+It takes the place of a topology, and gives only matches that count; `AllMatches` makes result rows of them.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class CompiledNode(Node, Protocol):
     """A node that can also wait in compiled code, so that its thread need not return to Python for that."""
 
     def work(self) -> None:
-        """Step and wait for the bell in turns, without the GIL. Returns from time to time, and once the bell is
+        """Alternately step and wait for the bell, without the GIL. Returns from time to time, and once the bell is
         stopped."""
 
 

@@ -1,7 +1,7 @@
 """Pins workers to cores: all cores of one NUMA node, then those of the next.
 
 Neighbours in a chain of workers then run on the same NUMA node, and memory that a worker touches first is local to
-it. If there are more workers than cores, they share cores in turns.
+it. If there are more workers than cores, they take turns on the cores.
 """
 
 from __future__ import annotations
