@@ -7,15 +7,14 @@ because stream time advances with every push. Every run is a process of its own,
 cells; the best of five counts, after one that warms up. The clock is processor time: the engine runs in the calling
 thread, and other load of the machine must not count.
 
-Set STREAMJOIN_BASE to another checkout to measure that one as well, in alternating processes of the same run. `base`
-and `ratio` are None without it.
+`benchmarks/shared/checkouts.py` measures another checkout beside this one, if STREAMJOIN_BASE names it. `base` and
+`ratio` are None without it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from itertools import product
@@ -24,6 +23,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from benchmarks.shared.checkouts import BASE, TREE, alternated
 
 HERE = Path(__file__).resolve()
 SEED = 20180416
@@ -75,25 +76,10 @@ def seconds_per_push(cell: Cell, seconds: float) -> float:
         return measure(max(50, round(seconds / measure(200, batch) / 2)), batch)
 
 
-def measured(checkout: Path, seconds: float) -> list[float]:
-    """The seconds of a push for every cell, by a checkout's code in a new process."""
-    environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
-    command = [sys.executable, str(HERE), str(seconds)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"measuring {checkout} failed:\n{done.stderr}")
-    return [float(each) for each in json.loads(done.stdout)]
-
-
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per cell. Summary: the smallest ratio to the other checkout, if one is given."""
-    base = os.environ.get("STREAMJOIN_BASE")
-    checkouts = {"tree": HERE.parents[2]} | ({"base": Path(base)} if base else {})
-    runs: dict[str, list[list[float]]] = {name: [] for name in checkouts}
-    for _ in range(2 if quick else RUNS + 1):
-        for name, checkout in checkouts.items():
-            runs[name].append(measured(checkout, SECONDS / 5 if quick else SECONDS))
-    best = {name: np.min(times[1:], axis=0) for name, times in runs.items()}
+    runs = alternated(HERE, 1 if quick else RUNS, SECONDS / 5 if quick else SECONDS)
+    best = {name: times.min(axis=0) for name, times in runs.items()}
     rows: list[dict[str, Any]] = []
     for number, (predicate, window, batch, partners) in enumerate(CELLS):
         tuples = {name: batch / float(seconds[number]) for name, seconds in best.items()}
@@ -103,9 +89,9 @@ def run(quick: bool) -> dict[str, Any]:
                 "window": window,
                 "batch": batch,
                 "partners": partners,
-                "tuples_per_s": tuples["tree"],
-                "base_tuples_per_s": tuples.get("base"),
-                "ratio": tuples["tree"] / tuples["base"] if base else None,
+                "tuples_per_s": tuples[TREE],
+                "base_tuples_per_s": tuples.get(BASE),
+                "ratio": tuples[TREE] / tuples[BASE] if BASE in tuples else None,
             }
         )
     ratios = [row["ratio"] for row in rows if row["ratio"] is not None]

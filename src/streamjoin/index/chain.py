@@ -282,7 +282,7 @@ class ChainWindow:
     def _look_up_together(
         self, probes: ProbingTuples, reach: Reach, parts: np.ndarray, pairs: PairBuffer
     ) -> Iterator[int]:
-        """Ask all links with one call."""
+        """Ask all links with one call. It knows their memory by address, so they must not change until it ends."""
         access, start_stop = self._links[0].access, reach.positions(self.ts)
         probe_all = partial(cast(Together, self._links[0].subwindow).probe_all, parts, self._gone)
         for before in ask(probe_all, access.questions(probes.probing), *start_stop, pairs):

@@ -21,14 +21,14 @@ from streamjoin.index.window import ALONE, KEY_DTYPES, Subwindow, Team, cuts
 from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.sorted.probe import (
-    COUNT,
-    INDEX,
-    KEYS,
     MIN_RUN_ROOM,
-    NEWEST,
-    OLDEST,
+    RUN_COUNT,
+    RUN_INDEX,
+    RUN_KEYS,
+    RUN_NEWEST,
+    RUN_OLDEST,
+    RUN_SLOTS,
     RUN_WORDS,
-    SLOTS,
     find_pairs,
     find_records,
     rises,
@@ -234,13 +234,13 @@ class BISortSubwindow:
     def _note_sizes(self) -> None:
         """Bring the counts in `parts` up to date."""
         parts = self.parts
-        parts[0, COUNT], parts[1, COUNT] = self._main.count, self._buffer.count
-        parts[:, OLDEST], parts[:, NEWEST] = self._oldest, self._newest
+        parts[0, RUN_COUNT], parts[1, RUN_COUNT] = self._main.count, self._buffer.count
+        parts[:, RUN_OLDEST], parts[:, RUN_NEWEST] = self._oldest, self._newest
 
     def _note_addresses(self) -> None:
         """Bring `parts` up to date after a run was replaced."""
         for number, run in enumerate((self._main, self._buffer)):
-            self.parts[number, [KEYS, SLOTS, INDEX]] = run.addresses
+            self.parts[number, [RUN_KEYS, RUN_SLOTS, RUN_INDEX]] = run.addresses
         self._note_sizes()
 
     def buffer_limit(self, batch: int) -> int:

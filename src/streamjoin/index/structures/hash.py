@@ -58,7 +58,7 @@ class HashSubwindow:
         self._pool = np.zeros(SMALLEST_POOL, np.int32)
         self._counters = np.zeros(hashing.COUNTER_WORDS, np.int64)
         self._counters[[hashing.LAST_SLOT, *range(hashing.LEFT_BEHIND, hashing.COUNTER_WORDS)]] = -1
-        self.parts = np.zeros((1, hashing.TABLE_WORDS), np.int64)
+        self.parts = np.zeros((1, hashing.PART_WORDS), np.int64)
         self._note_addresses()
 
     def __len__(self) -> int:
@@ -149,7 +149,7 @@ class HashSubwindow:
         while cursor[0] != DONE:
             pairs.reserve(hashing.MIN_TABLE_ROOM)
             before = pairs.count
-            pairs.count = hashing.probe_tables(
+            pairs.count = hashing.probe_all_tables(
                 parts, gone, lows, highs, start, stop, cursor, pairs.probe, pairs.pos, before
             )
             if pairs.count > before:
@@ -194,8 +194,8 @@ class HashSubwindow:
     def _note_addresses(self) -> None:
         """Bring `parts` up to date after the table or the pool was replaced."""
         row = self.parts[0]
-        row[hashing.TABLE], row[hashing.POOL] = self._table.ctypes.data, self._pool.ctypes.data
-        row[hashing.LINES] = self._lines
+        row[hashing.PART_TABLE], row[hashing.PART_POOL] = self._table.ctypes.data, self._pool.ctypes.data
+        row[hashing.PART_LINES] = self._lines
 
 
 def check_equalities(lows: np.ndarray, highs: np.ndarray) -> None:

@@ -49,9 +49,9 @@ FIRST_CLASS = 2  # a key's second to fourth slots are in an area of 2**2 places
 DISTINCT_KEYS, TUPLE_COUNT, LAST_SLOT, POOL_END, LEFT_BEHIND = 0, 1, 2, 3, 4
 COUNTER_WORDS = LEFT_BEHIND + 32
 # A table as a row of an array of several: the addresses of table and pool, the lines, the number of the row at slot 0.
-TABLE, POOL, LINES, FIRST = range(4)
-TABLE_WORDS = 4
-PART = 2  # the word of a cursor with the table that was being probed
+PART_TABLE, PART_POOL, PART_LINES, PART_FIRST = range(4)
+PART_WORDS = 4
+CURRENT_PART = 2  # the word of a cursor with the table that was being probed
 # The reasons why `insert` stopped.
 TABLE_FULL, TAIL_FULL, POOL_FULL, FALLING_SLOT = -1, -2, -3, -4
 
@@ -398,22 +398,24 @@ def probe_table(lows, highs, starts, stops, tables, lines, pools, cursor, out_pr
 
 
 @jit
-def probe_tables(parts, gone, lows, highs, starts, stops, cursor, out_probes, out_positions, count):
+def probe_all_tables(parts, gone, lows, highs, starts, stops, cursor, out_probes, out_positions, count):
     """As `probe_table`, for one table after the other, and for positions instead of slots.
 
-    parts   int64[number of tables, TABLE_WORDS]; the caller keeps the memory alive that it has addresses of. A tuple's
-            position is its slot + FIRST - gone
+    parts   int64[number of tables, PART_WORDS]; the caller keeps the memory alive that it has addresses of. A tuple's
+            position is its slot + PART_FIRST - gone
     """
     room = min(len(out_probes), len(out_positions)) - COPY_OVERSHOOT
     probes = len(lows), pointer(lows), pointer(highs), pointer(starts), pointer(stops)
     out = pointer(out_probes), pointer(out_positions)
-    while cursor[PART] < len(parts):
-        part = parts[cursor[PART]]
-        table, pool = pointer_at(part[TABLE], parts), pointer_at(part[POOL], out_positions)
-        count = _probe_one(*probes, table, part[LINES], pool, part[FIRST] - gone, cursor, *out, room, count)
+    while cursor[CURRENT_PART] < len(parts):
+        part = parts[cursor[CURRENT_PART]]
+        table, pool = pointer_at(part[PART_TABLE], parts), pointer_at(part[PART_POOL], out_positions)
+        count = _probe_one(
+            *probes, table, part[PART_LINES], pool, part[PART_FIRST] - gone, cursor, *out, room, count
+        )
         if cursor[0] != DONE:
             return count
         cursor[0], cursor[1] = 0, 0
-        cursor[PART] += 1
+        cursor[CURRENT_PART] += 1
     cursor[0] = DONE
     return count

@@ -39,9 +39,9 @@ MIN_RUN_ROOM = (
 )
 # A run as a row of a table: the addresses of its keys, slots and index; how many keys it has; the least and the
 # greatest slot that it may have; the number of the row at slot 0.
-KEYS, SLOTS, INDEX, COUNT, OLDEST, NEWEST, FIRST = range(7)
+RUN_KEYS, RUN_SLOTS, RUN_INDEX, RUN_COUNT, RUN_OLDEST, RUN_NEWEST, RUN_FIRST = range(7)
 RUN_WORDS = 7
-RUN = 2  # the word of a cursor with the run that was being searched
+CURRENT_RUN = 2  # the word of a cursor with the run that was being searched
 
 
 @inner
@@ -265,12 +265,12 @@ def find_in_run(
 ):
     """As `find_pairs`, for one run, a row of the table, whose slot 0 has position `base`. `keys`: an array of the
     type of its keys."""
-    key, slot = pointer_at(run[KEYS], keys), pointer_at(run[SLOTS], places)
-    tree, oldest, newest = pointer_at(run[INDEX], keys), base + run[OLDEST], base + run[NEWEST]
+    key, slot = pointer_at(run[RUN_KEYS], keys), pointer_at(run[RUN_SLOTS], places)
+    tree, oldest, newest = pointer_at(run[RUN_INDEX], keys), base + run[RUN_OLDEST], base + run[RUN_NEWEST]
     out_probe, out_pos = pointer(probes), pointer(places)
     begin, end = stack_array(np.int64(0), PROBE_GROUP), stack_array(np.int64(0), PROBE_GROUP)
     sizes, offsets = stack_array(np.int64(0), MAX_INDEX_LEVELS), stack_array(np.int64(0), MAX_INDEX_LEVELS)
-    top, named = level_sizes(run[COUNT], sizes, offsets), len(order) > 0
+    top, named = level_sizes(run[RUN_COUNT], sizes, offsets), len(order) > 0
     probe, emitted = cursor[0], cursor[1]
     begin[PROBE_GROUP - 1], finding = 0, PROBE_GROUP
     while probe < n:
@@ -308,7 +308,7 @@ def find_pairs(runs, gone, lows, highs, starts, stops, order, follow, cursor, pr
     lows[i] <= key <= highs[i] and starts[i] <= position < stops[i]; return the new number of pairs.
 
         runs            int64[number of runs, RUN_WORDS]; the caller keeps the memory alive that it has addresses of.
-                        A tuple's position is its slot + FIRST - gone
+                        A tuple's position is its slot + RUN_FIRST - gone
         lows, highs     of the type of the runs' keys
         order           the numbers of the probes; empty if they are 0, 1, ...
         follow          whether lows ascend without NaN, and each search should start where the last one ended
@@ -320,10 +320,10 @@ def find_pairs(runs, gone, lows, highs, starts, stops, order, follow, cursor, pr
     """
     low, high, start, stop = pointer(lows), pointer(highs), pointer(starts), pointer(stops)
     n, room = len(lows), len(probes) - INDEX_FANOUT
-    while cursor[RUN] < len(runs):
-        run = runs[cursor[RUN]]
-        if run[COUNT]:
-            base = run[FIRST] - gone
+    while cursor[CURRENT_RUN] < len(runs):
+        run = runs[cursor[CURRENT_RUN]]
+        if run[RUN_COUNT]:
+            base = run[RUN_FIRST] - gone
             filled = find_in_run(
                 run,
                 base,
@@ -344,6 +344,6 @@ def find_pairs(runs, gone, lows, highs, starts, stops, order, follow, cursor, pr
             if cursor[0] != DONE:
                 return filled
         cursor[0], cursor[1] = 0, 0
-        cursor[RUN] += 1
+        cursor[CURRENT_RUN] += 1
     cursor[0] = DONE
     return filled
