@@ -69,7 +69,7 @@ def _ends(buckets: int, parts: int) -> np.ndarray:
     return whole
 
 
-def _parts_of(seconds: np.ndarray) -> np.ndarray:
+def _bucket_parts(seconds: np.ndarray) -> np.ndarray:
     """The number of the part that has each latency."""
     microseconds = np.clip(seconds * 1e6, 0.0, 2.0 ** (BUCKETS - 2))
     fraction, exponent = np.frexp(microseconds)
@@ -144,7 +144,7 @@ class LatencyMeter:
         sizes = np.array([len(sample.left) for sample in samples])
         seconds = np.repeat(ready, sizes) - np.maximum(left, right)
         shares = _shares(np.array(results), sizes)
-        self._counts += np.bincount(_parts_of(seconds), shares, len(self._counts)).astype(np.int64)
+        self._counts += np.bincount(_bucket_parts(seconds), shares, len(self._counts)).astype(np.int64)
 
     def _pushed_at(self, side: str, ids: np.ndarray) -> np.ndarray:
         self._settle(side)

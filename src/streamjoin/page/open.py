@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from streamjoin.page.server import JoinPage
 
 LOOPBACK = "127.0.0.1"
-NEEDED = ("starlette", "uvicorn", "prometheus_client")
+PAGE_PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 
 
 def open_page(view: View, host: str = LOOPBACK, port: int = 0) -> JoinPage:
     """Serve a page. Raises before it listens if a package is missing."""
-    if missing := [name.replace("_", "-") for name in NEEDED if find_spec(name) is None]:
+    if missing := [name.replace("_", "-") for name in PAGE_PACKAGES if find_spec(name) is None]:
         raise StreamJoinError(
             f"a page needs {', '.join(missing)}, which this Python does not have: pip install 'streamjoin[page]'"
         )
