@@ -452,7 +452,7 @@ def _text_function(draw: Draw, family: str, a: str) -> str:
         "TRIM({}, 'ab')",
         "RTRIM({}, 'b')",
     ]
-    forms += ["CONCAT({}, 'b')"]
+    forms += ["CONCAT({}, 'b')", "CAST(CAST({} AS DECIMAL(4, 1)) AS VARCHAR)"]
     return str(draw(st.sampled_from(forms))).format(a) if family == "string" else a
 
 
@@ -468,6 +468,8 @@ def _function(draw: Draw, a: str) -> str:
     forms += [
         "CAST({} AS DOUBLE)",
         "CAST({} AS REAL)",
+        "CAST({} AS SMALLINT)",
+        "CAST({} AS DECIMAL(9, 1))",
         "ROUND({})",
         "ROUND({}, 1)",
         "SIN({})",

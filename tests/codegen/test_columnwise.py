@@ -82,6 +82,10 @@ GROWING = {
     "functions of floats": lambda n: listed("SIN(f + #) < ATAN2(g, #.5)", n, " OR ") + " OR ROUND(f, 1) = ROUND(g * 3)",
     "functions of text": lambda n: "LOWER(t) = LOWER(z) AND (" + listed("t || '#' <> UPPER(z)", n, " OR ") + ")",
     "parts of text": lambda n: listed("SUBSTRING(t, #) = TRIM(z, 'a#')", n, " OR ") + " OR LENGTH(t) > LENGTH(z) + 1",
+    "casts": lambda n: (
+        listed("CAST(f * # AS SMALLINT) < CAST(n AS DECIMAL(30, 1)) + CAST(t AS INT)", n, " OR ")
+        + " OR CAST(u AS VARCHAR) = z OR CAST(w AS BIGINT) = CAST(q AS INT)"
+    ),
     "booleans": lambda n: listed("(p = q) IS NOT TRUE AND COALESCE(p, q, #=3)", n, " OR "),
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamjoin.codegen.vec import TextSpans, Tile
+from streamjoin.codegen.vec import Limbs, TextSpans, Tile
 from streamjoin.kernels.values import libm, tiles
 from streamjoin.semantics.expressions import Call
 
@@ -109,6 +109,26 @@ def _cased(case: _Case) -> Callable[[Call, list[Any], Tile], TextSpans]:
     return operate
 
 
+def _number_text(call: Call, data: list[Any], tile: Tile) -> TextSpans:
+    kind = call.args[0].type
+    if kind.name == "bool":
+        texts = [b"true" if value else b"false" for value in tile.array(data[0], np.bool_).tolist()]
+    elif isinstance(data[0], Limbs):
+        lows, highs = (np.broadcast_to(limb, (tile.count,)).tolist() for limb in data[0])
+        texts = [_decimal_text((high << 64) | low, kind.scale) for low, high in zip(lows, highs, strict=True)]
+    else:
+        texts = [_decimal_text(value, kind.scale) for value in tile.array(data[0], np.int64).tolist()]
+    lengths = np.array([len(text) for text in texts], np.int64)
+    return tile.add_texts(np.frombuffer(b"".join(texts), np.uint8), lengths)
+
+
+def _decimal_text(value: int, scale: int) -> bytes:
+    """The digits of an integer of units of 10**-scale."""
+    digits = f"{abs(value):0{scale + 1}}"
+    point = len(digits) - scale
+    return f"{'-' * (value < 0)}{digits[:point]}{'.' * (scale > 0)}{digits[point:]}".encode()
+
+
 COLUMN_FUNCTIONS: dict[str, Callable[[Call, list[Any], Tile], Any]] = {
     "round": _round_away,
     **dict.fromkeys(libm.NAMES, _of_libm),
@@ -120,4 +140,5 @@ COLUMN_FUNCTIONS: dict[str, Callable[[Call, list[Any], Tile], Any]] = {
     "lower": _cased(_Case(str.lower)),
     "upper": _cased(_Case(str.upper)),
     "concat": _concat,
+    "to_text": _number_text,
 }

@@ -27,6 +27,7 @@ from streamjoin.kernels.values import libm, tiles
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve, children, walk
 from streamjoin.semantics.linear import as_equality_with_constant
 from streamjoin.semantics.moments import EXPANDED, expanded
+from streamjoin.semantics.number_casts import float_bounds, scaled
 from streamjoin.semantics.types import Type
 
 TILE = 4096  # rows
@@ -107,6 +108,8 @@ class ColumnWise:
                     tiles.text_trim(*texts, none, none, True, True, none, none)
                 case "gather":
                     tiles.text_gather(*texts, byte)
+                case "number":
+                    tiles.text_number(*texts, 0, 0, 0, none, flags)
 
     # A tree as functions
 
@@ -130,6 +133,8 @@ class ColumnWise:
             return self._expansion(expr)
         if expr.op == "like":
             return self._like(expr)
+        if expr.op == "to_exact":
+            return self._to_exact(expr)
         args = [self._make(arg) for arg in expr.args]
         self._note_kernel(expr)
         if expr.op in CHOICES:
@@ -157,6 +162,20 @@ class ColumnWise:
             return Vec(as_sort(value.data, sort), value.null)
 
         return narrowed
+
+    def _to_exact(self, call: Call) -> Evaluate:
+        inner = scaled(call)
+        self._expansions.append(inner)
+        evaluate = self._make(inner)
+        if inner.type.name == "string":
+            self._kernels.add("number")
+
+        def cast(tile: Tile) -> Vec:
+            value = evaluate(tile)
+            data, beyond = exact_or_null(call.type, value.data, tile)
+            return Vec(as_sort(data, sort_of(call.type)), _either(beyond, value.null))
+
+        return cast
 
     def _note_kernel(self, call: Call) -> None:
         if call.op in _KERNELS:
@@ -631,6 +650,29 @@ def _cast(call: Call, data: list[Any], tile: Tile) -> Any:
     if kind.is_exact and kind.scale:
         value = value / float(10**kind.scale)
     return value.astype(sort_of(call.type))
+
+
+def exact_or_null(target: Type, data: Any, tile: Tile) -> tuple[Any, Any]:
+    """Values in units of the target's scale as integers, and where the target does not hold them."""
+    if isinstance(data, TextSpans):
+        number, beyond = np.empty(tile.count, np.int64), np.empty(tile.count, np.bool_)
+        tiles.text_number(*tile.texts(data), target.scale, target.lo, target.hi, number, beyond)
+        return number, beyond
+    if isinstance(data, Limbs):
+        lo, hi = constant_of(target.lo, 128), constant_of(target.hi, 128)
+        return data, wide_less(data, lo) | wide_less(hi, data)
+    if np.asarray(data).dtype.kind == "f":
+        least, greatest = float_bounds(target)
+        fits = (data >= least) & (data <= greatest)
+        return np.where(fits, data, 0.0).astype(np.int64), ~fits
+    data = np.asarray(data).astype(np.int64)
+    return data, _beyond(data, target)
+
+
+def _beyond(data: Any, target: Type) -> Any:
+    below = data < np.int64(target.lo) if target.lo in INT64 else False
+    above = data > np.int64(target.hi) if target.hi in INT64 else False
+    return np.broadcast_to(below | above, np.shape(data))
 
 
 def _strict_extreme(op: str) -> Callable[[Call, list[Any], Tile], Any]:

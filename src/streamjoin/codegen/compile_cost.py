@@ -25,7 +25,9 @@ _CALLS = frozenset((
     "mod", "floordiv", "ceildiv", "rounddiv", "floormod", "floor", "ceil", "round", "like", "hash64", "next_up",
     "next_down", "length", "substring", "trim", "ltrim", "rtrim", "month_number", "month_start", *LIBM,
 ))  # fmt: skip
-MAKING_TEXT = frozenset(("lower", "upper", "concat"))  # a compiled loop has no memory for their bytes
+MAKING_TEXT = frozenset(
+    ("lower", "upper", "concat", "to_text")
+)  # a compiled loop has no memory for their bytes
 
 
 def compile_cost(expressions: Iterable[Expr]) -> float:
@@ -51,7 +53,9 @@ def _cost(node: Expr) -> float:
         return 0.5
     if node.op in MAKING_TEXT:
         return math.inf
-    if node.op in EXPANDED:
+    if node.op == "to_exact" and node.args[0].type.name == "string":
+        return math.inf  # reading numbers is left to a kernel of its own
+    if node.op in EXPANDED or node.op == "to_exact":
         return EXPANSION
     cost = 1.0 + 0.5 * max(0, len(node.args) - 2)
     if node.op in ("least", "greatest", "case", "coalesce"):

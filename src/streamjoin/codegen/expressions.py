@@ -18,6 +18,7 @@ import numpy as np
 
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve, walk
 from streamjoin.semantics.moments import EXPANDED, expanded
+from streamjoin.semantics.number_casts import float_bounds, scaled
 from streamjoin.semantics.types import Type
 
 HEADER = """\
@@ -184,6 +185,8 @@ class Emitter:
             case Call() if expr.op in EXPANDED:
                 whole = self.emit(expanded(expr))
                 return self.result(whole.code, [whole], whole.sort, expr.type)
+            case Call() if expr.op == "to_exact":
+                return self._to_exact(expr, self.emit(scaled(expr)))
             case Call():
                 value: CodeValue = getattr(self, f"_{expr.op}")(expr, [self.emit(arg) for arg in expr.args])
                 return value
@@ -372,6 +375,23 @@ class Emitter:
             code = f"{code} / {float(10**kind.scale)!r}"
         sort = sort_of(call.type)
         return CodeValue(self.let(f"np.{sort}({code})"), value.null, sort)
+
+    def _to_exact(self, call: Call, value: CodeValue) -> CodeValue:
+        """`value`: the argument in units of the result's scale."""
+        target = call.type
+        if value.sort == "bool":
+            return self.result(f"np.int32({value.code})", [value], 32, target)
+        if isinstance(value.sort, str):
+            lo, hi = float_bounds(target)
+            fits = self.let(f"({value.code} >= {lo!r}) & ({value.code} <= {hi!r})")
+            return self.result(
+                f"np.int64({value.code} if {fits} else 0.0)", [value], 64, target, f"(not {fits})"
+            )
+        sort = self.common([value], target)
+        code = self.widen(value, sort)
+        lo, hi = (self.constant(bound, int(sort)) for bound in (target.lo, target.hi))
+        beyond = [self.comparison(code, lo, sort), self.comparison(code, hi, sort, ">")]
+        return self.result(code, [value], sort, target, self.let(f"({' | '.join(beyond)})"))
 
     # Choosing among values
 

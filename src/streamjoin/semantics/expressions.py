@@ -16,6 +16,8 @@ sqrt power              float64 -> float64 as in C (sqrt(-1) and power(-8, 0.5) 
 ln exp sin cos tan      float64 -> float64 as Python's math, NaN outside of the domain, infinite where that
 asin acos atan atan2    overflows; atan2 takes two. Strict
 cast                    exact v of scale s -> float(v) / 10.0**s; float -> float. Strict
+to_exact                number, bool, string -> int or decimal; see `number_casts`. NULL where the type ends. Strict
+to_text                 int, decimal, bool -> string. Strict
 least greatest          n of one type, NULLs skipped, NaN is the largest
 coalesce                n of one type
 case                    condition, value, condition, value, ..., else

@@ -14,6 +14,7 @@ import ctypes
 import functools
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from types import SimpleNamespace
@@ -386,6 +387,8 @@ def evaluate(expr: Expr, left: Row, right: Row) -> Value:
         return NULL_AWARE[expr.op](values)
     if None in values:
         return None
+    if expr.op == "to_exact":
+        return _to_exact(values[0], expr.args[0].type, expr.type)
     result = STRICT[expr.op](values, expr.args[0].type)
     return _binary32(result) if expr.type.name == "float32" and result is not None else result
 
@@ -513,6 +516,36 @@ def _to_float(value: Value, kind: Type) -> float:
     return float(value) / 10.0**kind.scale if kind.is_exact else float(value)
 
 
+NUMBER = re.compile(r" *([+-]?)(?=[0-9.]*[0-9])([0-9]*)(?:\.([0-9]*))? *")
+
+
+def _to_exact(value: Value, kind: Type, target: Type) -> int | None:
+    """CAST to an integer or a decimal: rounded half away from zero, None where the target does not hold the value."""
+    if kind.name == "string":
+        if (found := NUMBER.fullmatch(value)) is None:
+            return None
+        sign, whole, fraction = (part or "" for part in found.groups())
+        exact = Fraction(int(whole + fraction or "0"), 10 ** len(fraction)) * (-1 if sign == "-" else 1)
+    elif kind.is_float:
+        exact = value * 10.0**target.scale if target.scale else value
+        if not math.isfinite(exact):
+            return None
+        exact = Fraction(exact) / 10**target.scale
+    else:
+        exact = Fraction(int(value), 10**kind.scale)
+    units = _round_exact(exact * 10**target.scale, 1)
+    return units if target.lo <= units <= target.hi else None
+
+
+def _to_text(value: Value, kind: Type) -> str:
+    if kind.name == "bool":
+        return "true" if value else "false"
+    if not kind.scale:
+        return str(value)
+    whole, fraction = divmod(abs(value), 10**kind.scale)
+    return f"{'-' * (value < 0)}{whole}.{fraction:0{kind.scale}}"
+
+
 def is_like(text: str, pattern: str, escape: str | None = None) -> bool:
     """SQL's LIKE on code points: `%` is any run of characters, `_` any one, `escape` makes the next literal."""
     reached = {0}  # lengths of the beginnings of `text` that the pattern read so far matches
@@ -571,6 +604,7 @@ STRICT: dict[str, Callable[[list[Value], Type], Value]] = {
     "sqrt": lambda values, _: math.sqrt(values[0]) if values[0] >= 0 else math.nan,
     "power": lambda values, _: _power(values[0], values[1]),
     "cast": lambda values, kind: _to_float(values[0], kind),
+    "to_text": lambda values, kind: _to_text(values[0], kind),
     "not": lambda values, _: not values[0],
     "like": lambda values, _: is_like(*values),
     "lower": lambda values, _: _with_case(str.lower, values[0]),

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamjoin.semantics.expressions import Call, Column, Expr, Literal, Solve
 from streamjoin.semantics.temporal import clock_text, date_text, timestamp_text
-from streamjoin.semantics.types import STRING
+from streamjoin.semantics.types import STRING, sql_name
 
 # How strongly operators bind, weakest first.
 _OR, _AND, _NOT, _COMPARISON, _CONCAT, _ADD, _MUL, _NEG, _ATOM = range(9)
@@ -91,6 +91,8 @@ def _call_text(call: Call) -> tuple[str, int]:
         return f"EXTRACT({op.removeprefix('extract_').upper()} FROM {at(0, _OR)})", _ATOM
     if op == "cast":
         return f"CAST({at(0, _OR)} AS {_TYPE_NAMES.get(call.type.name, str(call.type))})", _ATOM
+    if op in ("to_exact", "to_text"):
+        return f"CAST({at(0, _OR)} AS {'VARCHAR' if op == 'to_text' else sql_name(call.type)})", _ATOM
     if op == "case":
         pairs = range(0, len(call.args) - 1, 2)
         whens = " ".join(f"WHEN {at(i, _OR)} THEN {at(i + 1, _OR)}" for i in pairs)

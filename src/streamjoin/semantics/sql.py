@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
-from streamjoin.semantics import coercion, functions, moments
+from streamjoin.semantics import coercion, functions, moments, number_casts
 from streamjoin.semantics.coercion import UNTYPED_NULL
 from streamjoin.semantics.columns import resolve
 from streamjoin.semantics.conversion import described
@@ -36,6 +37,7 @@ from streamjoin.semantics.types import (
     FLOAT64,
     INT128_MAX,
     INT128_MIN,
+    INTEGERS,
     NULL,
     STRING,
     Type,
@@ -66,16 +68,26 @@ _SIGNS: dict[type[exp.Expr], tuple[str, str]] = {
     exp.IntDiv: ("//", "FLOOR({a} / {b})"),
     exp.ILike: ("ILIKE", "LOWER({a}) LIKE with a pattern in lower case"),
 }
+LONGEST_REMEMBERED = 1_000  # characters of a predicate that is remembered
 _FLOAT_CASTS = {exp.DType.DOUBLE: FLOAT64, exp.DType.FLOAT: FLOAT32}
+_TEXT_CASTS = (exp.DType.TEXT, exp.DType.VARCHAR)
 _TIMESTAMP_CASTS = (exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.TIMESTAMPTZ, exp.DType.DATETIME)
 
 
 def parse_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Expr:
-    """The typed tree (of type bool) of the SQL condition `text`, or a `PredicateError` at its place."""
+    """The typed tree (of type bool) of the SQL condition `text`, or a `PredicateError` at its place. The last short
+    ones are remembered: a spec that is changed, or made again for each of many tables, has the same condition."""
+    return (_remembered if len(text) <= LONGEST_REMEMBERED else _parsed)(text, left, right)
+
+
+def _parsed(text: str, left: pa.Schema, right: pa.Schema) -> Expr:
     try:
         return _Translator(PredicateText(text), {"left": left, "right": right}).predicate()
     except RecursionError:
         raise PredicateError(too_deep(), text, 0, len(text)) from None
+
+
+_remembered = lru_cache(maxsize=64)(_parsed)
 
 
 def parse_expression(text: str, left: pa.Schema, right: pa.Schema) -> Expr:
@@ -198,6 +210,13 @@ class _Translator:
         target = node.to.this
         if target in _FLOAT_CASTS:
             return coercion.cast(self.translate(node.this), _FLOAT_CASTS[target])
+        if target.name in INTEGERS:
+            return number_casts.cast_to_exact(self.translate(node.this), INTEGERS[target.name])
+        if target == exp.DType.DECIMAL:
+            params = [each.name for each in node.to.expressions]
+            return number_casts.cast_to_exact(self.translate(node.this), number_casts.decimal_type(params))
+        if target in _TEXT_CASTS:
+            return number_casts.cast_to_text(self.translate(node.this))
         of_text = isinstance(node.this, exp.Literal) and node.this.is_string
         if of_text and target == exp.DType.DATE:
             return date_literal(node.this.name)
@@ -209,7 +228,7 @@ class _Translator:
                 raise self.error(f"{node.this.name!r} has no time zone; add an offset such as +00:00", node)
             return literal
         raise self.error(
-            f"CAST to {node.to.sql()} is not supported; allowed: CAST(number AS DOUBLE or REAL), DATE '...', "
+            f"CAST to {node.to.sql()} is not supported; allowed: CAST(x AS {number_casts.TARGETS}), DATE '...', "
             "TIMESTAMP '...', TIME '...'",
             node,
         )

@@ -86,6 +86,21 @@ def decimal(precision: int, scale: int) -> Type:
     return Type("decimal", scale, -(10**precision) + 1, 10**precision - 1)
 
 
+# The integers that CAST can make, by their names in SQL.
+INTEGERS: dict[str, Type] = {
+    "TINYINT": signed(8), "SMALLINT": signed(16), "INT": signed(32), "BIGINT": signed(64),
+    "UTINYINT": unsigned(8), "USMALLINT": unsigned(16), "UINT": unsigned(32), "UBIGINT": unsigned(64),
+}  # fmt: skip
+
+
+def sql_name(kind: Type) -> str:
+    """The name in SQL of an integer of `INTEGERS`, or of a decimal."""
+    for name, integer_type in INTEGERS.items():
+        if integer_type == kind:
+            return name
+    return f"DECIMAL({len(str(kind.hi))}, {kind.scale})"
+
+
 def timestamp(unit: str, tz: bool = False) -> Type:
     return Type("timestamp", TIME_SCALE[unit], -(2**63), 2**63 - 1, tz)
 

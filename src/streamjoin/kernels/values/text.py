@@ -143,3 +143,48 @@ def like(a, pattern, escape):
             return False
         star_text = _next_character(data, star_text, end)
         at, here = star_text, star
+
+
+SPACE, PLUS, MINUS, POINT, ZERO = 0x20, 0x2B, 0x2D, 0x2E, 0x30
+LEAST = -(2**63)
+
+
+@jit
+def number(a, scale):
+    """The decimal number that a text is, with a sign, a point and spaces around it if it has them, in units of
+    10**-scale, rounded half away from zero; and whether it is one that fits 64 bits."""
+    data, at, length = a
+    end = at + length
+    while at < end and data[at] == SPACE:
+        at += 1
+    while end > at and data[end - 1] == SPACE:
+        end -= 1
+    negative = at < end and data[at] == MINUS
+    if at < end and (data[at] == PLUS or negative):
+        at += 1
+    value, digits, after, up, point = 0, 0, 0, 0, False  # the value is negative: these reach further
+    while at < end:
+        digit = np.int64(data[at]) - ZERO
+        if data[at] == POINT and not point:
+            point = True
+        elif digit < 0 or digit > 9:
+            return 0, False
+        elif point and after == scale:
+            after, up = after + 1, np.int64(digit >= 5)
+        elif not point or after < scale:
+            if value < (LEAST + digit) // 10 + (((LEAST + digit) % 10) != 0):
+                return 0, False
+            value = value * 10 - digit
+            after += np.int64(point)
+        digits += np.int64(data[at] != POINT)
+        at += 1
+    for _ in range(scale - after):
+        if value < LEAST // 10 + 1:
+            return 0, False
+        value *= 10
+    if digits == 0 or (up and value == LEAST):
+        return 0, False
+    value -= up
+    if not negative and value == LEAST:
+        return 0, False
+    return (value if negative else -value), True
