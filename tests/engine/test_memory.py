@@ -63,10 +63,8 @@ def test_times_of_pushes_without_results_are_not_kept_one_by_one():
     with sj.open_join(spec_of(sj.TimeWindow(10**6)), "three_step", workers=1) as join:
         for ts in range(FRESH_STAMPS + 10):
             join.push("left", batch_at(ts, 1))
-        assert len(join._driver.latency._fresh["left"]) == 9
-        assert (
-            len(join._driver.latency._stamps["left"]) == FRESH_STAMPS + 1
-        )  # the first alone, when it had come
+        assert len(join._driver.latency._fresh["left"]) == 10
+        assert len(join._driver.latency._stamps["left"]) == FRESH_STAMPS
 
 
 def stream_stays_bounded(window: Any, order: Any, ticks: int, count: int, first_count: int = 0) -> None:
@@ -105,6 +103,46 @@ def test_a_stream_of_three_hundred_windows(order, window):
 def test_a_stream_of_single_rows(window):
     """Four windows of them, after two of larger batches."""
     stream_stays_bounded(window, "any", 60_000, 1, first_count=1000)
+
+
+OUTCOMES: dict[str, dict[str, Any]] = {
+    "left": {"how": "left"},
+    "full": {"how": "full"},
+    "anti": {"how": "anti"},
+    "as_of": {"how": "left", "keep": sj.AsOf()},
+    "nearest in time": {"how": "left", "keep": sj.AsOf("nearest")},
+    "nearest": {"how": "left", "keep": sj.Nearest("abs(left.x - right.x)", k=2)},
+}
+
+
+@pytest.mark.parametrize("order", ["any", "timestamp"])
+@pytest.mark.parametrize("outcome", list(OUTCOMES))
+def test_a_long_stream_of_outcomes(outcome, order):
+    """Twenty windows, in which every other row has no partner: all but those of the last windows have left."""
+    spec = sj.JoinSpec(
+        SCHEMA, SCHEMA, "left.x = right.x", sj.TimeWindow(WINDOW), "ts", "ts", **OUTCOMES[outcome]
+    )
+    count, ticks, found, flat = 1_000, 200_000, 0, (0, 0)
+    with sj.open_join(spec, order=order) as join:
+        for ts in range(0, ticks, count):
+            rows = batch_at(ts, count)
+            x = rows["x"].to_numpy()
+            join.push("left", rows)
+            join.push("right", rows.set_column(1, "x", pa.array(np.where(np.arange(count) % 2, x, -1 - x))))
+            found += sum(batch.num_rows for batch in join.poll())
+            if ts == ticks // 2:
+                gc.collect()
+                flat = psutil.Process().memory_info().rss, pa.total_allocated_bytes()
+        stats = join.stats()
+        assert stats.left_window <= 2 * WINDOW and stats.right_window <= 4 * WINDOW
+        assert stats.window_bytes <= 2 * 4 * 4 * WINDOW * 64
+        assert stats.payload_rows <= 8 * WINDOW + 4 * DEFAULT_TUNING.engine.slack_rows
+        gc.collect()
+        assert psutil.Process().memory_info().rss - flat[0] < 24 * 2**20
+        assert pa.total_allocated_bytes() - flat[1] < 12 * 2**20
+        expected = {"full": 1.5 * ticks, "anti": 0.5 * ticks}.get(outcome, ticks)
+        assert expected - 3 * WINDOW <= found <= expected
+        assert found + join.finish().num_rows == expected
 
 
 def test_single_rows_after_a_long_stream():

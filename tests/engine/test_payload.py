@@ -28,7 +28,7 @@ from streamjoin.engine.rows import (
     storage_schema,
     storage_type,
 )
-from streamjoin.index.sliding import SMALLEST, RowColumns, SlidingColumns
+from streamjoin.index.sliding import KEPT_ROWS, RowColumns, SlidingColumns
 from streamjoin.index.tuples import FIRST_KEY
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.types import signed
@@ -436,5 +436,5 @@ def test_memory_follows_the_live_rows():
         assert sliding.nbytes <= 4 * 2100 * row_bytes
     sliding.append(columns(list(range(100_000))))
     sliding.drop(len(sliding) - 10)
-    assert sliding.nbytes <= SMALLEST * row_bytes
+    assert sliding.nbytes <= KEPT_ROWS * row_bytes
     assert sliding[0].tolist() == list(range(99_990, 100_000))

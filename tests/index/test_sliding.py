@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from streamjoin.codegen.prepared import Stored
 from streamjoin.index.sliding import (
+    BORROWED,
+    KEPT_ROWS,
     SMALLEST,
     ArrivedTuples,
     RowColumns,
@@ -26,7 +28,7 @@ def tuples(ts: list[int], key: int = 0) -> Tuples:
     return Tuples(np.array(ts), np.arange(count), np.zeros(count, np.int32), stored, nulls=False)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 3000)), max_size=30))
+@given(st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 20_000)), max_size=15))
 def test_rows_come_at_the_end_and_leave_at_the_front(steps):
     columns, expected, next_row = SlidingColumns(), list[int](), 0
     columns.append([np.empty(0, np.int64), np.empty((0, 2))])
@@ -39,7 +41,7 @@ def test_rows_come_at_the_end_and_leave_at_the_front(steps):
         expected = expected[dropped:]
         assert columns[0].tolist() == expected
         assert columns[1][:, 1].tolist() == [-row for row in expected]
-        assert columns.nbytes <= 24 * max(SMALLEST, 8 * (len(expected) + added + dropped))
+        assert columns.nbytes <= 24 * max(KEPT_ROWS, 8 * (len(expected) + added + dropped))
 
 
 def test_dropped_rows_of_large_columns_give_their_pages_back():
@@ -184,3 +186,28 @@ def test_rows_stay_where_somebody_reads_them():
     rows.drop(61_000)
     rows.append([np.arange(100_000, 200_000)])
     assert rows[0].tolist() == list(range(80_000, 200_000))
+
+
+def test_borrowed_tuples_are_never_written_to():
+    """They come in arrays of their own, leave in part, and then others come, before and after them, or their order
+    changes."""
+    count = 4 * BORROWED
+    for change in ("later", "earlier", "order"):
+        given = tuples(list(range(10, 10 + count)), 1)
+        arrays = [given.ts, given.id, given.source, *given.stored.columns, given.stored.known]
+        before = [array.copy() for array in arrays]
+        held = SortedTuples(borrows=True)
+        held.insert(given, RANK)
+        assert np.shares_memory(held.ts, given.ts)
+        held.drop(count - 100)
+        expected = given.ts[count - 100 :].tolist()
+        if change == "order":
+            held.rearrange(np.arange(100)[::-1])
+            expected.reverse()
+        else:
+            more = [count + 50, count + 60] if change == "later" else [5, 6]
+            held.insert(tuples(more, 2), RANK)
+            expected = sorted([*expected, *more])
+        assert held.ts.tolist() == expected
+        assert not np.shares_memory(held.ts, given.ts)
+        assert all((array == copy).all() for array, copy in zip(arrays, before, strict=True))

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,13 @@ from handshake_runs import SCHEMA, spec_of
 from streamjoin.plan.options import TOPOLOGY_NAMES
 
 MOST_WORKERS, MOST_SOURCES = 8, 6
+OUTCOMES: dict[str, dict[str, Any]] = {
+    "left": {"how": "left"},
+    "full": {"how": "full"},
+    "anti": {"how": "anti"},
+    "as_of": {"how": "left", "keep": sj.AsOf()},
+    "nearest in time": {"how": "left", "keep": sj.AsOf("nearest")},
+}
 ROWS = 240
 
 
@@ -72,10 +80,10 @@ def joined(topology: Any, spec: sj.JoinSpec, tables: dict[str, pa.Table], seed: 
     return as_bytes(found)
 
 
-def check_same_bytes(topology: Any, window: Any, runs: int) -> None:
-    spec, tables = spec_of(window), {"left": rows_of(1), "right": rows_of(2)}
+def check_same_bytes(topology: Any, spec: sj.JoinSpec, runs: int) -> None:
+    tables = {"left": rows_of(1), "right": rows_of(2)}
     expected = sj.oracle.join(tables["left"], tables["right"], spec)
-    assert expected.num_rows > 100
+    assert expected.num_rows > 100 or (spec.how == "anti" and expected.num_rows > 20)
     wanted, before = as_bytes(expected.to_batches()), threading.active_count()
     for seed in range(runs):
         assert joined(topology, spec, tables, seed) == wanted, seed
@@ -84,11 +92,25 @@ def check_same_bytes(topology: Any, window: Any, runs: int) -> None:
 
 @pytest.mark.parametrize("topology", list(TOPOLOGY_NAMES))
 def test_sorted_output_is_the_same_bytes(topology):
-    check_same_bytes(topology, sj.TimeWindow(24), 2)
+    check_same_bytes(topology, spec_of(sj.TimeWindow(24)), 2)
+
+
+@pytest.mark.parametrize("outcome", list(OUTCOMES))
+@pytest.mark.parametrize("topology", list(TOPOLOGY_NAMES))
+def test_sorted_outcomes_are_the_same_bytes(topology, outcome):
+    check_same_bytes(topology, replace(spec_of(sj.TimeWindow(6)), **OUTCOMES[outcome]), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [sj.TimeWindow(6), sj.RowWindow(3)], ids=["time", "rows"])
+@pytest.mark.parametrize("outcome", list(OUTCOMES))
+@pytest.mark.parametrize("topology", list(TOPOLOGY_NAMES))
+def test_sorted_outcomes_are_the_same_bytes_over_twenty_runs(topology, outcome, window):
+    check_same_bytes(topology, replace(spec_of(window), **OUTCOMES[outcome]), 20)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("window", [sj.TimeWindow(24), sj.RowWindow(12)], ids=["time", "rows"])
 @pytest.mark.parametrize("topology", list(TOPOLOGY_NAMES))
 def test_sorted_output_is_the_same_bytes_over_fifty_runs(topology, window):
-    check_same_bytes(topology, window, 50)
+    check_same_bytes(topology, spec_of(window), 50)

@@ -16,6 +16,7 @@ from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.protocol import Matches
 
 FRESH_STAMPS = 1_024  # pushes whose times are not in columns yet, at most
+STAMPS_MORE = 16  # drop the stamps of a side once it has this many more than after the last time
 UNMEASURED = 64  # steps with results whose latency is not known yet, at most
 SAMPLES = 256  # of a step's results
 STAMP_IDS, STAMP_TIMES = 0, 1  # columns of the stamps of pushes
@@ -95,6 +96,7 @@ class LatencyMeter:
         self._counts = np.zeros(BUCKETS * BUCKET_PARTS, np.int64)
         self._stamps = {side: SlidingColumns() for side in SIDES}  # first id and time of each push
         self._fresh: dict[str, list[tuple[int, float]]] = {side: [] for side in SIDES}  # not in _stamps yet
+        self._drop_from = dict.fromkeys(SIDES, STAMPS_MORE)  # `release` drops stamps once there are this many
         self._unmeasured: list[tuple[float, int, Matches]] = []
 
     def pushed(self, side: str, first: int, at: float) -> None:
@@ -114,12 +116,14 @@ class LatencyMeter:
             self._measure()
 
     def release(self, side: str, before: int) -> None:
-        """Drop the stamps of tuples with ids below `before`: no later result has one."""
+        """Drop the stamps of tuples with ids below `before`, as no later result has one; done once in a while."""
+        stamps = self._stamps[side]
+        if len(stamps) + len(self._fresh[side]) < self._drop_from[side]:
+            return
         self._measure()
         self._settle(side)
-        stamps = self._stamps[side]
-        if len(stamps):
-            stamps.drop(max(0, int(np.searchsorted(stamps[STAMP_IDS], before, "right")) - 1))
+        stamps.drop(max(0, int(stamps[STAMP_IDS].searchsorted(before, "right")) - 1))
+        self._drop_from[side] = len(stamps) + STAMPS_MORE
 
     def clear(self) -> None:
         """Forget the pushes; what was measured stays."""

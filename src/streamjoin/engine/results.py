@@ -236,16 +236,19 @@ def _columns(rows: HeldRows, ids: np.ndarray, fields: Sequence[Field]) -> list[p
 def _plain_columns(
     rows: HeldRows, ids: np.ndarray, there: np.ndarray, fields: Sequence[Field]
 ) -> list[pa.Array]:
-    """As `_columns`, of plain columns: some value is fetched in place of NULL, and hidden by a bit."""
+    """As `_columns`, of plain columns: some value is fetched in place of NULL, and replaced by zero. So the bytes of
+    results do not depend on which rows are in a batch."""
     some = int(ids[np.argmax(there)])
     bits, missing = (
         pa.py_buffer(np.packbits(there, bitorder="little")),
         len(ids) - int(np.count_nonzero(there)),
     )
-    place = pa.array(np.arange(len(ids)), mask=~there)
-    return [
-        column.take(place)
-        if column.null_count or column.offset
-        else pa.Array.from_buffers(field.type, len(ids), [bits, column.buffers()[1]], missing)
-        for field, column in zip(fields, rows.columns(np.where(there, ids, some), fields), strict=True)
-    ]
+    found = rows.columns(np.where(there, ids, some), fields)
+    columns = []
+    for field, column in zip(fields, found, strict=True):
+        if column.null_count or column.offset:
+            columns.append(column.take(pa.array(np.arange(len(ids)), mask=~there)))
+            continue
+        values = np.where(there, np.frombuffer(column.buffers()[1], field.dtype, len(ids)), 0)
+        columns.append(pa.Array.from_buffers(field.type, len(ids), [bits, pa.py_buffer(values)], missing))
+    return columns

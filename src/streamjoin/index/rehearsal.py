@@ -26,6 +26,7 @@ from streamjoin.kernels.hash.last_rows import (
     add_widths,
     append_text,
     append_words,
+    count_needed,
     find_last,
     move_earlier,
     move_last,
@@ -105,7 +106,9 @@ def rehearse_last_rows(programs: Mapping[str, WindowProgram], schemas: Schemas) 
     side = NO_NUMBERS, right.key_of_band(stored, band), known, NO_NUMBERS, NO_NUMBERS
     table = np.full((1, COLUMNS), FREE)
     used = np.zeros(3, np.int64)
-    find_last(side, side, NO_NUMBERS, none, 0, 0, 0, 0, table, none, table, used, NO_NUMBERS)
+    source = None if right.is_one_equality else none
+    find_last(side, side, NO_NUMBERS, source, 0, 0, 0, 0, table, none, table, used, NO_NUMBERS)
+    count_needed(table, table, 0, 0, 0)
     move_earlier(table, 0, 0, 0, table, used, NO_NUMBERS)
     move_last(table, none, 0, NO_NUMBERS, table, none, used)
     add_widths(one, NO_NUMBERS)

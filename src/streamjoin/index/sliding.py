@@ -23,7 +23,10 @@ from streamjoin.codegen.prepared import Stored
 from streamjoin.index.tuples import FIRST_KEY, ID, NO_TUPLES, SOURCE, TS, Layout, Mark, ProbingTuples, Tuples
 from streamjoin.kernels.scan.check import goes_on
 
-SMALLEST = 1024  # below this capacity in rows, memory is not given back
+SMALLEST = 1_024  # rows that the smallest memory has room for
+# Memory for at most this many rows is never given back: pushes fill and empty it again and again.
+KEPT_ROWS = 16_384
+BORROWED = 1_024  # tuples that are worth borrowing instead of copying
 LARGE = 1 << 22  # a column of at least this many bytes gets pages of its own
 MOVED_AT_ONCE = 1 << 20  # rows moved before their old memory is given back
 
@@ -95,7 +98,7 @@ class SlidingColumns:
     def drop(self, count: int) -> None:
         """Remove rows at the front and give memory back when little is left; O(1) amortised."""
         self._begin += count
-        if self._capacity > SMALLEST and self._end - self._begin < self._capacity // 8:
+        if self._capacity > KEPT_ROWS and self._end - self._begin < self._capacity // 8:
             self._move(max(SMALLEST, 2 * len(self)))
 
     def forget_dropped(self) -> None:
@@ -352,10 +355,15 @@ class ArrivedTuples(SlidingColumns):
 
 
 class SortedTuples(SlidingColumns):
-    """Tuples of one side in the total order, removed from the front; with the columns for probing, if asked."""
+    """Tuples of one side in the total order, removed from the front; with the columns for probing, if asked.
 
-    def __init__(self, probing: bool = False, most: int = MOST_HELD):
+    With `borrows`, tuples that come while there are none stay in their own arrays, which are never written to: later
+    tuples, and another order, move all to arrays of its own.
+    """
+
+    def __init__(self, probing: bool = False, most: int = MOST_HELD, borrows: bool = False):
         super().__init__()
+        self._borrows, self._borrowed = borrows, False
         self.nulls = False
         self._probing, self._most = probing, most
         self._layout: Layout | None = None
@@ -398,6 +406,11 @@ class SortedTuples(SlidingColumns):
             self._known = FIRST_KEY + len(tuples.stored.columns)
         rows = self._layout.flat(tuples)
         self.nulls = self.nulls or tuples.nulls
+        if self._borrows and not held and count >= BORROWED:
+            self._arrays, self._memory = [*rows], [None] * len(rows)
+            self._begin, self._end, self._capacity, self._kept = 0, count, count, 0
+            self._borrowed = True
+            return
         if not held or self._come_later(tuples, rank):
             self.append(rows, count)
             return
@@ -410,10 +423,20 @@ class SortedTuples(SlidingColumns):
 
     def rearrange(self, order: np.ndarray) -> None:
         """Put the first tuples, as many as `order` has, into another order; the caller says it is the total one."""
+        if self._borrowed:
+            self._move(len(self))
         first = slice(self._begin, self._begin + len(order))
         for array in self._arrays:
             assert array is not None
             array[first] = array[first][order]
+
+    @property
+    def _movable(self) -> bool:
+        return not self._borrowed
+
+    def _move(self, capacity: int) -> None:
+        super()._move(capacity)
+        self._borrowed = False
 
     def _come_later(self, tuples: Tuples, rank: np.ndarray) -> bool:
         """Whether no held tuple comes after the first of these."""

@@ -7,14 +7,21 @@ from streamjoin.jit.decorator import jit
 from streamjoin.kernels import numpy_forms
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+FALLS_BLOCK = 512
 
 
 @jit(nogil=False, fallback=numpy_forms.any_fall)
 def falls(ts):
-    """Whether a value is below the one before it."""
-    for i in range(1, len(ts)):
-        if ts[i] < ts[i - 1]:
+    """Whether a value is below the one before it. Only blocks end early, so that vector instructions compare them."""
+    begin = 1
+    while begin < len(ts):
+        end = min(begin + FALLS_BLOCK, len(ts))
+        found = False
+        for i in range(begin, end):
+            found |= ts[i] < ts[i - 1]
+        if found:
             return True
+        begin = end
     return False
 
 

@@ -42,16 +42,17 @@ EQUALITY_ONLY: tuple[StructureName, ...] = ("hash",)
 class Traits:
     """What the choices need to know about a topology. `shares_rows`: its windows may read the columns of pushed rows in
     place. `hashes_one_equality`: if one equality is the whole predicate, it is faster with hash tables from the first
-    tuple on. `results`: when a push's results are ready."""
+    tuple on. `results`: when a push's results are ready. `on_threads`: it works between calls, too."""
 
     results: str
     shares_rows: bool = False
     hashes_one_equality: bool = False
+    on_threads: bool = True
 
 
 LATER = "results come with a later poll"
 TRAITS: Mapping[TopologyName, Traits] = {
-    "three_step": Traits("results are ready when push returns", shares_rows=True),
+    "three_step": Traits("results are ready when push returns", shares_rows=True, on_threads=False),
     "celljoin": Traits("push waits for them"),
     "handshake": Traits(LATER),
     "low_latency_handshake": Traits(LATER, hashes_one_equality=True),

@@ -288,7 +288,7 @@ def test_keys_of_equal_hashes_are_kept_apart():
 
     def alike(keys: RowKeys, side: str, tuples: Any) -> Any:
         stored = of(keys, side, tuples)
-        columns = stored.columns if keys._exact else (np.zeros_like(stored.columns[0]), *stored.columns[1:])
+        columns = stored.columns if keys.exact else (np.zeros_like(stored.columns[0]), *stored.columns[1:])
         return Stored(columns, stored.known)
 
     with patch.object(RowKeys, "of", alike):
@@ -316,7 +316,7 @@ def test_a_mutation_of_what_keeps_rows_is_found(module, name, broken):
 
     def alike(keys: RowKeys, side: str, tuples: Any) -> Any:
         stored = of(keys, side, tuples)
-        return stored if keys._exact else Stored((stored.columns[0] % 2, *stored.columns[1:]), stored.known)
+        return stored if keys.exact else Stored((stored.columns[0] % 2, *stored.columns[1:]), stored.known)
 
     with patch.object(module, name, broken), patch.object(RowKeys, "of", alike):
         for seed in range(300):

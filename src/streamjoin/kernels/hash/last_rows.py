@@ -30,8 +30,9 @@ PLACES_USED, BYTES_USED, PAST_USED = range(3)  # of `used`
 def _add_key(table, place, word, arena, used, source, begin, end):
     """Give a key a free place, and keep its bytes."""
     at = used[BYTES_USED]
-    for j in range(end - begin):
-        arena[at + j] = source[begin + j]
+    if source is not None:
+        for j in range(end - begin):
+            arena[at + j] = source[begin + j]
     table[place, WORDS], table[place, EARLIER] = word, NONE
     table[place, BEGINS], table[place, ENDS] = at, at + end - begin
     used[BYTES_USED] += end - begin
@@ -85,8 +86,9 @@ def _last_before(earlier, at, last):
 def find_last(left, right, right_rows, source, lo, hi, passed, needed, table, arena, earlier, used, out):
     """Fill `out` for each left row with the last right row of its key whose time is the left row's plus `lo` to `hi`
     (`hi` is not above 0), or FREE. Takes at least the first `passed` right rows into the table. Both sides are in the
-    total order: their times, keys, which keys are known, and where in `source` the bytes of keys begin and end. No left
-    row to come needs a right row that one of its key up to the time `needed` has replaced.
+    total order: their times, keys, which keys are known, and where in `source` the bytes of keys begin and end; with
+    None as `source`, words alone decide. No left row to come needs a right row that one of its key up to the time
+    `needed` has replaced.
 
     Returns how many left rows it has answered and how many right rows it has taken. Stops early when a row might find
     no room: the caller makes some and continues from there. O(left + right rows), and O(log rows of a key) more for a
@@ -97,6 +99,7 @@ def find_last(left, right, right_rows, source, lo, hi, passed, needed, table, ar
     left_ts, left_keys, left_known, left_begins, left_ends = left
     right_ts, right_keys, right_known, right_begins, right_ends = right
     answered, taken, count, mask = 0, 0, len(left_ts), len(table) - 1
+    begin = end = 0
     while True:
         if answered < count:
             until = left_ts[answered] + hi
@@ -108,14 +111,16 @@ def find_last(left, right, right_rows, source, lo, hi, passed, needed, table, ar
             reaches, takes = True, taken < passed
         if takes:
             ts, key, known = right_ts[taken], right_keys[taken], right_known[taken]
-            begin, end = right_begins[taken], right_ends[taken]
+            if source is not None:  # where it is, this is compiled without a branch
+                begin, end = right_begins[taken], right_ends[taken]
             if 2 * used[PLACES_USED] > mask or used[PAST_USED] >= len(earlier):
                 break
-            if used[BYTES_USED] + end - begin > len(arena):
+            if source is not None and used[BYTES_USED] + end - begin > len(arena):
                 break
         elif answered < count:
             ts, key, known = left_ts[answered], left_keys[answered], left_known[answered] and reaches
-            begin, end = left_begins[answered], left_ends[answered]
+            if source is not None:
+                begin, end = left_begins[answered], left_ends[answered]
         else:
             break
         word, place, found = word_of(key), 0, FREE
@@ -123,6 +128,8 @@ def find_last(left, right, right_rows, source, lo, hi, passed, needed, table, ar
             place = home_of(word, len(table))
             while table[place, ROWS] != FREE:
                 if table[place, WORDS] == word:
+                    if source is None:
+                        break
                     at, size = table[place, BEGINS], end - begin
                     same = table[place, ENDS] - at == size
                     for j in range(size if same else 0):
@@ -155,6 +162,20 @@ def find_last(left, right, right_rows, source, lo, hi, passed, needed, table, ar
         out[answered] = found
         answered += 1
     return answered, taken
+
+
+@jit
+def count_needed(table, earlier, past, needed, oldest):
+    """How many last rows are from the time `oldest` on, and of the first `past` earlier rows also replaced after the
+    time `needed`; and the least of their numbers. O(places + earlier rows)."""
+    count, least = 0, np.int64(2**63 - 1)
+    for place in range(len(table)):
+        if table[place, ROWS] != FREE and table[place, TIMES] >= oldest:
+            count, least = count + 1, min(least, table[place, ROWS])
+    for at in range(past):
+        if earlier[at, REPLACED] > needed and earlier[at, PAST_TIMES] >= oldest:
+            count, least = count + 1, min(least, earlier[at, PAST_ROWS])
+    return count, least
 
 
 @jit

@@ -63,7 +63,7 @@ class AsOfJoin:
         self._sorted = task.plan.options.order == "timestamp"
         self._fetch, self._carry = task.fetch, task.carry
         self._ties = {side: tie_column(spec, side) for side in SIDES}
-        self._rows = {side: SortedTuples() for side in SIDES}
+        self._rows = {side: SortedTuples(borrows=True) for side in SIDES}
         self._tuning = task.plan.tuning.caller
         self._keys, self._last = (
             RowKeys(task.plan.programs["right"], task.fetch),
@@ -73,6 +73,8 @@ class AsOfJoin:
         self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
         self._newest = -1  # right row
         self._looked_up = 0
+        self._ready = 0  # left rows that can be answered
+        self._took_right = True  # nothing has changed since `_take_right`
         self._rest = Matches(NO_ROWS, NO_ROWS)
 
     @property
@@ -90,30 +92,36 @@ class AsOfJoin:
         rows = self._rows[side]
         oldest = [int(rows.id.min())] if len(rows) else []
         oldest += [int(ids[ids >= 0].min()) for ids in (self._rest.by_side()[side],) if (ids >= 0).any()]
-        if side == "right" and len(kept := self._carried()):
-            oldest.append(int(kept.min()))
+        if side == "right" and (kept := self._oldest_kept()) is not None:
+            oldest.append(kept)
         return min(oldest, default=None)
 
-    def _carried(self) -> np.ndarray:
-        """The numbers of the right rows that are kept, once those are carried that are few among the rows after them;
-        O(places), and O(kept) after twice as many rows or more."""
-        kept = self._last.rows(self._needed(self._least_left), self._oldest_time)
+    def _oldest_kept(self) -> int | None:
+        """The least number of the right rows that are kept, once those are carried that are few among the rows after
+        them; O(places), and O(kept) after twice as many rows or more."""
+        bounds = self._needed(self._least_left), self._oldest_time
+        count, least = self._last.count_and_least(*bounds)
+        enough = count + self._tuning.carried_from
+        if count and self._newest - least > 4 * enough:
+            return self._carry_old(self._newest - 2 * enough, *bounds)
+        return least if count else None
+
+    def _carry_old(self, before: int, needed: int, oldest: int) -> int:
+        """Carry the kept rows numbered below `before`; the least number that is kept then."""
+        kept = self._last.rows(needed, oldest)
         numbers = numbers_of(kept)
-        enough = len(numbers) + self._tuning.carried_from
-        if len(numbers) and self._newest - int(numbers.min()) > 4 * enough:
-            old = numbers[numbers < self._newest - 2 * enough]
-            numbers[numbers < self._newest - 2 * enough] = self._carry("right", old)
-            self._newest = int(numbers.max())
-            at = 0
-            for rows, places in kept:
-                rows[places] = numbers[at : at + len(places)]
-                at += len(places)
-        return numbers
+        numbers[numbers < before] = self._carry("right", numbers[numbers < before])
+        self._newest, at = int(numbers.max()), 0
+        for rows, places in kept:
+            rows[places] = numbers[at : at + len(places)]
+            at += len(places)
+        return int(numbers.min())
 
     def clear(self) -> None:
         for rows in self._rows.values():
             rows.drop(len(rows))
         self._last, self._rest = LastRows(self._tuning.smallest_table), Matches(NO_ROWS, NO_ROWS)
+        self._ready, self._took_right = 0, True
 
     def push(
         self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
@@ -128,6 +136,7 @@ class AsOfJoin:
 
     def advance(self, frontier: Frontier) -> None:
         self._frontier = frontier
+        self._ready, self._took_right = self._answerable(), False
 
     # What can be said now
 
@@ -164,17 +173,15 @@ class AsOfJoin:
 
     @property
     def idle(self) -> bool:
-        if len(self._rest) or self._answerable():
+        if self._ready or len(self._rest):
             return False
-        self._take_right()
+        if not self._took_right:
+            self._take_right()
+            self._took_right = True
         return True
 
     def step(self, most: float) -> Matches:
-        found = (
-            self._rest
-            if len(self._rest)
-            else self._answer(min(self._answerable(), self._tuning.largest_step))
-        )
+        found = self._rest if len(self._rest) else self._answer(min(self._ready, self._tuning.largest_step))
         cut = int(min(most, len(found)))
         self._rest = Matches(found.left[cut:], found.right[cut:])
         return Matches(found.left[:cut], found.right[:cut])
@@ -189,6 +196,7 @@ class AsOfJoin:
         left, out = rows.id[:count].copy(), np.empty(count, np.int64)
         self._merge(count, out, int(rows.ts[count - 1]) + self._hi, 0)
         rows.drop(count)
+        self._ready -= count
         self._looked_up += count
         if self._gives_alone:
             return Matches(left, out)
@@ -222,7 +230,7 @@ class AsOfJoin:
         )
         lefts, left_bytes = self._columns("left", count, 0)
         rights, right_bytes = self._columns("right", ends, len(left_bytes))
-        source = np.concatenate([left_bytes, right_bytes])
+        source = None if self._keys.exact else np.concatenate([left_bytes, right_bytes])
         ids, begins, stops = right.id[:ends], *rights[-2:]
         at = taken = 0
         while True:
@@ -233,7 +241,8 @@ class AsOfJoin:
             at, taken = at + answered, taken + took
             if at == count and taken >= passed:
                 break
-            self._last.make_room(needed, self._oldest_time, int(stops[taken] - begins[taken]))
+            size = int(stops[taken] - begins[taken]) if len(stops) else 0
+            self._last.make_room(needed, self._oldest_time, size)
         if taken:
             right.drop(taken)
 
@@ -246,6 +255,8 @@ class AsOfJoin:
         stored = rows.stored()
         assert stored.known is not None
         words, *numbers = (column[:count] for column in stored.columns)
+        if self._keys.exact:
+            return (rows.ts[:count], words, stored.known[:count], NO_ROWS, NO_ROWS), NO_BYTES
         ends, values = self._keys.bytes_of(side, tuple(numbers), rows.id[:count])
         if first:
             ends = ends + first

@@ -19,10 +19,15 @@ from streamjoin.kernels.hash.last_rows import (
     REPLACED,
     ROWS,
     TIMES,
+    count_needed,
     find_last,
     move_earlier,
     move_last,
 )
+
+# Tables of up to this many places have four times as many as they need: a search that does not end at its first place
+# costs as much as the rest of the work, because that cannot be predicted.
+LOOSE = 16_384
 
 # Of a side: times, keys, which keys are known, and where their bytes begin and end.
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -56,14 +61,14 @@ class LastRows:
         left: Rows,
         right: Rows,
         right_rows: np.ndarray,
-        source: np.ndarray,
+        source: np.ndarray | None,
         reach: tuple[int, int],
         passed: int,
         needed: int,
         out: np.ndarray,
     ) -> tuple[int, int]:
         """`find_last`: answer left rows and take right rows, until a row might find no room. `source`: the bytes of
-        their keys. `reach`: the least and the greatest difference of time."""
+        their keys, None if words are enough. `reach`: the least and the greatest difference of time."""
         args = passed, needed, self._table, self._arena, self._earlier, self._used, out
         answered, taken = find_last(left, right, right_rows, source, *reach, *args)
         return int(answered), int(taken)
@@ -75,6 +80,7 @@ class LastRows:
         live, past = self._live(oldest), self._live_past(needed, oldest)
         count, kept = int(self._used[PAST_USED]), int((table[live, ENDS] - table[live, BEGINS]).sum())
         places = max(self._smallest, 1 << (4 * len(live)).bit_length())
+        places = max(places, min(4 * places, LOOSE))
         self._make(places, 2 * kept + size, 2 * len(past))
         moved = np.empty(count, np.int64)
         move_earlier(earlier, count, needed, oldest, self._earlier, self._used, moved)
@@ -89,6 +95,11 @@ class LastRows:
         past = self._earlier[: self._used[PAST_USED]]
         times, replaced = past[:, PAST_TIMES], past[:, REPLACED]
         return np.flatnonzero((replaced > needed) & (times >= oldest))
+
+    def count_and_least(self, needed: int, oldest: int) -> tuple[int, int]:
+        """How many rows a left row to come may need, and the least of their numbers; O(places + earlier rows)."""
+        count, least = count_needed(self._table, self._earlier, int(self._used[PAST_USED]), needed, oldest)
+        return int(count), int(least)
 
     def rows(self, needed: int, oldest: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """The arrays of row numbers, and the places in them of the rows that a left row to come may need."""

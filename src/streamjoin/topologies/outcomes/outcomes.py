@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from streamjoin.index.tuples import ProbingTuples
+from streamjoin.plan.choose import TRAITS
 from streamjoin.semantics.keep import AsOf
 from streamjoin.semantics.spec import OTHER, SIDES, UNMATCHED, JoinSpec
 from streamjoin.semantics.windows import Delta, SideWindow
@@ -63,6 +64,9 @@ class Outcomes:
             self._queue = ResultQueue(self.spec, self._facts, self._place)
         self._ready: deque[Matches] = deque()
         self._seen: tuple[object, ...] = ()  # the bounds that rows were last decided by
+        # Without threads nothing changes between calls, so rows are decided once after each.
+        self._on_threads = TRAITS[task.plan.topology].on_threads and task.plan.nodes.kind != "searching"
+        self._looked = False
         self._matches_are_sorted = task.order == "timestamp"
         self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
 
@@ -123,6 +127,7 @@ class Outcomes:
     def clear(self) -> None:
         self._topology.clear()
         self._ready.clear()
+        self._looked = False
         for undecided in self._undecided.values():
             undecided.clear()
         if self._queue is not None:
@@ -151,7 +156,7 @@ class Outcomes:
     def push(
         self, side: str, tuples: ProbingTuples, ranks: Mapping[str, np.ndarray], frontier: Frontier
     ) -> None:
-        self._ranks, self._frontier = ranks, frontier
+        self._ranks, self._frontier, self._looked = ranks, frontier, False
         if len(tuples):
             self._note(side, tuples)
         self._topology.push(side, tuples, ranks, frontier)
@@ -164,7 +169,7 @@ class Outcomes:
             self._seen = ()  # where the other side has passed them, they are decided already
 
     def advance(self, frontier: Frontier) -> None:
-        self._frontier = frontier
+        self._frontier, self._looked = frontier, False
         self._topology.advance(frontier)
 
     @property
@@ -172,12 +177,15 @@ class Outcomes:
         """Whether the topology is, and no result row is ready. Decides rows, as far as they can be."""
         if self._ready or not self._topology.idle:
             return False
+        if self._looked and not self._on_threads:
+            return True
         bounds = {side: self._bounds(side) for side in self._undecided}
         seen = (self._topology.least_result_time, *bounds.values())
         if seen != self._seen:
             self._decide_rows(bounds)
             self._release(self.least_result_time)
             self._seen = seen
+        self._looked = True
         return not self._ready
 
     def _decide_rows(self, bounds: Mapping[str, MatchBounds]) -> None:
@@ -209,6 +217,7 @@ class Outcomes:
 
     def step(self, most: float) -> Matches:
         if not self._ready:
+            self._looked = False
             matches = self._topology.step(max(most, FEW_MATCHES))
             if self._delta is not None:
                 matches = self._counting(matches, self._delta)

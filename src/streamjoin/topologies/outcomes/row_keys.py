@@ -23,9 +23,9 @@ class RowKeys:
     def __init__(self, program: WindowProgram, fetch: Fetch):
         """`program`: that of the right window, which `compares_keys_only`."""
         self._program, self._fetch = program, fetch
-        self._exact = program.is_one_equality
+        self.exact = program.is_one_equality  # words are enough
         (self._band,) = program.indexable(True)
-        self._numbers = [] if self._exact else program.number_keys
+        self._numbers = [] if self.exact else program.number_keys
         self._texts = dict(zip(SIDES[::-1], program.text_keys, strict=True))
 
     @property
@@ -51,7 +51,7 @@ class RowKeys:
         self, side: str, numbers: tuple[np.ndarray, ...], ids: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Where the bytes of each row's key end, after a zero, and the bytes. `numbers`: as stored."""
-        if self._exact or not len(ids):
+        if self.exact or not len(ids):
             return np.zeros(len(ids) + 1, np.int64), NO_BYTES
         columns = self._texts[side]
         texts = [data.parts for data in self._text(side, ids)] if columns else []
