@@ -59,9 +59,10 @@ def streamed(left: pa.Table, right: pa.Table, spec: sj.JoinSpec) -> int:
     """Push both tables in batches and poll; how many rows come out."""
     rows = 0
     with sj.open_join(spec, workers=1) as join:
-        for at in range(0, left.num_rows, BATCH):
-            join.push("right", right.slice(at, BATCH))
-            join.push("left", left.slice(at, BATCH))
+        pushes = zip(*(table.to_batches(max_chunksize=BATCH) for table in (right, left)), strict=True)
+        for right_batch, left_batch in pushes:
+            join.push("right", right_batch)
+            join.push("left", left_batch)
             rows += sum(int(batch.num_rows) for batch in join.poll())
         rows += int(join.finish().num_rows)
     return rows

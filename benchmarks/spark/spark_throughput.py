@@ -16,24 +16,23 @@ what it runs.
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from benchmarks.shared.fed_queries import STRETCH, taking_turns, throughput
 from benchmarks.shared.figures import Figure
 from benchmarks.shared.medians import interval_of_median
 from benchmarks.shared.spark import (
-    NAMES,
     band_join,
-    batches_of,
     domain_of,
     open_session,
     window_of,
@@ -45,9 +44,6 @@ from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.window_join import assemble
 
 WARM_UP = 150  # pairs of stretches before the first that counts
-STRETCH = (
-    5  # micro-batches per turn of a pipeline; odd, because the join merges runs every second or sixth time
-)
 FIGURES = {
     "spark_throughput": Figure(
         "rows_a_batch",
@@ -63,42 +59,7 @@ Processor = Callable[[JoinTask], StatefulProcessor]
 PROCESSORS: dict[str, Processor] = {"join": JoinProcessor, "drop": Drop}
 
 
-class Pipeline:
-    """A query that lives through the run and works while it is fed."""
-
-    def __init__(
-        self,
-        session: SparkSession,
-        files: Path,
-        window: int,
-        processor: Processor,
-    ):
-        self.files, self._fed, self._last = files, 0, -1
-        self.folder = Path(tempfile.mkdtemp(prefix="pipeline"))
-        for side in NAMES:
-            (self.folder / side).mkdir()
-        frame = assemble(*band_join(session, self.folder, window_of(window)), processor)
-        writer = frame.writeStream.format("noop")
-        self.query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
-
-    def feed(self, count: int) -> list[dict[str, Any]]:
-        """Let it read the next `count` files of each side; return its micro-batches."""
-        for number in range(self._fed, self._fed + count):
-            for side in NAMES:
-                name = f"{number:05}.parquet"
-                os.link(self.files / side / name, self.folder / side / name)
-        self._fed += count
-        self.query.processAllAvailable()
-        new = [each for each in batches_of(self.query) if each["batch"] > self._last]
-        self._last = new[-1]["batch"]
-        return new
-
-    def stop(self) -> None:
-        self.query.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def taking_turns(
+def stretches(
     session: SparkSession,
     window: int,
     rows: int,
@@ -106,32 +67,19 @@ def taking_turns(
     processors: Mapping[str, Processor] = PROCESSORS,
 ) -> dict[str, list[list[dict[str, Any]]]]:
     """The counted micro-batches of every pipeline, by stretch: `rows` rows per side each, windows of `window` rows."""
-    folder = Path(tempfile.mkdtemp(prefix="files"))
+    files = Path(tempfile.mkdtemp(prefix="files"))
     filling = min(window, 100_000)
     fill = [filling] * (window // filling + 1)
-    pipelines: dict[str, Pipeline] = {}
-    found: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in processors}
+
+    def make(processor: Processor, folder: Path) -> DataFrame:
+        return assemble(*band_join(session, folder, window_of(window)), processor)
+
     try:
-        write_files(folder, [*fill, *[rows] * (pairs + 1) * STRETCH], domain_of(window))
-        for name, processor in processors.items():
-            pipelines[name] = Pipeline(session, folder, window, processor)
-            pipelines[name].feed(len(fill))
-        for number in range(pairs + 1):  # the first pair is not counted
-            for name in list(pipelines)[:: -1 if number % 2 else 1]:
-                batches = pipelines[name].feed(STRETCH)
-                # Spark may list one side's file before the other's, which gives micro-batches of half the rows.
-                whole = [each for each in batches[1:] if each["rows"] == 2 * rows]
-                found[name] += [whole] if number else []
+        write_files(files, [*fill, *[rows] * (pairs + 1) * STRETCH], domain_of(window))
+        makes = {name: partial(make, processor) for name, processor in processors.items()}
+        return taking_turns(files, makes, len(fill), rows, pairs)
     finally:
-        for pipeline in pipelines.values():
-            pipeline.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-    return found
-
-
-def throughput(batches: Sequence[dict[str, Any]]) -> float:
-    """Rows per second of several micro-batches together."""
-    return float(sum(each["rows"] for each in batches) / sum(each["seconds"] for each in batches))
+        shutil.rmtree(files, ignore_errors=True)
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -144,10 +92,10 @@ def run(quick: bool) -> dict[str, Any]:
     # A waiting query polls for files; four times a second keeps it from using a core.
     session = open_session("local[2]", 2, **{"spark.sql.streaming.pollingDelay": "250ms"})
     try:
-        taking_turns(session, 60_000, 20_000, warm_up)
+        stretches(session, 60_000, 20_000, warm_up)
         for rows in sizes:
-            found = taking_turns(session, window, rows, pairs)
-            results += [point(name, rows, list(chain(*stretches))) for name, stretches in found.items()]
+            found = stretches(session, window, rows, pairs)
+            results += [point(name, rows, list(chain(*each))) for name, each in found.items()]
             size = f"with the join over without, {2 * rows:,} rows a micro-batch"
             for what, ratio in ratios(found["join"], found["drop"]).items():
                 summary[f"{size}: {what}"] = ratio
