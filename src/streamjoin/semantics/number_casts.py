@@ -1,7 +1,7 @@
 """CAST to integers, decimals and strings.
 
 A number is rounded half away from zero, and a value that the target cannot hold is NULL: too large, NaN, an infinity,
-or a string that is no number. A cast of a float x to scale s rounds `x * 10^s` in float64. Numbers in strings are
+or a string that is not a number. A cast of a float x to scale s rounds `x * 10^s` in float64. Numbers in strings are
 written as in `-12.50`, with spaces around them.
 """
 
@@ -24,7 +24,7 @@ def decimal_type(params: list[str]) -> Type:
     digits, scale = (int(each) if each.isdecimal() else -1 for each in (*params, "0")[:2])
     if len(params) > 2 or digits == 0 or not 0 <= scale <= digits <= MOST_DECIMAL_DIGITS:
         raise PredicateError(
-            f"DECIMAL({', '.join(params)}) is no type: write the digits, from 1 to {MOST_DECIMAL_DIGITS}, and how "
+            f"DECIMAL({', '.join(params)}) is not a type: write the digits, from 1 to {MOST_DECIMAL_DIGITS}, and how "
             "many of them are after the point, such as DECIMAL(10, 2)"
         )
     return decimal(digits, scale)

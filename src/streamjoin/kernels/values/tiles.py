@@ -81,7 +81,7 @@ def text_gather(data, start, length, out):
 
 @jit
 def text_number(data, start, length, scale, lo, hi, out, beyond):
-    """out[i] = the number that a text is, in units of 10**-scale; beyond[i]: it is none, or not within lo to hi."""
+    """out[i] = the number that a text is, in units of 10**-scale; beyond[i]: it is not one, or not within lo to hi."""
     for i in range(len(out)):
         out[i], known = text.number((data, start[i], length[i]), scale)
         beyond[i] = not known or out[i] < lo or out[i] > hi
