@@ -99,7 +99,7 @@ def by_spark(session: SparkSession, left: pa.Table, right: pa.Table, k: int) -> 
 
     def work() -> int:
         joined.write.format("noop").mode("overwrite").save()
-        return left.num_rows
+        return int(left.num_rows)
 
     assert sum(frame.count() for frame in frames) == 2 * left.num_rows
     return work

@@ -382,8 +382,8 @@ class Emitter:
         if value.sort == "bool":
             return self.result(f"np.int32({value.code})", [value], 32, target)
         if isinstance(value.sort, str):
-            lo, hi = float_bounds(target)
-            fits = self.let(f"({value.code} >= {lo!r}) & ({value.code} <= {hi!r})")
+            least, greatest = float_bounds(target)
+            fits = self.let(f"({value.code} >= {least!r}) & ({value.code} <= {greatest!r})")
             return self.result(
                 f"np.int64({value.code} if {fits} else 0.0)", [value], 64, target, f"(not {fits})"
             )
