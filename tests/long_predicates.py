@@ -20,7 +20,9 @@ from streamjoin.semantics.sql import parse_predicate
 
 NUMBERS = {"ts": pa.int64(), "k": pa.int32(), "b": pa.int64(), "x": pa.float64(), "e": pa.float32()}
 OTHERS = {"w": pa.decimal128(30, 2), "s": pa.string(), "p": pa.bool_()}
-SCHEMA = pa.schema({**NUMBERS, **OTHERS, **{f"c{number}": pa.int32() for number in range(100)}})
+INTEGERS = {f"c{number}": pa.int32() for number in range(100)}
+FLOATS = {f"f{number}": pa.float64() for number in range(16)}
+SCHEMA = pa.schema({**NUMBERS, **OTHERS, **INTEGERS, **FLOATS})
 
 
 def listed(pattern: str, count: int, between: str) -> str:
@@ -45,6 +47,8 @@ LONG: dict[str, Callable[[], Any]] = {
     "and of columns": lambda: listed("left.c# >= right.c#", 100, " AND "),
     "and of ors": lambda: listed("(left.k = right.k + # OR left.x < #.5 OR right.p)", 300, " AND "),
     "and of bounds": lambda: "left.p AND " + listed("left.b >= right.b - #", 300, " AND "),
+    "many bands": lambda: listed("abs(left.c# - right.c#) <= 1#", 60, " AND "),
+    "many float bands": lambda: listed("abs(left.f# - right.f#) <= 1.#", 16, " AND "),
     "sum": lambda: "left.b < " + listed("right.b - #", 100, " + "),
     "sum of floats": lambda: listed("left.x * right.x / #.5", 100, " + ") + " < 3",
     "sum of columns": lambda: listed("left.c#", 100, " + ") + " < " + listed("right.c#", 100, " + "),

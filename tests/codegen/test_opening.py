@@ -22,11 +22,15 @@ from streamjoin.codegen import programs
 from streamjoin.codegen.blocks import block_scan
 from streamjoin.codegen.programs import WindowProgram
 from streamjoin.codegen.scores import Scores
+from streamjoin.index import access
+from streamjoin.index.access import make_access
 from streamjoin.index.rehearsal import no_rows, rehearse_residual, rehearse_scan
 from streamjoin.jit import source
+from streamjoin.kernels.scan import check
 from streamjoin.kernels.scan.bands import band_scan
 from streamjoin.plan.choose import make_plan
 from streamjoin.plan.options import Options
+from streamjoin.plan.subwindows import make_rule
 from streamjoin.semantics.analysis import analyse
 from streamjoin.semantics.callables import MAX_INSTRUCTIONS, CallablePredicate
 from streamjoin.semantics.errors import PredicateError
@@ -45,7 +49,11 @@ class Generated:
 
     def load(self, text: str, name: str) -> Any:
         self.sources.add(text)
-        return SimpleNamespace(__name__=name, loop=lambda *arguments: None, scan=lambda *arguments: 0)
+
+        def nothing(*_: object) -> int:
+            return 0
+
+        return SimpleNamespace(__name__=name, loop=nothing, scan=nothing, check=nothing)
 
     def lines(self) -> list[int]:
         return [text.count("\n") for text in self.sources]
@@ -96,6 +104,23 @@ def test_a_predicate_just_below_the_bound_is_compiled(generated: Generated) -> N
     for kind in ("compiled products", "compiled least", "compiled remainders"):
         assert windows_of(LONG[kind]())[0].method == "scan, compiled expression"
     assert generated.functions()
+
+
+@pytest.mark.parametrize("kind", ["many bands", "many float bands"])
+def test_conditions_on_many_columns_share_the_code_that_checks_them(
+    kind: str, generated: Generated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index serves one or two of six conditions, and each of the 21 choices leaves others to be checked."""
+    monkeypatch.setattr(check, "_clause_check", check._clause_check.__wrapped__)
+    monkeypatch.setattr(access, "band_check", check.band_check.__wrapped__)
+    plan = make_plan(sj.JoinSpec(SCHEMA, SCHEMA, LONG[kind](), sj.TimeWindow(9), "ts", "ts"))
+    choices = 0
+    for side in ("left", "right"):
+        program = plan.programs[side]
+        for _, key in make_rule(plan.windows[side], program, plan.tuning.choice).alternatives():
+            choices += callable(make_access(program, key).check)
+    assert choices > 2 * 21
+    assert len(generated.sources) == 1
 
 
 @pytest.mark.parametrize("seed", [*range(10), 23])

@@ -60,7 +60,9 @@ def best(rows: KeyedRows, search: tuple[Any, ...], most: int, turns: bool) -> li
     return [-place for _, place in sorted(scored)[:most]]
 
 
-def search(blocks: Any, rows: KeyedRows, asked: list[tuple[Any, ...]], most: int, turns: bool) -> Any:
+def search(
+    blocks: Any, rows: KeyedRows, asked: list[tuple[Any, ...]], most: int, turns: bool, budget: int = 1 << 60
+) -> Any:
     """What is found for each search, in a list that grows as it has to."""
     kind, count = rows.keys.dtype, len(asked)
     words, targets, begins, ends = (list(column) for column in zip(*asked, strict=True))
@@ -73,7 +75,7 @@ def search(blocks: Any, rows: KeyedRows, asked: list[tuple[Any, ...]], most: int
     while done < count:
         rest = Searches(*(column[done:] for column in searches))
         done += listed.search_rows(
-            blocks, rows, rest, turns, lowest, 1 << 60, np.empty(most, kind), found[done:], counts[done:]
+            blocks, rows, rest, turns, lowest, budget, np.empty(most, kind), found[done:], counts[done:]
         )
         if listed.is_full(blocks):
             blocks = listed.enlarged(blocks)
@@ -93,7 +95,7 @@ def test_any_range_is_held_and_searched(kind, draw, count, most):
             begin, end = sorted(draw.randint(base, base + count) for _ in range(2))
             target = draw.choice([*KEYS[kind], *rows.keys[:3].tolist()]) if turns or kind != np.uint64 else 0
             asked.append((draw.choice([-5, 7, 8]), kind(target), begin, end))
-        blocks, found = search(blocks, rows, asked, most, turns)
+        blocks, found = search(blocks, rows, asked, most, turns, draw.choice([0, 9 * ROOM, 1 << 60]))
         with np.errstate(all="ignore"):
             assert found == [best(rows, each, most, turns) for each in asked]
         held = range(int(blocks.state[listed.FIRST_PLACE]), int(blocks.state[listed.END_PLACE]))
@@ -123,6 +125,24 @@ def test_a_list_that_few_rows_are_left_in_keeps_few_blocks():
     keys = np.random.default_rng(3).random(20_000)
     rows = KeyedRows(np.zeros(len(keys), np.int64), keys, np.ones(len(keys), np.bool_), 0)
     blocks, _ = search(listed.make_blocks(2, keys.dtype), rows, [(0, 0.5, 0, 20_000)], 1, True)
-    assert listed.slide(blocks, rows, 19_000, 20_000)
+    assert listed.slide(blocks, rows, 19_000, 20_000, 20_000)
     assert blocks.state[listed.USED] * ROOM <= 8 * 1_000
     assert not listed.is_sparse(blocks, len(blocks.order))
+
+
+def test_a_call_moves_no_more_rows_than_it_may_and_the_next_goes_on():
+    """So a join that is closed, or interrupted, does not wait until a large window has been listed."""
+    keys = np.random.default_rng(3).random(5_000)
+    rows = KeyedRows(np.zeros(len(keys), np.int64), keys, np.ones(len(keys), np.bool_), 0)
+    searches = Searches(
+        np.zeros(1, np.int64), np.zeros(1), np.ones(1, np.bool_), np.zeros(1, np.int64), np.full(1, len(keys))
+    )
+    blocks, costs = listed.make_blocks(1_000, keys.dtype), np.empty(1)
+    found, counts, ends = np.empty((1, 1), np.int64), np.zeros(1, np.int64), []
+    while not listed.search_rows(blocks, rows, searches, True, -np.inf, 999 * ROOM, costs, found, counts):
+        ends.append(int(blocks.state[listed.END_PLACE]))
+    assert ends == [1_000, 2_000, 3_000, 4_000, 5_000]
+    assert found.tolist() == [[int(keys.argmin())]]
+    for left in (3_999, 2_999):
+        assert not listed.slide(blocks, rows, 4_999, 5_000, 1_001)
+        assert blocks.state[listed.END_PLACE] - blocks.state[listed.FIRST_PLACE] == left

@@ -130,7 +130,7 @@ def rehearse_search(search: SearchPlan, programs: Mapping[str, WindowProgram], s
             residual(no_rows(residual.columns, schemas, nulls), 0)
     numbers, known = np.empty(0, dtype), np.empty(0, np.bool_)
     blocks, rows = make_blocks(1, dtype), KeyedRows(NO_NUMBERS, numbers, known, 0)
-    slide(blocks, rows, 0, 0)
+    slide(blocks, rows, 0, 0, 1)
     searches = Searches(NO_NUMBERS, numbers, known, NO_NUMBERS, NO_NUMBERS)
     places = np.empty((0, 1), np.int64)
     search_rows(blocks, rows, searches, False, dtype.type(0), 1, numbers, places, NO_NUMBERS)

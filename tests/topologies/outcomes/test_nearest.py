@@ -225,6 +225,25 @@ def test_the_list_grows_and_gives_its_memory_back():
         assert len(made._topology._blocks.order) == nearest.FIRST_BLOCKS
 
 
+def test_a_close_ends_the_searches_of_a_step(monkeypatch):
+    """A residual that nothing satisfies makes each left row look at all right rows, one row after the other."""
+    calls, search = [], NearestSearch._search
+
+    def closing(self: NearestSearch, *given: Any) -> Any:
+        calls.append(given)
+        join.close()
+        return search(self, *given)
+
+    spec = spec_of("abs(left.i - right.i)", on="left.n > right.n + 99")
+    join = open_tuned(Tuning(nearest=NearestTuning(step_places=40)), spec)
+    for side in ("left", "right"):
+        join.push(side, table([0] * 30, i=[0] * 30))
+    monkeypatch.setattr(NearestSearch, "_search", closing)
+    with pytest.raises(sj.ClosedError):
+        join.finish()
+    assert len(calls) == 1
+
+
 # ---- against the oracle
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 
 from streamjoin.jit import source
 from streamjoin.jit.decorator import jit
 from streamjoin.kernels import numpy_forms
-from streamjoin.kernels.scan.bands import Clauses
+from streamjoin.kernels.scan.bands import BandShape, Clauses, KeyArrays
 
 _CHECK = """\
 import numpy as np
@@ -19,16 +22,13 @@ from streamjoin.jit.decorator import jit
 
 @jit
 def check(probe, pos, first, count, keys, lows, highs):
-{passes}    return count
-"""
-_PASS = """\
     kept = first
     for at in range(first, count):
         i, p = np.uint64(probe[at]), np.uint64(pos[at])
         probe[kept] = probe[at]
         pos[kept] = pos[at]
         kept += np.int64({condition})
-    count = kept
+    return kept
 """
 
 
@@ -38,19 +38,38 @@ def band_check(clauses: Clauses) -> Callable[..., int]:
     has a NULL key, keep those for which every clause holds. keys, lows and highs are as in `kernels.scan.band_scan`.
 
     Checks clause by clause, each without branches: it reads a key, at random, only for pairs that passed the earlier
-    clauses.
+    clauses. A clause has a kernel of its own, which clauses of the same form share: six clauses leave 14 combinations
+    to be checked, and compiling a kernel for each would take eight seconds.
     """
-    numbers = iter(range(sum(len(clause) for clause in clauses)))
-    passes = []
+    parts: list[tuple[Callable[..., int], list[int], slice]] = []
     for clause in clauses:
-        bands = []
-        for band in clause:
-            number = next(numbers)
-            tests = [f"(lows[{number}][i] <= keys[{band.key}][p])"] if band.lo else []
-            tests += [f"(keys[{band.key}][p] <= highs[{number}][i])"] if band.hi else []
-            bands.append(" & ".join(tests))
-        passes.append(_PASS.format(condition=" | ".join(f"({band})" for band in bands)))
-    check: Callable[..., int] = source.load(_CHECK.format(passes="".join(passes)), "band_check").check
+        read = list(dict.fromkeys(band.key for band in clause))
+        begin = parts[-1][2].stop if parts else 0
+        kernel = _clause_check(tuple(replace(band, key=read.index(band.key)) for band in clause))
+        parts.append((kernel, read, slice(begin, begin + len(clause))))
+
+    def check(
+        probe: np.ndarray, pos: np.ndarray, first: int, count: int, keys: KeyArrays, lows: KeyArrays, highs: KeyArrays
+    ) -> int:  # fmt: skip
+        for kernel, read, bands in parts:
+            count = kernel(
+                probe, pos, first, count, tuple([keys[key] for key in read]), lows[bands], highs[bands]
+            )
+        return count
+
+    return check
+
+
+@functools.cache
+def _clause_check(clause: tuple[BandShape, ...]) -> Callable[..., int]:
+    """The kernel for one clause."""
+    bands = []
+    for number, band in enumerate(clause):
+        tests = [f"(lows[{number}][i] <= keys[{band.key}][p])"] if band.lo else []
+        tests += [f"(keys[{band.key}][p] <= highs[{number}][i])"] if band.hi else []
+        bands.append(" & ".join(tests))
+    condition = " | ".join(f"({band})" for band in bands)
+    check: Callable[..., int] = source.load(_CHECK.format(condition=condition), "band_check").check
     return check
 
 

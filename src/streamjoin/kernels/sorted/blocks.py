@@ -265,34 +265,37 @@ def remove_row(blocks, rows, place):
 
 
 @inner
-def slide_to(blocks, rows, begin, end):
+def slide_to(blocks, rows, begin, end, most):
     """As `slide`."""
     state = blocks.state
     if begin >= state[END_PLACE] or end <= state[FIRST_PLACE]:
         drop_entries(blocks)
         state[FIRST_PLACE], state[END_PLACE] = begin, begin
-    while state[END_PLACE] < end:
-        if not add_row(blocks, rows, state[END_PLACE]):
-            return False
-        state[END_PLACE] += 1
-    while state[FIRST_PLACE] > begin:
-        if not add_row(blocks, rows, state[FIRST_PLACE] - 1):
-            return False
-        state[FIRST_PLACE] -= 1
-    while state[END_PLACE] > end:
-        state[END_PLACE] -= 1
-        remove_row(blocks, rows, state[END_PLACE])
-    while state[FIRST_PLACE] < begin:
-        remove_row(blocks, rows, state[FIRST_PLACE])
-        state[FIRST_PLACE] += 1
-    return True
+    for _ in range(most):
+        if state[END_PLACE] < end:
+            if not add_row(blocks, rows, state[END_PLACE]):
+                return False
+            state[END_PLACE] += 1
+        elif state[FIRST_PLACE] > begin:
+            if not add_row(blocks, rows, state[FIRST_PLACE] - 1):
+                return False
+            state[FIRST_PLACE] -= 1
+        elif state[END_PLACE] > end:
+            state[END_PLACE] -= 1
+            remove_row(blocks, rows, state[END_PLACE])
+        elif state[FIRST_PLACE] < begin:
+            remove_row(blocks, rows, state[FIRST_PLACE])
+            state[FIRST_PLACE] += 1
+        else:
+            return True
+    return False
 
 
 @jit
-def slide(blocks, rows, begin, end):
-    """Make the list hold the rows at places `begin` to `end`. False if it has no room: enlarge it and call again. Costs
-    O(log rows + ROOM) for each row that enters or leaves."""
-    return slide_to(blocks, rows, begin, end)
+def slide(blocks, rows, begin, end, most):
+    """Make the list hold the rows at places `begin` to `end`. False if it has no room, which `enlarged` gives it, or if
+    more than `most` rows have to move: call again. Costs O(log rows + ROOM) for each row that enters or leaves."""
+    return slide_to(blocks, rows, begin, end, most)
 
 
 # Searches
@@ -396,16 +399,16 @@ def search_rows(blocks, rows, searches, turns, lowest, budget, costs, found, cou
 
         turns    the cost of a key is its distance from the target; else it is target + key
         lowest   the lowest key of its type
-        budget   return once about this many entries have been visited
+        budget   return once about this many entries have been visited, or a ROOM-th as many rows moved
         costs    scratch, of the keys' type
 
     Returns how many searches are answered: fewer if the budget is used up, or if the list has no free block.
     """
-    stop = blocks.state[VISITED] + budget
+    stop, most_moved = blocks.state[VISITED] + budget, budget // ROOM + 1
     for i in range(len(counts)):
         counts[i] = 0
         if searches.known[i] and searches.begins[i] < searches.ends[i]:
-            if not slide_to(blocks, rows, searches.begins[i], searches.ends[i]):
+            if not slide_to(blocks, rows, searches.begins[i], searches.ends[i], most_moved):
                 return i
             counts[i] = search(blocks, searches.words[i], searches.targets[i], turns, lowest, costs, found[i])
         if blocks.state[VISITED] > stop:

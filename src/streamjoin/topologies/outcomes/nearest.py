@@ -29,6 +29,7 @@ from streamjoin.index.tuples import ProbingTuples, Tuples
 from streamjoin.kernels.sorted.blocks import (
     END_PLACE,
     FIRST_PLACE,
+    ROOM,
     VISITED,
     Blocks,
     KeyedRows,
@@ -50,7 +51,8 @@ from streamjoin.topologies.protocol import Frontier, Matches, Task, WindowSize
 from streamjoin.topologies.runtime.node import Bell
 
 FIRST_BLOCKS = 16
-VISITS_A_CALL = 1 << 24  # entries visited in one call of the kernel: a fraction of a second
+# Entries visited in one call of the kernel: a fraction of a second. A row that moves takes as long as ROOM visits.
+VISITS_A_CALL = 1 << 24
 RING, WIDER = 4, 4  # with a residual, look at first for RING * k + RING rows, then for WIDER times as many
 
 
@@ -150,7 +152,8 @@ class NearestSearch:
             return
         first, end = self._base + count, int(blocks.state[END_PLACE])
         if blocks.state[FIRST_PLACE] < first:
-            slide(blocks, self._keyed(), first, max(first, end))
+            while not slide(blocks, self._keyed(), first, max(first, end), VISITS_A_CALL // ROOM):
+                pass  # here an interrupt can stop the join
         right.drop(count)
         self._base = first
         if is_sparse(blocks, self._tuning.kept_blocks):
@@ -225,10 +228,12 @@ class NearestSearch:
         open_, taken = np.arange(len(searches.words)), np.zeros(len(searches.words), np.int64)
         parts, seen, all_rows = [(NO_ROWS, NO_ROWS)], 0, widest(searches)
         size = min(RING * self._k + RING, all_rows)
-        while len(open_) and not self.found.stopped:
+        while len(open_):
             still: list[np.ndarray] = []
             pieces = max(1, self._tuning.step_places // max(size, 1))
             for at in range(0, len(open_), pieces):
+                if self.found.stopped:
+                    return NO_ROWS, NO_ROWS
                 some = open_[at : at + pieces]
                 places, counts = self._search(Searches(*(column[some] for column in searches)), size)
                 number, place = found_beyond(seen, places, counts)
