@@ -49,6 +49,7 @@ LONG: dict[str, Callable[[], Any]] = {
     "and of bounds": lambda: "left.p AND " + listed("left.b >= right.b - #", 300, " AND "),
     "many bands": lambda: listed("abs(left.c# - right.c#) <= 1#", 60, " AND "),
     "many float bands": lambda: listed("abs(left.f# - right.f#) <= 1.#", 16, " AND "),
+    "bounds by functions": lambda: listed("SQRT(left.f#) + POWER(left.f#, 3) <= right.f#", 6, " AND "),
     "sum": lambda: "left.b < " + listed("right.b - #", 100, " + "),
     "sum of floats": lambda: listed("left.x * right.x / #.5", 100, " + ") + " < 3",
     "sum of columns": lambda: listed("left.c#", 100, " + ") + " < " + listed("right.c#", 100, " + "),

@@ -280,6 +280,10 @@ class WindowProgram:
         """The bands of the clause that begins with band `number`."""
         return range(number, number + len(self.clauses[self._clause_of[number]].bands))
 
+    def is_interval(self, number: int) -> bool:
+        """Whether each band of the clause that begins with band `number` has two ends."""
+        return self._two_ended[self._clause_of[number]]
+
     def indexable(self, equality: bool) -> list[int]:
         """The clauses that an index on one key can serve, single bands first: equalities, all of them as one if there
         are several, or else alternatives of equalities; or intervals with two ends, or else any."""
@@ -287,7 +291,7 @@ class WindowProgram:
         if equality:
             several = [number for number in clauses if is_equality(self.clauses[self._clause_of[number]])]
             return [COMPOSITE] if len(self._equalities) > 1 else self._equalities or several
-        return [number for number in clauses if self._two_ended[self._clause_of[number]]] or clauses
+        return [number for number in clauses if self.is_interval(number)] or clauses
 
     @cached_property
     def _equalities(self) -> list[int]:

@@ -277,6 +277,12 @@ class BandRule(FixedRule):
         tuning: ChoiceTuning | None = None,
     ):
         super().__init__(program, structure, bands, tuning)
+        # A band without a second end reaches half of all strips, so strips would gain nothing.
+        self._paired = [
+            band
+            for band in sorted(self.bands)
+            if program.is_interval(band) and len(program.bands_beside(band)) == 1
+        ]
         self._strips: StripsKey | None = None
 
     def choose(self, capacity: int, held: Stored, workload: Workload) -> Choice:
@@ -303,25 +309,24 @@ class BandRule(FixedRule):
     def text(self) -> str:
         both = (
             f", or both from {self.tuning.many_candidates} candidates a probe on"
-            if len(self.bands) > 1
+            if len(self._paired) > 1
             else ""
         )
         return super().text + both
 
     def alternatives(self) -> list[tuple[StructureName, SubwindowKey]]:
-        single = [band for band in self.bands if len(self.program.bands_beside(band)) == 1]
         sizes = [Rulers(Ruler(0.0, 1.0, half), Ruler(0.0, 1.0, half)) for half in (1, HALF_OF_ALL)]
-        pairs = [StripsKey(bands, rulers) for bands in combinations(sorted(single), 2) for rulers in sizes]
+        pairs = [StripsKey(bands, rulers) for bands in combinations(self._paired, 2) for rulers in sizes]
         return [*super().alternatives(), *((self.structure, key) for key in pairs)]
 
     def _both(
         self, first: int, second: int, some: Stored, recent: Probing, found: float, small: bool
     ) -> StripsKey | None:
         """Strips for these bands, given the number of matches per probe in a subwindow; the previous strips, if they
-        still suit. A small subwindow leaves room for keys far from those seen so far. None if the bands have no finite
-        width."""
+        still suit. A small subwindow leaves room for keys far from those seen so far. None if one of them is no single
+        interval of finite width."""
         bands = min(first, second), max(first, second)
-        if any(len(self.program.bands_beside(band)) > 1 for band in bands):
+        if not set(bands).issubset(self._paired):
             return None
         usual = self._width(bands[0], recent), self._width(bands[1], recent)
         if not all(0 < width < np.inf for width in usual):
