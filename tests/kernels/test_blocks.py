@@ -143,6 +143,6 @@ def test_a_call_moves_no_more_rows_than_it_may_and_the_next_goes_on():
         ends.append(int(blocks.state[listed.END_PLACE]))
     assert ends == [1_000, 2_000, 3_000, 4_000, 5_000]
     assert found.tolist() == [[int(keys.argmin())]]
-    for left in (3_999, 2_999):
-        assert not listed.slide(blocks, rows, 4_999, 5_000, 1_001)
+    for left in (4_000, 3_000):
+        assert not listed.slide(blocks, rows, 4_999, 5_000, 1_000)
         assert blocks.state[listed.END_PLACE] - blocks.state[listed.FIRST_PLACE] == left
