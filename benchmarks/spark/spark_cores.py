@@ -27,7 +27,7 @@ FIGURES = {
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per pipeline and micro-batch size. Summary: ratios of processor time and of throughput."""
     # Rows of a micro-batch, with the number of turns and the micro-batches of a turn.
-    sizes = {40_000: (2, 1)} if quick else {200_000: (5, 3), 800_000: (5, 2), 3_200_000: (5, 1)}
+    sizes = {40_000: (2, 1)} if quick else {200_000: (5, 2), 800_000: (3, 2), 3_200_000: (3, 1)}
     rows: list[dict[str, Any]] = []
     # A waiting query polls for files; four times a second keeps it from using a core.
     session = open_session("local[2]", PARTITIONS, **{"spark.sql.streaming.pollingDelay": "250ms"})
