@@ -1,8 +1,8 @@
-"""Draw stored results, and copy their main numbers into docs/lab/README.md and docs/lab/hardware.md.
+"""Draw stored results, and copy their main numbers into docs/lab/README.md, hardware.md and outcomes.md.
 
 Reads results/<name>.json and runs no benchmark. Each benchmark describes its own figures (`FIGURES`, see
 shared/figures.py), its lines of docs/lab/README.md (`main_rows`) and its tables of docs/lab/hardware.md (`tables`);
-this file draws and writes them.
+this file draws and writes them. docs/lab/outcomes.md has whole summaries.
 
     python benchmarks/plot.py
     python benchmarks/plot.py three_step
@@ -29,6 +29,7 @@ MAIN = ("scan_kernel", "three_step", "first_result")
 IN_HARDWARE = tuple(
     f"hardware_{what}" for what in ("throughput", "lanes", "clock", "resources", "latency", "power", "bisort")
 )
+IN_OUTCOMES = ("as_of", "nearest", "outer", "spark_outer")
 
 
 def figures(name: str) -> dict[str, Figure | Panels]:
@@ -118,15 +119,18 @@ def results(names: Iterable[str]) -> dict[str, Row]:
     return {name: result for name, result in found.items() if result is not None}
 
 
+def machine_text(result: Row) -> str:
+    """The machine that a result comes from."""
+    facts = result["machine"]
+    return f"{facts['cpu']} ({facts['llvm_cpu']}), {facts['cores']} cores, Numba {facts['packages']['numba']}"
+
+
 def main_block() -> str:
     """The main numbers as a Markdown table, and the machines they come from."""
     lines, machines = [], set()
     for name, result in results(MAIN).items():
         lines += [f"| {what} | {value} |" for what, value in harness.load(name).main_rows(result)]
-        facts = result["machine"]
-        machines.add(
-            f"{facts['cpu']} ({facts['llvm_cpu']}), {facts['cores']} cores, Numba {facts['packages']['numba']}"
-        )
+        machines.add(machine_text(result))
     if not lines:
         return "No results are stored yet: `make bench` measures on your machine.\n"
     return "\n".join(
@@ -143,9 +147,23 @@ def hardware_block() -> str:
     return "\n".join(parts) or "No results are stored yet.\n"
 
 
+def outcomes_block() -> str:
+    """Of outer, as-of and nearest joins: the summary of each benchmark and its figure."""
+    parts = []
+    for name, result in results(IN_OUTCOMES).items():
+        lines = [f"| {what} | {harness.cell(value)} |" for what, value in result["summary"].items()]
+        table = "\n".join(["| what | measured |", "|---|---|", *lines])
+        head, image = harness.title(harness.paths()[name]), f"../../benchmarks/results/{name}.png"
+        parts.append(
+            f"### {head.rstrip('.')}\n\n{table}\n\n![{name}]({image})\n\nMachine: {machine_text(result)}.\n"
+        )
+    return "\n".join(parts) or "No results are stored yet.\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "docs/lab/README.md": main_block,
     "docs/lab/hardware.md": hardware_block,
+    "docs/lab/outcomes.md": outcomes_block,
 }
 
 
@@ -157,7 +175,7 @@ def with_measured(page: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description="Draw stored benchmark results; write their numbers to docs/lab/README.md and docs/lab/hardware.md."
+        description="Draw stored benchmark results; write their numbers to pages of docs/lab."
     )
     parser.add_argument("name", nargs="*", help="benchmarks; none draws all that have a stored result")
     chosen = parser.parse_args().name
