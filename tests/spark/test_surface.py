@@ -33,11 +33,18 @@ def test_the_package_exports_what_the_pages_name():
     exported = set(streamjoin.spark.__all__)
     assert exported == {
         "HotKeySample",
+        "JoinState",
+        "Rescaled",
         "SessionError",
+        "SideState",
         "StateError",
+        "WorkerState",
         "configure",
+        "explain",
         "in_time_order",
         "join_metrics",
+        "read_state",
+        "rescale",
         "session",
         "window_join",
     }

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 import streamjoin as sj
+from streamjoin.cli import checkpoints
 from streamjoin.cli.bench import run_benchmark
 from streamjoin.cli.demo_run import embedded_demo, spark_demo
 from streamjoin.cli.jobs import job_module
@@ -146,6 +147,53 @@ def warm_command(
     kernels are for the user and the kind of processor that compiled them.
     """
     warm(what or ())
+
+
+@app.command("state")
+def state_command(
+    job: Annotated[Path, typer.Argument(help="A job file; its run.checkpoint is read.")],
+    master: Annotated[str | None, typer.Option(help="A Spark master, as for run.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; times are ticks.")] = False,
+) -> None:
+    """Show what a job's checkpoint holds: rows, bytes and times of each worker.
+
+    The query is not started. It may run meanwhile.
+    """
+    read = job_module("file").Job.read(job)
+    joins = checkpoints.run_state(read, master, Console(stderr=True) if as_json else terminal)
+    if as_json:
+        print(checkpoints.state_json(joins))
+        return
+    for join in joins:
+        say(checkpoints.state_heading(join))
+        terminal.print(checkpoints.state_table(join))
+
+
+@app.command("rescale")
+def rescale_command(
+    job: Annotated[Path, typer.Argument(help="A job file whose query is stopped.")],
+    workers: Annotated[
+        int, typer.Option(min=1, max=1 << 16, help="How many parts the join is to be divided into.")
+    ],
+    partitioning: Annotated[
+        str | None, typer.Option(help="hash, range or matrix; without it as before.")
+    ] = None,
+    master: Annotated[str | None, typer.Option(help="A Spark master, as for run.")] = None,
+) -> None:
+    """Bring a stopped job's checkpoint to another number of workers; then run it again.
+
+    No row is lost or repeated. The old checkpoint is replaced at the end, in one step: the command can be interrupted
+    at any moment and repeated.
+    """
+    checkpoints.check_partitioning(partitioning)
+    read = job_module("file").Job.read(job)
+    done = checkpoints.run_rescale(read, master, workers, partitioning, terminal)
+    for each in done:
+        say(checkpoints.rescaled_line(each))
+    if not done:
+        say(f"{job}: the checkpoint fits already; nothing was changed")
+    for line in job_module("rescaling").contradictions(read, workers, partitioning):
+        say(f"change this in {job} before you run it: {line}")
 
 
 @app.command("schema")

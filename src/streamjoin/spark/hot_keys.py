@@ -8,7 +8,6 @@ checkpoint that was started without one has none, and its query continues withou
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -107,8 +106,8 @@ def _sampled_once(
             )
         return sampled(task, frames, sample)
     spark, place = frames["left"].sparkSession, f"{sample.checkpoint}/{HOT_KEYS_FOLDER}"
-    if (text := _recorded(spark, place)) is not None:
-        return from_json(text)
+    if (recorded := recorded_hot_keys(spark, place)) is not None:
+        return recorded
     if _exists(spark, f"{sample.checkpoint}/{OFFSETS}"):
         return ()
     found = sampled(task, frames, sample)
@@ -116,15 +115,14 @@ def _sampled_once(
     return found
 
 
-def _recorded(spark: SparkSession, place: str) -> str | None:
+def recorded_hot_keys(spark: SparkSession, place: str) -> tuple[HotKey, ...] | None:
     """The table that an earlier run wrote; None if none has finished writing one."""
     try:
         lines = spark.read.text(place).collect()
     except AnalysisException:
         return None
     with contextlib.suppress(ValueError):
-        json.loads(lines[0][0] if lines else "")
-        return str(lines[0][0])
+        return from_json(lines[0][0] if lines else "")
     return None
 
 

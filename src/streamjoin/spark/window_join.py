@@ -13,12 +13,12 @@ that watermark.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -55,6 +55,7 @@ from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.semantics.windows import WindowForm
 from streamjoin.spark.ahead import compile_ahead
 from streamjoin.spark.batch_limit import lift_limit
+from streamjoin.spark.built import name_of, remember
 from streamjoin.spark.hot_keys import HotKeys, choose_hot_keys
 from streamjoin.spark.join.carried import carried
 from streamjoin.spark.join.epoch import SHIFT_MS, shifted_instant
@@ -62,7 +63,6 @@ from streamjoin.spark.join.hot_keys import with_hot_keys
 from streamjoin.spark.join.metrics import (
     MALFORMED,
     METRIC_NAMES,
-    OBSERVATION,
     SHOWN,
     WORKER,
     WORKERS,
@@ -71,6 +71,7 @@ from streamjoin.spark.join.metrics import (
 from streamjoin.spark.join.pack import COUNTS_COLUMN, NEWEST, PARCEL_COLUMNS, ROWS_COLUMN, packer, unpack
 from streamjoin.spark.join.processor import join_group, join_processor
 from streamjoin.spark.join.task import ON_MALFORMED, JoinTask, OnMalformed
+from streamjoin.spark.packages import minor_version
 from streamjoin.spark.sessions import (
     is_classic,
     parallelism,
@@ -176,11 +177,12 @@ def assemble(
     """Build the whole DataFrame plan; `processor` joins streams."""
     streaming = frames["left"].isStreaming
     compile_ahead(frames["left"].sparkSession, task)
+    remember(task)
     with python_of_workers(frames["left"].sparkSession):
         packed = [_packed(frames[side], task, side) for side in SIDES]
         parcels = packed[0].unionByName(packed[1])
         if task.malformed == "drop":
-            counted = parcels.observe(malformed_name(_observation(task)), F.sum(MALFORMED).alias(MALFORMED))
+            counted = parcels.observe(malformed_name(name_of(task)), F.sum(MALFORMED).alias(MALFORMED))
             parcels = counted.drop(MALFORMED)
         result = _result_schema(frames, task)
         return (
@@ -447,12 +449,7 @@ def _joined_streams(
     observed = [F.transform(F.collect_list(COUNTS_COLUMN), _named_counts).alias(WORKERS)]
     if task.shown_rows:
         observed.append(F.flatten(F.collect_list(SHOWN)).alias(SHOWN))
-    return _rows(joined.observe(_observation(task), *observed), result)
-
-
-def _observation(task: JoinTask) -> str:
-    """The name under which Spark reports a join's counts. Two joins of one query have different names."""
-    return f"{OBSERVATION}_{zlib.crc32(task.digest.encode()):08x}"
+    return _rows(joined.observe(name_of(task), *observed), result)
 
 
 def _named_counts(counts: Column) -> Column:
@@ -486,9 +483,17 @@ def _joined_tables(parcels: DataFrame, task: JoinTask, result: StructType) -> Da
     def join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return join_group(task, batches)
 
+    def join_at_once(table: pa.Table) -> pa.Table:
+        return pa.Table.from_batches(
+            join_group(task, iter(table.to_batches())), table.select(["rows"]).schema
+        )
+
+    # Spark 4.0 gives and takes all rows of a worker at once.
+    work: Any = join if minor_version(pyspark.__version__) >= (4, 1) else join_at_once
+    work.__name__ = name_of(task)  # finds the join in the plan of a DataFrame
     # A partition for each worker, whatever number the session has chosen for its other queries.
     spread = parcels.repartition(task.routing.workers, "worker")
-    return spread.groupBy("worker").applyInArrow(join, "rows BINARY").mapInArrow(unpack, result)
+    return spread.groupBy("worker").applyInArrow(work, "rows BINARY").mapInArrow(unpack, result)
 
 
 def _result_schema(frames: dict[str, DataFrame], task: JoinTask) -> StructType:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, replace
-from typing import Any, cast
+from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
@@ -24,6 +24,8 @@ from pyspark.sql import SparkSession
 from streamjoin.plan.hot_keys import from_json, to_json
 from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.semantics.windows import Interval, RowWindow, TimeWindow, Window
+from streamjoin.spark.checkpoint.exchange import settle
+from streamjoin.spark.checkpoint.folder import Folder, log_entries
 from streamjoin.spark.hot_keys import SAMPLE
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.join_table import JoinTable
@@ -50,7 +52,7 @@ SOURCE_KEYS = (
     "rows_per_batch",
     "seed",
 )
-SINK_KEYS = ("path", "format", "partition_by", "topic", "key")
+SINK_KEYS = ("path", "format", "partition_by", "topic", "table", "key")
 # Keys of how rows are spread, and the value that stands for a choice that was not noted.
 SPREAD = {
     "join.workers": "null",
@@ -150,6 +152,7 @@ def claim(loaded: LoadedJob) -> tuple[LoadedJob, bool]:
     job, spark = loaded.job, loaded.spark
     if job.run.checkpoint is None:
         return loaded.sampled(), False
+    settle(spark, job.run.checkpoint)
     checkpoint = Folder(spark, job.run.checkpoint)
     started = checkpoint.has(SPARK_METADATA)
     if not started:
@@ -293,12 +296,6 @@ def mend(spark: SparkSession, job: Job) -> int | None:
     return first
 
 
-def log_entries(log: Folder) -> list[tuple[int, str]]:
-    """The entries of a log as (number, name), by number. A `.compact` entry of a sink's log replaces all before it."""
-    names = [name for name in log.names() if re.fullmatch(r"\d+(\.compact)?", name)]
-    return sorted((int(name.partition(".")[0]), name) for name in names)
-
-
 def torn_at_the_end(log: Folder) -> int | None:
     """The number of a log's last entry if it is torn."""
     entries = log_entries(log)
@@ -319,39 +316,3 @@ def is_torn(log: Folder, name: str) -> bool:
             return True
         raise
     return re.fullmatch(r"v\d+", version) is None or not (lines or SINK_LOG in str(log.path))
-
-
-class Folder:
-    """A folder on any storage that Spark can write, through Hadoop's file systems."""
-
-    def __init__(self, spark: SparkSession, path: str):
-        self.jvm = cast(Any, spark._jvm)
-        self.path = self.jvm.org.apache.hadoop.fs.Path(path)
-        self.files = self.path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-
-    def of(self, name: str) -> Any:
-        return self.jvm.org.apache.hadoop.fs.Path(self.path, name)
-
-    def has(self, name: str) -> bool:
-        return bool(self.files.exists(self.of(name)))
-
-    def names(self) -> list[str]:
-        """The names of its entries; none if the folder does not exist."""
-        if not self.files.exists(self.path):
-            return []
-        return [each.getPath().getName() for each in self.files.listStatus(self.path)]
-
-    def remove(self, name: str) -> None:
-        self.files.delete(self.of(name), False)
-
-    def read(self, name: str) -> str:
-        stream = self.files.open(self.of(name))
-        try:
-            return str(self.jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-
-    def write(self, name: str, text: str) -> None:
-        stream = self.files.create(self.of(name), True)
-        stream.write(bytearray(text.encode()))
-        stream.close()

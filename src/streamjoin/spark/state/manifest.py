@@ -59,6 +59,15 @@ class StateError(StreamJoinError, RuntimeError):
     """A checkpoint from which this join cannot resume, or state that Spark refuses."""
 
 
+def check_version(version: int) -> None:
+    """Raise unless this release reads state of this version."""
+    if version not in (STATE_VERSION, UNSHIFTED_VERSION):
+        raise StateError(
+            f"this checkpoint has state of version {version}, and this streamjoin reads versions "
+            f"{UNSHIFTED_VERSION} to {STATE_VERSION}: run the version that wrote it, or start with a new checkpoint"
+        )
+
+
 class StateStore(Protocol):
     """Where state is kept: one manifest, and values of two kinds ("runs" and "matched"), by number."""
 
@@ -97,11 +106,7 @@ class State:
     timer: int | None
 
     def _load(self, manifest: dict, digest: str) -> None:  # type: ignore[type-arg]  # JSON
-        if manifest["version"] not in (STATE_VERSION, UNSHIFTED_VERSION):
-            raise StateError(
-                f"this checkpoint has state of version {manifest['version']}, and this streamjoin reads versions "
-                f"{UNSHIFTED_VERSION} to {STATE_VERSION}: run the version that wrote it, or start with a new checkpoint"
-            )
+        check_version(manifest["version"])
         changed = differences(manifest["join"], self.task.signature)
         if changed:
             raise StateError(
@@ -244,9 +249,9 @@ class State:
 
     # Writing
 
-    def add(self, side: str, content: Content, matched: np.ndarray | None) -> None:
-        """Add new rows as a run."""
-        self._keep(side, content, SEALED if len(content) >= SEALED_ROWS else 0, matched)
+    def add(self, side: str, content: Content, matched: np.ndarray | None, sealed: bool = False) -> None:
+        """Add new rows as a run. `sealed`: it is never merged with others, as a run of SEALED_ROWS."""
+        self._keep(side, content, SEALED if sealed or len(content) >= SEALED_ROWS else 0, matched)
 
     def _keep(self, side: str, content: Content, level: int, matched: np.ndarray | None) -> None:
         oldest, newest = int(content.ts[0]), int(content.ts[-1])
