@@ -1,7 +1,7 @@
 # Two commands are enough: `make demo` and `make test`. Each makes .venv by itself.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-lowest test-wheel first-ten-minutes lint format docs drawings bench plots lock java clean
+.PHONY: help demo test test-slow test-lowest test-spark-versions test-wheel first-ten-minutes lint format docs drawings bench plots lock java clean
 
 VENV := .venv
 PY   := $(VENV)/bin/python
@@ -39,6 +39,9 @@ test-slow: $(DEV_OK) ## run only the tests marked slow
 test-lowest: $(LOWEST_OK) ## run the tests on the lowest versions that pyproject.toml allows
 	@echo "==> tests on the lowest versions, on $(WORKERS) workers"
 	@$(WITH_JAVA); $(WITH_BROWSER); $(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+test-spark-versions: $(DEV_OK) ## run the core suite on each minor version of Spark, in environments of their own
+	@$(WITH_JAVA); PYTHON=$(PY) scripts/spark_versions.sh $(ARGS)
 
 test-wheel: $(DEV_OK) ## build the wheel, install it into an empty environment, and run the README's examples there
 	@$(PY) -m pytest -m slow tests/test_wheel.py $(ARGS)

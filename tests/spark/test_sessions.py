@@ -187,7 +187,7 @@ def test_a_missing_package_is_one_sentence_with_the_command(missing, named):
     assert "MissingPackageError" in last and f"this Python has no {named}: pip install" in last
 
 
-@pytest.mark.parametrize("installed", ["4.0.1", "3.5.8", "4.4.0.dev1", "5.0.0"])
+@pytest.mark.parametrize("installed", ["3.5.8", "4.4.0.dev1", "5.0.0"])
 def test_another_version_of_pyspark_is_one_sentence_with_the_command(installed):
     code = f"""
 import importlib.metadata as metadata
@@ -198,10 +198,13 @@ from streamjoin.spark import window_join
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     last = done.stderr.splitlines()[-1]
     assert "UnsupportedVersionError" in last
-    assert f"needs PySpark 4.3; this Python has {installed}: pip install 'pyspark[connect]>=4.3,<4.4'" in last
+    assert (
+        f"needs PySpark 4.0 to 4.3; this Python has {installed}: pip install 'pyspark[connect]>=4.0,<4.4'"
+        in last
+    )
 
 
-@pytest.mark.parametrize("installed", ["4.3.0", "4.3.2", "4.3.1+vendor.7", None])
+@pytest.mark.parametrize("installed", ["4.0.0", "4.1.4", "4.3.2", "4.3.1+vendor.7", None])
 def test_versions_of_pyspark_that_run(monkeypatch, installed):
     monkeypatch.setattr(packages, "pyspark_version", lambda: installed)
     packages.require_packages(packages.TO_BUILD, "a join")
@@ -209,8 +212,8 @@ def test_versions_of_pyspark_that_run(monkeypatch, installed):
 
 def test_the_version_of_pyspark_is_that_of_the_extra():
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark"]
-    wanted = ".".join(map(str, packages.PYSPARK))
-    assert f"pyspark[connect]>={wanted},<4.{packages.PYSPARK[1] + 1}" in extra
+    oldest = ".".join(map(str, packages.OLDEST))
+    assert f"pyspark[connect]>={oldest},<4.{packages.NEWEST[1] + 1}" in extra
     assert all(f"'{each}'" in packages.INSTALL for each in extra if not each.startswith("pydantic"))
 
 

@@ -85,6 +85,9 @@ DELAY = (
 )
 CASE = "spark.sql.caseSensitive"  # the setting that makes Spark distinguish names that differ only in case
 RESULT = "streamjoin.result"  # marks a column whose watermark comes from a join: its rows cannot be late
+SPARK = minor_version(pyspark.__version__)
+# How Spark is told that instants are UTC in Arrow; before 4.2 they always are.
+IN_UTC: Any = {"timezone": "UTC"} if SPARK >= (4, 2) else {}
 MARKED = {DELAY: 0, RESULT: True}  # the metadata of such a column
 
 
@@ -245,7 +248,7 @@ def arrow_schema(side: str, columns: StructType) -> pa.Schema:
     fields: list[pa.Field] = []
     for column in columns:
         try:
-            fields += to_arrow_schema(StructType([column]), timezone="UTC")
+            fields += to_arrow_schema(StructType([column]), **IN_UTC)
         except PySparkTypeError:
             kind = column.dataType.simpleString()
             raise SpecError(
@@ -489,7 +492,7 @@ def _joined_tables(parcels: DataFrame, task: JoinTask, result: StructType) -> Da
         )
 
     # Spark 4.0 gives and takes all rows of a worker at once.
-    work: Any = join if minor_version(pyspark.__version__) >= (4, 1) else join_at_once
+    work: Any = join if SPARK >= (4, 1) else join_at_once
     work.__name__ = name_of(task)  # finds the join in the plan of a DataFrame
     # A partition for each worker, whatever number the session has chosen for its other queries.
     spread = parcels.repartition(task.routing.workers, "worker")

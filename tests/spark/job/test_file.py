@@ -13,7 +13,8 @@ import streamjoin as sj
 from streamjoin.spark.job.ddl import parse_ddl
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.generated import GeneratorSource, RateSource
-from streamjoin.spark.job.sinks import SINK_KINDS, ConsoleSink, FilesSink, KafkaSink, MemorySink, NoopSink
+from streamjoin.spark.job.sink_kinds import SINK_KINDS
+from streamjoin.spark.job.sinks import ConsoleSink, FilesSink, KafkaSink, MemorySink, NoopSink
 from streamjoin.spark.job.sources import (
     SOURCE_KINDS,
     FilesSource,
@@ -305,7 +306,7 @@ def test_what_cannot_be_kept(tmp_path, written, key, says):
         ('"generator" }\n[right]', '"generator", seed = -1 }\n[right]', "left.source.seed", "is -1; allowed: 0 to"),
         ('"generator" }\n[right]', '"generator", sede = 2 }\n[right]', "left.source.sede", "did you mean seed?"),
         (SINK, "", "sink", "is missing: give a table [sink]"),
-        ('"noop"', '"none"', "sink.kind", "allowed: files, kafka, console, memory, noop"),
+        ('"noop"', '"none"', "sink.kind", "allowed: files, kafka, spark, table, jdbc, console, memory, noop"),
         ('"noop"', '"files"', "sink.path", "is missing"),
         ('"noop"', '"files"', "run.checkpoint", "a files sink needs one"),
         ('"noop"', '"kafka"\nservers = []', "sink.servers", "is empty"),

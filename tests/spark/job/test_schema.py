@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from streamjoin.cli.app import main
 from streamjoin.spark.job.file import SECTIONS, job_schema
 from streamjoin.spark.job.sides import SideTable
-from streamjoin.spark.job.sinks import SINK_KINDS
+from streamjoin.spark.job.sink_kinds import SINK_KINDS
 from streamjoin.spark.job.sources import SOURCE_KINDS
 from streamjoin.spark.job.tables import Table
 

@@ -32,18 +32,13 @@ from streamjoin.spark.job.mistakes import (
     unknown_key,
     without_mistakes,
 )
+from streamjoin.spark.job.other_sinks import JdbcSink
 from streamjoin.spark.job.paths import in_the_way, is_remote, lies_in
 from streamjoin.spark.job.run_tables import RunTable, SparkTable
 from streamjoin.spark.job.shown import secrets_in, without_secrets, written_key
 from streamjoin.spark.job.sides import SideTable
-from streamjoin.spark.job.sinks import (
-    LATE_SINK_KINDS,
-    SINK_KINDS,
-    AnyLateSink,
-    AnySink,
-    FilesSink,
-    SinkTable,
-)
+from streamjoin.spark.job.sink_kinds import LATE_SINK_KINDS, SINK_KINDS, AnyLateSink, AnySink
+from streamjoin.spark.job.sinks import FilesSink, SinkTable
 from streamjoin.spark.job.sources import FilesSource
 from streamjoin.spark.job.tables import Table, TableContext
 from streamjoin.spark.job.toml import JobError, read_toml
@@ -329,8 +324,11 @@ def place_mistakes(tables: Mapping[str, Any]) -> list[Mistake]:
 
 
 def late_mistakes(tables: Mapping[str, Any]) -> list[Mistake]:
-    """Refuse `[late]` beside a sink that cannot share a query."""
-    if tables["late"] is None or tables["sink"] is None or tables["sink"].kind != "memory":
+    """Refuse `[late]` beside a sink that cannot share a query, or in the same table of a database."""
+    sink, late = tables["sink"], tables["late"]
+    if isinstance(sink, JdbcSink) and isinstance(late, JdbcSink) and sink.place == late.place:
+        return [("late.table", f"is {late.table!r}, where the results go: give another table")]
+    if late is None or sink is None or sink.kind != "memory":
         return []
     allowed = ", ".join(LATE_SINK_KINDS)
     return [("late", f"is given, but a memory sink writes no late rows; allowed beside it: {allowed}")]

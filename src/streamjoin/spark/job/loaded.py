@@ -110,9 +110,12 @@ class LoadedJob:
         if job.run.checkpoint is not None:
             writer = writer.option("checkpointLocation", job.run.checkpoint)
         if job.run.trigger == "available-now":
-            return writer.trigger(availableNow=True).start()
+            return self._started(writer.trigger(availableNow=True))
         seconds = 0.0 if job.run.trigger == "asap" else float(nanoseconds(job.run.trigger, "trigger")) / 1e9
-        return writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds").start()
+        return self._started(writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds"))
+
+    def _started(self, writer: DataStreamWriter) -> StreamingQuery:
+        return self.job.sink.started(writer) if self.job.late is None else writer.start()
 
     def _written(self, results: DataFrame) -> DataStreamWriter:
         """A writer of the results, and of late rows if they have a sink."""

@@ -10,7 +10,7 @@ from streamjoin.semantics.durations import nanoseconds
 from streamjoin.semantics.errors import SpecError, WindowError
 from streamjoin.spark.job.masters import check_master
 from streamjoin.spark.job.shown import shown
-from streamjoin.spark.job.sinks import SINK_KINDS
+from streamjoin.spark.job.sink_kinds import SINK_KINDS
 from streamjoin.spark.job.tables import (
     LEFT_OPEN,
     JobPath,

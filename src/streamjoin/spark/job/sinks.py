@@ -11,14 +11,15 @@ runs again is skipped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 import pyarrow as pa
-from pydantic import Field, field_validator
+from pydantic import field_validator
 from pyspark.sql import DataFrame, types
 from pyspark.sql import functions as F
 from pyspark.sql.readwriter import DataFrameWriter
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamjoin.semantics.errors import SpecError
@@ -69,6 +70,10 @@ class SinkTable(Table):
     def write(self, results: DataFrame) -> DataStreamWriter:
         """A writer of the stream that is ready to be started."""
         return self.configured(self.prepared(results).writeStream)
+
+    def started(self, writer: DataStreamWriter) -> StreamingQuery:
+        """Start the query of a writer that `write` returned."""
+        return writer.start()
 
     def write_batch(self, results: DataFrame, number: int) -> None:
         """Write the rows of one micro-batch."""
@@ -246,17 +251,3 @@ def unknown_columns(key: str, given: Iterable[str], allowed: Sequence[str]) -> I
     if unknown:
         names = ", ".join(map(shown, unknown))
         yield key, f"has {names}, not a column of the result that fits; allowed: {', '.join(allowed)}"
-
-
-AnySink = Annotated[FilesSink | KafkaSink | ConsoleSink | MemorySink | NoopSink, Field(discriminator="kind")]
-AnyLateSink = Annotated[FilesSink | KafkaSink | ConsoleSink | NoopSink, Field(discriminator="kind")]
-SINK_KINDS: Mapping[str, type[SinkTable]] = {
-    "files": FilesSink,
-    "kafka": KafkaSink,
-    "console": ConsoleSink,
-    "memory": MemorySink,
-    "noop": NoopSink,
-}
-LATE_SINK_KINDS: Mapping[str, type[SinkTable]] = {
-    kind: model for kind, model in SINK_KINDS.items() if kind != "memory"
-}
