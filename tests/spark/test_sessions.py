@@ -212,8 +212,8 @@ def test_versions_of_pyspark_that_run(monkeypatch, installed):
 
 def test_the_version_of_pyspark_is_that_of_the_extra():
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark"]
-    oldest = ".".join(map(str, packages.OLDEST))
-    assert f"pyspark[connect]>={oldest},<4.{packages.NEWEST[1] + 1}" in extra
+    oldest = ".".join(map(str, packages.OLDEST_PYSPARK))
+    assert f"pyspark[connect]>={oldest},<4.{packages.NEWEST_PYSPARK[1] + 1}" in extra
     assert all(f"'{each}'" in packages.INSTALL for each in extra if not each.startswith("pydantic"))
 
 

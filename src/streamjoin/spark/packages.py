@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from streamjoin.semantics.errors import StreamJoinError
 
 INSTALL = "pip install 'pyspark[connect]>=4.0,<4.4' 'pandas>=2.2,<3'"
-OLDEST, NEWEST = (4, 0), (4, 3)  # the minor versions of PySpark that the core suite passes on
+OLDEST_PYSPARK, NEWEST_PYSPARK = (4, 0), (4, 3)  # the minor versions of PySpark that the core suite passes on
 TO_BUILD = ("pyspark", "pandas")  # `import streamjoin.spark` needs them
 TO_STREAM = ("google.protobuf",)  # PySpark talks to the state store of a stateful operator through it
 
@@ -36,8 +36,8 @@ def require_packages(names: Sequence[str], what: str) -> None:
             f"{what}, and this Python has no {' and no '.join(missing)}: {INSTALL}", missing[0]
         )
     found = pyspark_version()
-    if found is not None and not OLDEST <= minor_version(found) <= NEWEST:
-        wanted = " to ".join(".".join(map(str, each)) for each in (OLDEST, NEWEST))
+    if found is not None and not OLDEST_PYSPARK <= minor_version(found) <= NEWEST_PYSPARK:
+        wanted = " to ".join(".".join(map(str, each)) for each in (OLDEST_PYSPARK, NEWEST_PYSPARK))
         raise UnsupportedVersionError(
             f"{what}, and needs PySpark {wanted}; this Python has {found}: {INSTALL}"
         )

@@ -25,7 +25,7 @@ from streamjoin.spark.checkpoint.division import (
     reached,
     stored_task,
 )
-from streamjoin.spark.checkpoint.held import MANIFEST, MATCHED, RUNS, HeldManifest
+from streamjoin.spark.checkpoint.held import MANIFEST_VALUE, MATCHED, RUNS, HeldManifest
 from streamjoin.spark.checkpoint.refill import StateWriter
 from streamjoin.spark.join.hot_keys import given_hot_keys, with_hot_keys
 from streamjoin.spark.join.task import JoinTask
@@ -42,7 +42,7 @@ KEEPS: tuple[Any, ...] = (
 
 def held_by(query: Any) -> list[HeldManifest]:
     """The manifests of a query's workers."""
-    state = query.tester.handle.value_states[MANIFEST].state
+    state = query.tester.handle.value_states[MANIFEST_VALUE].state
     return [HeldManifest(key_of(key), 0, json.loads(bytes(value[0]))) for key, value in state.items()]
 
 

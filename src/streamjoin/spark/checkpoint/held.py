@@ -19,7 +19,7 @@ from streamjoin.spark.join.routing import worker_ids
 from streamjoin.spark.state.manifest import UNSHIFTED_VERSION, StateError, check_version
 
 # The state variables of a join's operator. Joins that keep which rows have found a partner have a third.
-MANIFEST, RUNS, MATCHED = "manifest", "runs", "matched"
+MANIFEST_VALUE, RUNS, MATCHED = "manifest", "runs", "matched"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Operator:
     @property
     def joins(self) -> bool:
         """Whether it is one of our joins."""
-        return {MANIFEST, RUNS} <= {*self.variables}
+        return {MANIFEST_VALUE, RUNS} <= {*self.variables}
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def values(spark: SparkSession, checkpoint: str, operator: int, variable: str) -
 def manifests(spark: SparkSession, checkpoint: str, operator: Operator) -> list[HeldManifest]:
     """The manifests of a join's workers that have state."""
     try:
-        rows = values(spark, checkpoint, operator.number, MANIFEST).collect()
+        rows = values(spark, checkpoint, operator.number, MANIFEST_VALUE).collect()
     except PySparkException as error:
         raise no_state(checkpoint, error) from None
     return [
