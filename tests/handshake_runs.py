@@ -17,10 +17,12 @@ from strategies import open_tuned, push_all
 from streamjoin.engine.join import Join
 from streamjoin.plan.tuning import DEFAULT_TUNING, Tuning
 from streamjoin.topologies import registry
+from streamjoin.topologies.handshake import handshake as handshake_join
 from streamjoin.topologies.handshake import low_latency as low_latency_handshake
+from streamjoin.topologies.handshake.flowing_node import FlowingNode
 from streamjoin.topologies.handshake.handshake import Handshake, HandshakeNode
 from streamjoin.topologies.handshake.low_latency import LowLatencyHandshake, LowLatencyNode
-from streamjoin.topologies.handshake.scanning_node import ScanningNode
+from streamjoin.topologies.handshake.scanning_node import ComparingNode, ScanningNode
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
 TOPOLOGIES: dict[str, tuple[Any, Any]] = {
@@ -83,7 +85,7 @@ def open_with(
     """Open a join of any topology with more options than users have; a chain is made of `node`s. Rows are released as
     soon as they are not needed."""
     tuning = replace(tuning, engine=replace(tuning.engine, slack_rows=1))
-    compiled = node is not None and issubclass(node, ScanningNode)
+    compiled = node is not None and issubclass(node, ComparingNode)
     kind: Any = registry.TOPOLOGY_CLASSES[topology]
 
     class Changed(kind):  # type: ignore[misc]
@@ -95,8 +97,15 @@ def open_with(
                 return super().make_nodes(shared)
             return [node(number, shared) for number in range(shared.count)]
 
-    nodes = patch.object(low_latency_handshake, "ScanningNode", node if compiled else ScanningNode)
-    with nodes, patch.dict(registry.TOPOLOGY_CLASSES, {topology: Changed}):
+    scanning, flowing = (
+        node if compiled and issubclass(node, kind_of_node) else kind_of_node
+        for kind_of_node in (ScanningNode, FlowingNode)
+    )
+    nodes = (
+        patch.object(low_latency_handshake, "ScanningNode", scanning),
+        patch.object(handshake_join, "FlowingNode", flowing),
+    )
+    with nodes[0], nodes[1], patch.dict(registry.TOPOLOGY_CLASSES, {topology: Changed}):
         join: Join = open_tuned(
             tuning, spec, topology, index, workers=workers, order=order, max_results=max_results
         )

@@ -1,4 +1,4 @@
-"""Handshake joins with full windows: open a chain of nodes, push to it, and wait until it has compared everything."""
+"""Threaded joins with full windows: open one, push to it, and wait until its workers have compared everything."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from benchmarks.shared.band import PREDICATE, WINDOW_SECONDS, FedJoin, open_band
-from benchmarks.shared.filling import without_reach
+from benchmarks.shared.filling import without_comparing
 
 SEED = 20140905
 # Handshake join is idle after this many seconds without a comparison: ten times what a batch takes.
@@ -28,7 +28,7 @@ class Taken(NamedTuple):
 
 
 class Chain(FedJoin):
-    """A join with full 15-minute windows on a chain of nodes."""
+    """A join with full 15-minute windows, on a chain of nodes or other workers."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Chain(FedJoin):
         join = open_band(WINDOW_SECONDS, on, **options)
         super().__init__(join, rate, SEED)
         self.still_moves, self.scans = variant.topology == "handshake", index == "scan"
-        with without_reach(self.join):
+        with without_comparing(self.join):
             self.fill(WINDOW_SECONDS)
             self.drain(10 * QUIET)
 

@@ -271,10 +271,12 @@ def _choose_nodes(
     if topology == "three_step":
         more = f", with {workers - 1} helper thread{'s' * (workers > 2)} for large batches" * (workers > 1)
         return NodePlan("caller", workers, None, f"the calling thread does the work{more}")
-    if topology != "low_latency_handshake":
+    if topology not in ("handshake", "low_latency_handshake"):
         return NodePlan("interpreted", workers, None, "nodes run Python code that calls kernels")
     if all(window.kind == "scan" and window.residual is None for window in windows.values()):
         return NodePlan("scanning", workers, None, "compiled nodes scan their windows")
+    if topology == "handshake":
+        return NodePlan("interpreted", workers, None, "nodes run Python code that calls kernels")
     band = _home_band(windows["left"], programs["left"])
     if band is None:
         return NodePlan(

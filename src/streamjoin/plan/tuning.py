@@ -97,6 +97,9 @@ class HandshakeTuning:
     # their way, no message without tuples is sent.
     credit: int = 8
     most_on_way: int = 16
+    # Handshake join: no tuples enter while more than this many messages of a side have expired and are still in the
+    # chain.
+    most_expired: int = 64
     # The smallest store of a compiled node has room for this many rows.
     fewest_rows: int = 1_024
     # A node waits for the collector while it has this many pairs: interpreted nodes, and compiled ones.

@@ -18,6 +18,7 @@ from handshake_runs import (
     spec_of,
 )
 from streamjoin.topologies.handshake.chain_node import Acknowledgement, Arrival
+from streamjoin.topologies.handshake.flowing_node import FlowingNode
 from streamjoin.topologies.handshake.handshake import HandshakeNode
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
@@ -31,7 +32,8 @@ def rows(*ts: int) -> pa.Table:
 def test_tuples_in_flight_between_two_nodes_meet_on_the_right_one():
     """Figures 7 and 8 of the paper."""
     simulator = Simulator(from_seed(0))
-    with open_with(TOPOLOGY, spec_of(sj.TimeWindow(9)), workers=2, executor=simulator, batch=1) as join:
+    spec, options = spec_of(sj.TimeWindow(9)), {"workers": 2, "executor": simulator, "batch": 1}
+    with open_with(TOPOLOGY, spec, HandshakeNode, **options) as join:
         left_core, right_core = join._topology.nodes
         sources = {side: join.source(side, "") for side in ("left", "right")}
         for source in sources.values():
@@ -54,11 +56,11 @@ def test_tuples_in_flight_between_two_nodes_meet_on_the_right_one():
         assert numbers([*join.poll(), join.finish()]) == [(0, 0)]
 
 
-def test_load_balances_itself_over_the_nodes():
-    simulator = Simulator(from_seed(3))
-    with open_with(
-        TOPOLOGY, spec_of(sj.TimeWindow(10_000)), workers=4, executor=simulator, batch=2, max_results=10**6
-    ) as join:
+@pytest.mark.parametrize("node", [HandshakeNode, FlowingNode])
+def test_load_balances_itself_over_the_nodes(node):
+    simulator, spec = Simulator(from_seed(3)), spec_of(sj.TimeWindow(10_000))
+    options = {"workers": 4, "executor": simulator, "batch": 2, "max_results": 10**6}
+    with open_with(TOPOLOGY, spec, node, **options) as join:
         for first in range(0, 400, 20):
             join.push("left", rows(*range(first, first + 20)))
             join.push("right", rows(*range(first, first + 20)))
@@ -73,10 +75,11 @@ def test_load_balances_itself_over_the_nodes():
         assert max(sizes[side]) - min(sizes[side]) <= 8, sizes
 
 
-def test_an_expired_tuple_meets_those_it_has_not_met_before_it_leaves():
+@pytest.mark.parametrize("node", [HandshakeNode, FlowingNode])
+def test_an_expired_tuple_meets_those_it_has_not_met_before_it_leaves(node):
     """The left tuple expires while it lies on the first node, and its partner on the last."""
-    simulator = Simulator(from_seed(1))
-    with open_with(TOPOLOGY, spec_of(sj.TimeWindow(5)), workers=3, executor=simulator, batch=1) as join:
+    simulator, spec = Simulator(from_seed(1)), spec_of(sj.TimeWindow(5))
+    with open_with(TOPOLOGY, spec, node, workers=3, executor=simulator, batch=1) as join:
         for side in ("left", "right"):
             join.source(side, "")
         join.push("left", rows(0))
@@ -88,8 +91,8 @@ def test_an_expired_tuple_meets_those_it_has_not_met_before_it_leaves():
         assert numbers(join.poll()) == [(0, 0)]
         while simulator.run(1):
             pass
-        held = [node._slices[side] for node in join._topology.nodes for side in ("left", "right")]
-        assert sum(map(len, held)) == 1  # left 100 has come and not expired; right 100 is not settled
+        held = [len(window) for node in join._topology.nodes for window in node.windows.values()]
+        assert sum(held) == 1  # left 100 has come and not expired; right 100 is not settled
         assert numbers([join.finish()]) == [(0, 0)]
 
 

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -38,7 +39,10 @@ from streamjoin.topologies.handshake.chain_node import (
     ChainContext,
     ChainNode,
     ExpiryNotice,
+    Message,
 )
+from streamjoin.topologies.handshake.flowing_node import FlowingNode
+from streamjoin.topologies.handshake.lane import Lane
 from streamjoin.topologies.handshake.pipeline import Pipeline
 
 
@@ -148,23 +152,53 @@ class HandshakeNode(ChainNode):
             slices.clear()
 
 
-class Handshake(Pipeline[HandshakeNode]):
-    """The topology. Tuples always wait for their place in the total order, because they move in that order."""
+class Handshake(Pipeline[HandshakeNode | FlowingNode]):
+    """The topology. Tuples always wait for their place in the total order, because they move in that order. Nodes are
+    compiled where windows are scanned (`flowing_node.py`)."""
 
     tells_at_once = True  # expired tuples move on
     always_settles = True
 
     def __init__(self, *given: Any, **options: Any):
         super().__init__(*given, **options)
-        for way, nodes in (("left", self.nodes), ("right", self.nodes[::-1])):
-            for previous, following in pairwise(nodes):
-                previous.next[way], following.previous[way] = following, previous
+        self._flows = isinstance(self.nodes[0], FlowingNode)
+        if not self._flows:
+            connect_loads(cast("list[HandshakeNode]", self.nodes))
 
-    def make_nodes(self, shared: ChainContext) -> list[HandshakeNode]:
-        return [HandshakeNode(number, shared) for number in range(shared.count)]
+    def make_nodes(self, shared: ChainContext) -> list[HandshakeNode | FlowingNode]:
+        if shared.plan.nodes.kind != "scanning":
+            return [HandshakeNode(number, shared) for number in range(shared.count)]
+        fewest = max(self._tuning.fewest_rows, self._batch)
+        lanes = [Lane(fewest, partial(shared.marks.__getitem__, side)) for side in SIDES]
+        flow = np.zeros(shared.count * len(SIDES) * atomics.LINE_PAIR, np.int64)
+        return [FlowingNode(number, shared, lanes, flow, self._batch) for number in range(shared.count)]
+
+    def number_after(self, side: str, tuples: int) -> int:
+        """Compiled nodes cut messages into other blocks, so their marks count tuples."""
+        return self._numbers[side] + tuples if self._flows else super().number_after(side, tuples)
+
+    def lets_in(self, side: str) -> bool:
+        """Tuples enter while few expired ones are still in the chain: otherwise those would be more and more."""
+        return super().lets_in(side) and not any(map(self._is_behind, SIDES))
+
+    def _is_behind(self, side: str) -> bool:
+        sent, most = self._sent[side], self._tuning.most_expired
+        return len(sent) > most and sent[most].last_place < self._told[OTHER[side]]
+
+    def send(self, message: Message) -> None:
+        super().send(message)
+        if self._flows:
+            self._told[message.side] = message.expired  # compiled nodes read it in arrivals, too
 
     def earliest(self, what: str) -> float:
         """The least place or event time that a later match can have. Two tuples that have not met are both in the
         chain. The later one is no earlier than the oldest tuple of either side in the chain, because tuples enter
         settled."""
         return max(getattr(way[0], what) if way else math.inf for way in self._sent.values())
+
+
+def connect_loads(nodes: Sequence[HandshakeNode]) -> None:
+    """Let neighbours compare their loads."""
+    for way, chain in (("left", nodes), ("right", nodes[::-1])):
+        for previous, following in pairwise(chain):
+            previous.next[way], following.previous[way] = following, previous

@@ -115,6 +115,10 @@ class Pipeline(Generic[AnyNode]):
     def make_arrival(self, side: str, number: int, expired: int, tuples: ProbingTuples) -> Arrival:
         return Arrival(side, number, expired, tuples)
 
+    def number_after(self, side: str, tuples: int) -> int:
+        """The number of the next message of a side, which brings so many tuples."""
+        return self._numbers[side] + 1
+
     def earliest(self, what: str) -> float:
         """The least place (`first_place`) or event time (`first_time`) of the later tuple of any later pair that has
         a tuple in the chain; infinity if there is none."""
@@ -228,7 +232,8 @@ class Pipeline(Generic[AnyNode]):
             sent = True
         for side in SIDES:
             if self._owes(side) and self.lets_progress_in(side):
-                self.send(ExpiryNotice(side, self._numbers[side] + 1, self._stamps.expired(OTHER[side])))
+                number, expired = self.number_after(side, 0), self._stamps.expired(OTHER[side])
+                self.send(ExpiryNotice(side, number, expired))
                 sent = True
         return sent
 
@@ -246,7 +251,7 @@ class Pipeline(Generic[AnyNode]):
         return due and self._stamps.expired(OTHER[side]) > self._told[side]
 
     def _send_arrival(self, side: str, tuples: ProbingTuples, time: int) -> None:
-        number, expired = self._numbers[side] + 1, self._stamps.expired(OTHER[side])
+        number, expired = self.number_after(side, len(tuples)), self._stamps.expired(OTHER[side])
         self._unheard[OTHER[side]] += len(tuples)
         places = int(tuples.ts[0]), int(tuples.ts[-1])
         self._sent[side].append(SentArrival(number, len(tuples), least(tuples.id), *places, time))

@@ -1,9 +1,9 @@
-"""A compiled node of low-latency handshake join: the protocol runs without the GIL, and calls Python only for what
+"""A compiled node of a chain: the protocol runs without the GIL, and calls Python only for what
 compiled code cannot do, such as making room.
 
 Messages between nodes are records in lock-free rings. Rows on their way stay where the driver has staged them; nodes
 copy the rows that they store. The kernel of the node's kind handles the messages (`scanning_node.py`,
-`hashing_node.py`).
+`hashing_node.py`, `flowing_node.py`).
 """
 
 from __future__ import annotations
@@ -151,6 +151,10 @@ class RecordNode:
         """The arguments of compiled code that follow those of every node."""
         raise NotImplementedError
 
+    def staged_rows(self) -> tuple[np.ndarray, ...]:
+        """By side, the rows that messages name."""
+        return tuple(stage.rows for stage in self._staging)
+
     def rehearse(self) -> None:
         """Compile the code that a thread will run, or load it from the cache."""
         rehearse_channels()
@@ -170,7 +174,7 @@ class RecordNode:
                 (*rings, *self._unsent),
                 (*bells, self._shared.bell.words, self._shared.found.words, self._shared.let_go.words),
                 self._shared.marks.words,
-                tuple(stage.rows for stage in self._staging),
+                self.staged_rows(),
                 *self.gather(),
             )
         return self._arguments

@@ -1,10 +1,11 @@
 """A compiled node of low-latency handshake join that scans its windows (`kernels/concurrent/scanning_node.py`). It
-calls Python only to make room, and to start a scan for a predicate without a band kernel."""
+calls Python only to make room, and to start a scan for a predicate without a band kernel. What it has in common with
+other compiled nodes that scan is in `ScannedRows` and `ComparingNode`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -52,16 +53,24 @@ class Stage:
         return [np.zeros((count, *values.shape[1:]), values.dtype) for values in given]
 
 
-class ScannedStore:
+class ProbingRows(Protocol):
+    """Rows that messages name, in the form in which they probe the other side's windows."""
+
+    nulls: bool
+
+    @property
+    def probing(self) -> Probing | None: ...
+
+
+class ScannedRows:
     """Rows that rest on a node, and how to compare probes with them. The words hold where they begin and end."""
 
-    def __init__(
-        self, number: int, words: np.ndarray, program: WindowProgram, stage: Stage, fewest_rows: int
-    ):
-        self.rows = NO_SCANNED_ROWS
+    rows: np.ndarray
+    stage: Any  # the rows of this side that messages name
+
+    def __init__(self, number: int, words: np.ndarray, program: WindowProgram):
         self.columns = Stored()
-        self._number, self._words, self._program, self.stage = number, words, program, stage
-        self._fewest_rows = fewest_rows
+        self._number, self._words, self._program = number, words, program
 
     @property
     def has_bands(self) -> bool:
@@ -80,10 +89,6 @@ class ScannedStore:
     def held_ids(self) -> np.ndarray:
         return self.rows[kernel.ROW_ID, self._live()]
 
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in [self.rows, *self.columns.arrays()])
-
     def _ends(self) -> tuple[int, int]:
         return int(self._words[kernel.STORE_BEGIN + self._number]), int(
             self._words[kernel.STORE_VISIBLE + self._number]
@@ -92,8 +97,8 @@ class ScannedStore:
     def _live(self) -> slice:
         return slice(*self._ends())
 
-    def scanner(self, probes: Stage, chosen: slice) -> Callable[..., int]:
-        """The scan of the visible rows by some staged rows."""
+    def scanner(self, probes: ProbingRows, chosen: slice) -> Callable[..., int]:
+        """The scan of the visible rows by some of the rows that messages name."""
         assert probes.probing is not None
         window, probing = self.columns.pick(self._live()), probes.probing.pick(chosen)
         nulls = self.stage.nulls or probes.nulls
@@ -110,6 +115,35 @@ class ScannedStore:
             return pairs.count
 
         return scan_with_nulls
+
+    def operands(self, probes: ProbingRows | None) -> list[tuple[int, int, int]]:
+        """The kernel that compares, and the locations of its arguments: keys here, lows and highs among the
+        probes. All zero while either side has no columns."""
+        program = self._program
+        keys, asked = self.columns.columns, probes.probing if probes else None
+        if not (self.has_bands and keys and asked):
+            return [(0, 0, 0)]
+        bounds = [keys[0][:0] if end is None else end for end in (*asked.lows, *asked.highs)]
+        return [
+            (0, kernel.scan_address(program.shapes), 0),
+            *((key.strides[0], key.ctypes.data, 0) for key in keys),
+            *((bound.strides[0] if len(bound) else 0, bound.ctypes.data, 1) for bound in bounds),
+        ]
+
+
+class ScannedStore(ScannedRows):
+    """Rows that a node has copied from the stage of their side."""
+
+    def __init__(
+        self, number: int, words: np.ndarray, program: WindowProgram, stage: Stage, fewest_rows: int
+    ):
+        super().__init__(number, words, program)
+        self.rows, self.stage = NO_SCANNED_ROWS, stage
+        self._fewest_rows = fewest_rows
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in [self.rows, *self.columns.arrays()])
 
     def resize(self, more: int) -> None:
         """Make room for `more` rows: at least four times the rows then held, and one row more."""
@@ -136,20 +170,6 @@ class ScannedStore:
             for staged, column in zip(self.stage.stored.arrays(), self.columns.arrays(), strict=False)
         ]
 
-    def operands(self, probes: Stage) -> list[tuple[int, int, int]]:
-        """The kernel that compares, and the locations of its arguments: keys here, lows and highs on the stage of the
-        probes. All zero while either side has no columns."""
-        program = self._program
-        keys, asked = self.columns.columns, probes.probing
-        if not (self.has_bands and keys and asked):
-            return [(0, 0, 0)]
-        bounds = [keys[0][:0] if end is None else end for end in (*asked.lows, *asked.highs)]
-        return [
-            (0, kernel.scan_address(program.shapes), 0),
-            *((key.strides[0], key.ctypes.data, 0) for key in keys),
-            *((bound.strides[0] if len(bound) else 0, bound.ctypes.data, 1) for bound in bounds),
-        ]
-
 
 def as_table(lists: list[list[tuple[int, int, int]]]) -> np.ndarray:
     """An array with a row for each triple of each list, padded with zeros."""
@@ -159,7 +179,70 @@ def as_table(lists: list[list[tuple[int, int, int]]]) -> np.ndarray:
     return table
 
 
-class ScanningNode(RecordNode):
+class ComparingNode(RecordNode):
+    """A compiled node that scans. `most`: the most rows of a message; `words`: the number of its words."""
+
+    def __init__(
+        self, number: int, shared: ChainContext, staging: Sequence[Any], waiting: int, words: int, most: int
+    ):
+        super().__init__(number, shared, staging, waiting, words)
+        self._pairs, self._cursor = PairBuffer(FOUND_PAIRS), new_cursor()
+        self._reach = np.zeros((2, most), np.int64)
+
+    @property
+    def stores(self) -> Sequence[ScannedRows]:
+        """What is scanned, by number."""
+        raise NotImplementedError
+
+    def probes(self, side: int) -> ProbingRows | None:
+        """The rows of a side that messages name; None while there are none."""
+        raise NotImplementedError
+
+    def make_room(self) -> None:
+        """Make room for the current message, or find its rows."""
+        raise NotImplementedError
+
+    def rehearse(self) -> None:
+        super().rehearse()
+        for store in self.stores:
+            store.rehearse()
+
+    def help(self, why: int) -> bool:
+        if why == kernel.NEEDS_SCAN:
+            self._compare()
+        elif why == kernel.NEEDS_RESIZE:
+            self.make_room()
+            self._arguments = ()
+        return why in (kernel.NEEDS_SCAN, kernel.NEEDS_RESIZE)
+
+    def _compare(self) -> None:
+        """Find as many pairs as the buffer has room for."""
+        words, pairs = self._words, self._pairs
+        first, count = int(words[kernel.MESSAGE_FIRST]), int(words[kernel.MESSAGE_COUNT])
+        store, probes = self.stores[words[kernel.PROBED_STORE]], self.probes(words[kernel.MESSAGE_SIDE])
+        assert probes is not None
+        scan = store.scanner(probes, slice(first, first + count))
+        pairs.count = 0
+        pairs.count = scan(self._reach[0, :count], self._reach[1, :count], self._cursor, pairs)
+        words[kernel.PAIR_COUNT], words[kernel.PAIRS_HANDED] = pairs.count, 0
+        words[kernel.SCAN_FINISHED] = is_done(self._cursor)
+        if store.has_bands and not words[kernel.SEEN_NULLS]:
+            self._arguments = ()  # from now on, the arguments have locations
+
+    def scan_arguments(self, sides: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The arguments of scans by band kernels, and where their operands lie. `sides`: which side probes each
+        store."""
+        operands = as_table(
+            [store.operands(self.probes(side)) for store, side in zip(self.stores, sides, strict=True)]
+        )
+        self._call = np.zeros(kernel.CALL_OPERANDS + operands.shape[1], np.int64)
+        buffers = (*self._reach, self._cursor, self._pairs.probe, self._pairs.pos)
+        self._call[kernel.CALL_STARTS : kernel.CALL_ROOM] = [array.ctypes.data for array in buffers]
+        self._call[kernel.CALL_ROOM] = len(self._pairs.probe)
+        return self._call, operands
+
+
+class ScanningNode(ComparingNode):
     """One node: its part of both windows, and the tuples between two states."""
 
     advance, wait_and_advance = (
@@ -168,7 +251,7 @@ class ScanningNode(RecordNode):
     )
 
     def __init__(self, number: int, shared: ChainContext, stages: Sequence[Stage], waiting: int):
-        super().__init__(number, shared, stages, waiting, kernel.NODE_WORDS)
+        super().__init__(number, shared, stages, waiting, kernel.NODE_WORDS, stages[0].rows.shape[1])
         self._stages = stages
         programs = [shared.plan.programs[side] for side in SIDES]
         fewest = shared.plan.tuning.handshake.fewest_rows
@@ -177,53 +260,25 @@ class ScanningNode(RecordNode):
             for which, side in ((kernel.LEFT_SIDE, 0), (kernel.RIGHT_SIDE, 1), (kernel.FORWARDED_RIGHT, 1))
         ]
         self.windows = dict(zip(SIDES, self._stores, strict=False))
-        self._pairs, self._cursor = PairBuffer(FOUND_PAIRS), new_cursor()
-        self._reach = np.zeros((2, stages[0].rows.shape[1]), np.int64)
 
-    def rehearse(self) -> None:
-        super().rehearse()
-        for store in self._stores:
-            store.rehearse()
+    @property
+    def stores(self) -> Sequence[ScannedStore]:
+        return self._stores
 
-    def help(self, why: int) -> bool:
-        if why == kernel.NEEDS_SCAN:
-            self._compare()
-        elif why == kernel.NEEDS_RESIZE:
-            self._make_room()
-        return why in (kernel.NEEDS_SCAN, kernel.NEEDS_RESIZE)
+    def probes(self, side: int) -> Stage:
+        return self._stages[side]
 
-    def _compare(self) -> None:
-        """Find as many pairs as the buffer has room for."""
-        words, pairs = self._words, self._pairs
-        first, count = int(words[kernel.MESSAGE_FIRST]), int(words[kernel.MESSAGE_COUNT])
-        store, stage = self._stores[words[kernel.PROBED_STORE]], self._stages[words[kernel.MESSAGE_SIDE]]
-        scan = store.scanner(stage, slice(first, first + count))
-        pairs.count = 0
-        pairs.count = scan(self._reach[0, :count], self._reach[1, :count], self._cursor, pairs)
-        words[kernel.PAIR_COUNT], words[kernel.PAIRS_HANDED] = pairs.count, 0
-        words[kernel.SCAN_FINISHED] = is_done(self._cursor)
-        if store.has_bands and not words[kernel.SEEN_NULLS]:
-            self._arguments = ()  # from now on, the arguments have locations
-
-    def _make_room(self) -> None:
+    def make_room(self) -> None:
         more, side = int(self._words[kernel.MESSAGE_COUNT]), int(self._words[kernel.MESSAGE_SIDE])
         for store in self._stores[side:] if side else self._stores[:1]:
             store.resize(more)
-        self._arguments = ()
 
     def gather(self) -> tuple[Any, ...]:
-        stages = self._stages
         columns = as_table([store.places() for store in self._stores])
-        operands = as_table(
-            [store.operands(stages[1 - side]) for store, side in zip(self._stores, (0, 1, 1), strict=True)]
-        )
-        self._call = np.zeros(kernel.CALL_OPERANDS + operands.shape[1], np.int64)
-        buffers = (*self._reach, self._cursor, self._pairs.probe, self._pairs.pos)
-        self._call[kernel.CALL_STARTS : kernel.CALL_ROOM] = [array.ctypes.data for array in buffers]
-        self._call[kernel.CALL_ROOM] = len(self._pairs.probe)
+        call, operands = self.scan_arguments((1, 0, 0))
         return (
             tuple(store.rows for store in self._stores), columns, self._reach, self._pairs.probe, self._pairs.pos,
-            self.outbox.ring, self._call, operands,
+            self.outbox.ring, call, operands,
         )  # fmt: skip
 
     def clear(self) -> None:
