@@ -79,7 +79,7 @@ def without_reach(join: sj.Join) -> Iterator[None]:
 
 @contextmanager
 def without_comparing(join: sj.Join) -> Iterator[None]:
-    """Compare nothing, on any topology but PanJoin, which compares everything."""
+    """Compare nothing, on any threaded topology."""
     topology: Any = join._topology
     workers = getattr(topology, "workers", None)
     probes = hasattr(topology, "_match") or (isinstance(workers, list) and hasattr(workers[0], "_match"))
