@@ -77,6 +77,28 @@ def test_a_single_equality_is_left_to_hash_tables_where_nodes_are_compiled():
     assert "scanned" in sj.explain(spec_of(EQUALITY), "handshake")
 
 
+@pytest.mark.parametrize(
+    ("cores", "workers"), [(1, 1), (2, 2), (3, 2), (4, 3), (16, 15), (64, 63), (200, 63)]
+)
+def test_the_caller_gets_a_core_where_it_feeds_workers_on_many(monkeypatch, cores, workers):
+    monkeypatch.setattr(choose, "available_cores", lambda: cores)
+    for topology in ("scalejoin", "panjoin", "low_latency_handshake", "handshake"):
+        plan = make_plan(spec_of(), Options(topology=topology))
+        assert plan.workers == workers
+        explained = f"one core of {min(cores, 64)} is left to the calling thread, assumed to need 0.4 of it"
+        assert (explained in sj.explain(spec_of(), topology)) == (cores > 2)
+        assert make_plan(spec_of(), Options(topology=topology, workers=7)).workers == 7
+    for topology in ("three_step", "celljoin"):  # the caller works, or waits
+        assert make_plan(spec_of(), Options(topology=topology)).workers == min(cores, 64)
+
+
+def test_explain_says_what_is_assumed_of_more_cores_than_were_measured(monkeypatch):
+    for cores, assumed in ((1, False), (2, False), (8, True)):
+        monkeypatch.setattr(choose, "available_cores", lambda cores=cores: cores)
+        text = sj.explain(spec_of())
+        assert ("fastest on 2 cores, and assumed to be on 8" in text) == assumed
+
+
 @pytest.mark.parametrize("what", ["rate", "latency"])
 @pytest.mark.parametrize("given", [0, -1, float("nan"), float("inf"), 10**400, "fast", True])
 def test_an_amount_that_makes_no_sense_is_refused(what, given):

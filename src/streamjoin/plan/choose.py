@@ -35,6 +35,8 @@ from streamjoin.semantics.spec import SIDES, JoinSpec, check_spec
 PATIENT = 0.1  # gather pushes if results may wait this many seconds or more
 GATHERING = 0.02  # gather pushes for at most this many seconds
 FEW_GATHERED = 64  # do not gather if fewer tuples than this are expected in that time
+MEASURED_CORES = 2  # of the machine where topologies were measured side by side
+CALLER_SHARE = 0.4  # of a core, which the caller takes while it feeds workers with batches of 64
 EQUALITY_ONLY: tuple[StructureName, ...] = ("hash",)
 
 
@@ -42,22 +44,24 @@ EQUALITY_ONLY: tuple[StructureName, ...] = ("hash",)
 class Traits:
     """What the choices need to know about a topology. `shares_rows`: its windows may read the columns of pushed rows in
     place. `hashes_one_equality`: if one equality is the whole predicate, it is faster with hash tables from the first
-    tuple on. `results`: when a push's results are ready. `on_threads`: it works between calls, too."""
+    tuple on. `results`: when a push's results are ready. `on_threads`: it works between calls, too. `caller_feeds`: while
+    workers compare, the calling thread prepares the next push."""
 
     results: str
     shares_rows: bool = False
     hashes_one_equality: bool = False
     on_threads: bool = True
+    caller_feeds: bool = False
 
 
 LATER = "results come with a later poll"
 TRAITS: Mapping[TopologyName, Traits] = {
     "three_step": Traits("results are ready when push returns", shares_rows=True, on_threads=False),
     "celljoin": Traits("push waits for them"),
-    "handshake": Traits(LATER),
-    "low_latency_handshake": Traits(LATER, hashes_one_equality=True),
-    "scalejoin": Traits(LATER),
-    "panjoin": Traits(LATER),
+    "handshake": Traits(LATER, caller_feeds=True),
+    "low_latency_handshake": Traits(LATER, hashes_one_equality=True, caller_feeds=True),
+    "scalejoin": Traits(LATER, caller_feeds=True),
+    "panjoin": Traits(LATER, caller_feeds=True),
 }
 
 
@@ -76,7 +80,7 @@ def make_plan(spec: JoinSpec, options: Options | None = None, tuning: Tuning = D
     # Matches in windows without zero are checked once more: at the ends of 64 bits bounds saturate, and a handshake
     # join runs a wider window.
     delta = None if wanted.delta is None or wanted.delta.contains_zero else wanted.delta
-    workers = 1 if spark else min(options.workers or available_cores(), MOST_THREADS)
+    workers, why_workers = (1, "") if spark else _choose_workers(options, topology)
     analysis = None if isinstance(spec.predicate, CallablePredicate) else analyse(spec.predicate)
     paths = {side: None if analysis is None else analysis.for_window(side) for side in SIDES}
     indexes = {side: choose_index(options.index, path, options.engine) for side, path in paths.items()}
@@ -106,6 +110,8 @@ def make_plan(spec: JoinSpec, options: Options | None = None, tuning: Tuning = D
         else _choose_nodes(topology, workers, windows, programs, auto and picks_last_row(spec))
     )
     reasons = {"topology": why, "settling": _settling_reason(rows, settles, wait)}
+    if why_workers:
+        reasons["workers"] = why_workers
     if not spark:
         reasons["pushes"] = why_wait
     return Plan(
@@ -140,7 +146,25 @@ def _choose_topology(options: Options) -> tuple[TopologyName, str]:
         return "three_step", "each worker joins the rows that it gets in three steps"
     if options.topology != "auto":
         return options.topology, "as asked"
-    return "three_step", "runs in the calling thread"
+    cores = available_cores()
+    assumed = f"; fastest on {MEASURED_CORES} cores, and assumed to be on {cores}" * (cores > MEASURED_CORES)
+    return "three_step", f"runs in the calling thread{assumed}"
+
+
+def _choose_workers(options: Options, topology: TopologyName) -> tuple[int, str]:
+    """How many threads or nodes, and the reason if it is not obvious.
+
+    Workers that share the comparisons equally are as slow as the one that shares its core with the caller. If the
+    caller needs the part d of a core, n workers on n cores run at n * (1 - d), and n - 1 at n - 1: a core of its own
+    pays from 1 / d cores on.
+    """
+    if options.workers is not None:
+        return options.workers, ""
+    cores = min(available_cores(), MOST_THREADS)
+    if not TRAITS[topology].caller_feeds or cores * CALLER_SHARE <= 1:
+        return cores, ""
+    why = f"one core of {cores} is left to the calling thread, assumed to need {CALLER_SHARE:g} of it"
+    return cores - 1, why
 
 
 def available_cores() -> int:

@@ -141,6 +141,8 @@ def _topology_lines(plan: Plan) -> HeadedLines:
         ("topology", f"{plan.topology}, {threads}: {plan.reasons['topology']}"),
         ("", f"{plan.nodes.why}; {TRAITS[plan.topology].results}"),
     ]
+    if "workers" in plan.reasons:
+        lines.append(("", plan.reasons["workers"]))
     if plan.nodes.key is not None:
         lines.append(("", f"each tuple goes to one node, by its key in {plan.nodes.key}"))
     return lines
