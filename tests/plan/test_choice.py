@@ -11,7 +11,7 @@ import pytest
 import streamjoin as sj
 from streamjoin.plan import choose
 from streamjoin.plan.choose import make_plan
-from streamjoin.plan.options import Options
+from streamjoin.plan.options import Options, TopologyName
 from streamjoin.semantics.analysis import analyse
 
 SCHEMA = pa.schema({"ts": pa.timestamp("ms"), "x": pa.int32(), "y": pa.float32()})
@@ -82,13 +82,15 @@ def test_a_single_equality_is_left_to_hash_tables_where_nodes_are_compiled():
 )
 def test_the_caller_gets_a_core_where_it_feeds_workers_on_many(monkeypatch, cores, workers):
     monkeypatch.setattr(choose, "available_cores", lambda: cores)
-    for topology in ("scalejoin", "panjoin", "low_latency_handshake", "handshake"):
+    feeding: tuple[TopologyName, ...] = ("scalejoin", "panjoin", "low_latency_handshake", "handshake")
+    for topology in feeding:
         plan = make_plan(spec_of(), Options(topology=topology))
         assert plan.workers == workers
         explained = f"one core of {min(cores, 64)} is left to the calling thread, assumed to need 0.4 of it"
         assert (explained in sj.explain(spec_of(), topology)) == (cores > 2)
         assert make_plan(spec_of(), Options(topology=topology, workers=7)).workers == 7
-    for topology in ("three_step", "celljoin"):  # the caller works, or waits
+    working: tuple[TopologyName, ...] = ("three_step", "celljoin")  # the caller works, or waits
+    for topology in working:
         assert make_plan(spec_of(), Options(topology=topology)).workers == min(cores, 64)
 
 

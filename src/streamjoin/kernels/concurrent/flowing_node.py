@@ -1,20 +1,20 @@
 """One node of handshake join over scanned windows, as compiled code (Teubner & Mueller 2011, sections 4.2 to 4.4).
 
-The rows of a side lie in one *lane*, in the order in which the driver sent them. Every node holds a stretch of each
-lane, so rows move on by moving a border: no row is copied. Rows are numbered over the life of the join.
+The rows of a side lie in one *track*, in the order in which the driver sent them. Every node holds a stretch of each
+track, so rows move on by moving a border: no row is copied. Rows are numbered over the life of the join.
 
-    lane      | gone | copies | resting rows | taken by no node yet
-              BEGIN    SENT     END            (positions in the lane's current memory)
+    track     | gone | copies | resting rows | not here yet
+                   BEGIN    SENT           END          (positions in the track's current memory)
 
 Rows from BEGIN to END can be met here. Those before SENT are on their way to the next node or there already: left rows
 are forgotten when they are sent, right rows remain as *copies* until the next node acknowledges them (two-phase
-forwarding). Rows move in blocks of up to MOST_ROWS, whatever the messages were in which they came, and a block is
+forwarding). Rows move in blocks of up to BLOCK_ROWS, whatever the messages were in which they came, and a block is
 acknowledged as a whole. So a hop costs one message, one acknowledgement and at most two wake-ups per block.
 
 `advance_flowing_node` takes messages and works on them. It can be called again at any time and continues where it
 stopped. A thread runs `run_flowing_node`, which also waits for messages. Both return when they need Python: to find
-rows in a lane's new memory, or to compare rows by a predicate that has no kernel of bands (or where something is NULL).
-`topologies/handshake/flowing_node.py` calls them.
+rows in a track's new memory, or to compare rows by a predicate that has no kernel of bands (or where something is
+NULL). `topologies/handshake/flowing_node.py` calls them.
 
 Messages, rings, bells and pairs are those of `kernels/concurrent/scanning_node.py`. All other state of a node is in
 arrays that only this node writes, among them its words in these:
@@ -22,7 +22,7 @@ arrays that only this node writes, among them its words in these:
     marks    by node and side, the number of the row at BEGIN: the node has finished all rows before it
     flow     by node and side, the numbers of the rows at END and SENT (FLOW_TAKEN, FLOW_SENT). Neighbours read them to
              compare loads: a node sends a block on while it holds a block more than the next node
-    lanes    the driver writes rows before it sends the message that names them, and never changes them
+    tracks   the driver writes rows before it sends the message that names them, and never changes them
 """
 
 from __future__ import annotations
@@ -94,16 +94,12 @@ from streamjoin.kernels.cursor import CURSOR_SIZE
 
 # The words of a node, after those of `kernels/concurrent/scanning_node.py`; two words each, one a side.
 SLICE_SENT = NODE_WORDS  # the position of the first row that has not been sent on
-LANE_BASE, LANE_LIMIT = (
-    NODE_WORDS + 2,
-    NODE_WORDS + 4,
-)  # the numbers of the lane's first row, and after its last one
-EXPIRED, ANNOUNCED = (
-    NODE_WORDS + 6,
-    NODE_WORDS + 8,
-)  # rows at smaller places have expired; what the next node knows
+# The numbers of the first row in the track's memory that the node uses, and after its last one.
+TRACK_BASE, TRACK_LIMIT = NODE_WORDS + 2, NODE_WORDS + 4
+# Rows at smaller places have expired; what of that this node has reported upstream.
+EXPIRED, ANNOUNCED = NODE_WORDS + 6, NODE_WORDS + 8
 ACKNOWLEDGED, TO_ACKNOWLEDGE = NODE_WORDS + 10, NODE_WORDS + 11  # right rows before these numbers
-MOST_ROWS = NODE_WORDS + 12  # the most rows of a block
+BLOCK_ROWS = NODE_WORDS + 12  # the most rows of a block
 FLOWING_WORDS = NODE_WORDS + 13
 
 FLOW_TAKEN, FLOW_SENT = 0, 1  # a node's words of a side in `flow`
@@ -154,23 +150,25 @@ def leave(words, side, begin, bells, marks):
         return
     words[STORE_BEGIN + side] = begin
     following = -1 if is_end(words, side) else next_node(words, side)
-    if raise_mark(marks, words[OWN_NODE], side, words[LANE_BASE + side] + begin, following):
+    if raise_mark(marks, words[OWN_NODE], side, words[TRACK_BASE + side] + begin, following):
         ring(bells[EXPIRY_BELL])
         ring(bells[DRIVER_BELL])
 
 
 @inner
 def due_rows(words, side, rows, flow):
-    """How many rows to send on now, at most MOST_ROWS: those that have expired, or a block if the next node holds a
+    """How many rows to send on now, at most BLOCK_ROWS: those that have expired, or a block if the next node holds a
     block less than this one. What is on its way to the next node counts as held there."""
-    sent, end, most = words[SLICE_SENT + side], words[STORE_END + side], words[MOST_ROWS]
+    sent, end, most = words[SLICE_SENT + side], words[STORE_END + side], words[BLOCK_ROWS]
     expired = first_not_below(rows[ROW_PLACE], sent, min(end, sent + most), words[EXPIRED + side]) - sent
     size = block_size(end - sent, most)
     # Acquires nothing: an outdated number only costs balance. If the next node sends rows on after this, it reads what
     # this node published before the fence, and rings (`may_send_more`).
     fence()
     ahead = (
-        words[LANE_BASE + side] + sent - load_acquire(flow, flow_of(next_node(words, side), side) + FLOW_SENT)
+        words[TRACK_BASE + side]
+        + sent
+        - load_acquire(flow, flow_of(next_node(words, side), side) + FLOW_SENT)
     )
     return max(expired, size if end - sent >= ahead + size else 0)
 
@@ -186,7 +184,7 @@ def may_send_more(words, side, flow):
     sent = load_acquire(flow, previous + FLOW_SENT)
     load = load_acquire(flow, previous + FLOW_TAKEN) - sent
     ahead = sent - flow[flow_of(words[OWN_NODE], side) + FLOW_SENT]  # written by this thread only
-    return load > 0 and load - ahead >= block_size(load, words[MOST_ROWS])
+    return load > 0 and load - ahead >= block_size(load, words[BLOCK_ROWS])
 
 
 @inner
@@ -195,7 +193,7 @@ def count_sent(words, side, count, bells, marks, flow):
     words[SLICE_SENT + side] += count
     sent = words[SLICE_SENT + side]
     # Release: pairs with the fences in `due_rows` and `may_send_more`.
-    store_release(flow, flow_of(words[OWN_NODE], side) + FLOW_SENT, words[LANE_BASE + side] + sent)
+    store_release(flow, flow_of(words[OWN_NODE], side) + FLOW_SENT, words[TRACK_BASE + side] + sent)
     if side == LEFT_SIDE or is_end(words, side):
         leave(words, side, sent, bells, marks)
 
@@ -218,7 +216,7 @@ def send_blocks(words, side, rows, rings, bells, marks, flow):
         count = due_rows(words, side, rows, flow)
         if count == 0 or not has_room(rings[OUTLET + side], MESSAGE_WORDS):
             break
-        first = words[LANE_BASE + side] + words[SLICE_SENT + side]
+        first = words[TRACK_BASE + side] + words[SLICE_SENT + side]
         send_record(words, side, ARRIVAL, 0, first, count, rings)
         count_sent(words, side, count, bells, marks, flow)
         sent = True
@@ -288,7 +286,7 @@ def pass_on(words, rows, rings, bells, marks, flow):
 
 
 @inner
-def continues(words, inlet):
+def joins_current(words, inlet):
     """Whether the next message in an inlet can be taken together with the current one, as one block."""
     if waiting(inlet) == 0:  # acquires the words of what waits
         return False
@@ -297,7 +295,7 @@ def continues(words, inlet):
     kind = inlet[at + MESSAGE_KIND]
     if kind == ACKNOWLEDGEMENT or words[MESSAGE_KIND] == ACKNOWLEDGEMENT:
         return False
-    return words[MESSAGE_COUNT] + inlet[at + MESSAGE_COUNT] <= words[MOST_ROWS]
+    return words[MESSAGE_COUNT] + inlet[at + MESSAGE_COUNT] <= words[BLOCK_ROWS]
 
 
 @inner
@@ -320,7 +318,7 @@ def next_block(words, rings, bells):
         inlet = rings[INLET + way]
         taken = inlet[RING_HEAD]
         if take(inlet, words[:MESSAGE_WORDS]):
-            while continues(words, inlet):
+            while joins_current(words, inlet):
                 take(inlet, more)
                 join_message(words, more)
             if was_full(inlet, MESSAGE_WORDS, taken):
@@ -345,14 +343,14 @@ def begin_block(words, rows, reach, cursor, bells, marks):
     side = words[MESSAGE_SIDE]
     if words[MESSAGE_KIND] == ACKNOWLEDGEMENT:
         learn_expiry(words)
-        leave(words, RIGHT_SIDE, words[MESSAGE_NUMBER] - words[LANE_BASE + RIGHT_SIDE], bells, marks)
+        leave(words, RIGHT_SIDE, words[MESSAGE_NUMBER] - words[TRACK_BASE + RIGHT_SIDE], bells, marks)
         return NO_STEP
     if words[MESSAGE_COUNT] == 0:
         learn_expiry(words)
         return NO_STEP
-    if words[MESSAGE_FIRST] + words[MESSAGE_COUNT] > words[LANE_LIMIT + side]:
+    if words[MESSAGE_FIRST] + words[MESSAGE_COUNT] > words[TRACK_LIMIT + side]:
         return BEGIN_MESSAGE
-    words[MESSAGE_FIRST] -= words[LANE_BASE + side]  # from here on a position
+    words[MESSAGE_FIRST] -= words[TRACK_BASE + side]  # from here on a position
     plan_scan(words, 1 - side, rows[side], rows[1 - side], reach, cursor)
     return MEET_STORED
 
@@ -363,7 +361,7 @@ def rest(words, flow):
     side = words[MESSAGE_SIDE]
     end = words[MESSAGE_FIRST] + words[MESSAGE_COUNT]
     words[STORE_END + side] = words[STORE_VISIBLE + side] = end
-    number = words[LANE_BASE + side] + end
+    number = words[TRACK_BASE + side] + end
     # Release: pairs with the fences in `due_rows` and `may_send_more`.
     store_release(flow, flow_of(words[OWN_NODE], side) + FLOW_TAKEN, number)
     if side == RIGHT_SIDE and words[OWN_NODE] < words[LAST_NODE]:
@@ -380,7 +378,7 @@ def advance_flowing_node(
     IDLE          no message waits
     SPENT         it has taken as many blocks as it may
     NEEDS_SCAN    as in `advance_scanning_node`
-    NEEDS_RESIZE  find the rows of the current message in the new memory of their lane
+    NEEDS_RESIZE  find the rows of the current message in the new memory of their track
     OUTBOX_FULL   the outbox has no room
     """
     busy, cursor = False, view_at(call[CALL_CURSOR], CURSOR_SIZE, np.int64)

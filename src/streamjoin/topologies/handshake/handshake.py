@@ -42,8 +42,8 @@ from streamjoin.topologies.handshake.chain_node import (
     Message,
 )
 from streamjoin.topologies.handshake.flowing_node import FlowingNode
-from streamjoin.topologies.handshake.lane import Lane
 from streamjoin.topologies.handshake.pipeline import Pipeline
+from streamjoin.topologies.handshake.track import Track
 
 
 class HandshakeNode(ChainNode):
@@ -169,9 +169,9 @@ class Handshake(Pipeline[HandshakeNode | FlowingNode]):
         if shared.plan.nodes.kind != "scanning":
             return [HandshakeNode(number, shared) for number in range(shared.count)]
         fewest = max(self._tuning.fewest_rows, self._batch)
-        lanes = [Lane(fewest, partial(shared.marks.__getitem__, side)) for side in SIDES]
+        tracks = [Track(fewest, partial(shared.marks.__getitem__, side)) for side in SIDES]
         flow = np.zeros(shared.count * len(SIDES) * atomics.LINE_PAIR, np.int64)
-        return [FlowingNode(number, shared, lanes, flow, self._batch) for number in range(shared.count)]
+        return [FlowingNode(number, shared, tracks, flow, self._batch) for number in range(shared.count)]
 
     def number_after(self, side: str, tuples: int) -> int:
         """Compiled nodes cut messages into other blocks, so their marks count tuples."""

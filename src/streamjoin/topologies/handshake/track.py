@@ -16,16 +16,16 @@ import numpy as np
 from streamjoin.codegen.prepared import Probing, Stored
 from streamjoin.index.tuples import ProbingTuples
 
-STAMP_COLUMNS = 3  # place, since and id
-NO_LANE_ROWS = np.zeros((STAMP_COLUMNS, 1), np.int64)
+ROW_STAMPS = 3  # place, since and id
+NO_TRACK_ROWS = np.zeros((ROW_STAMPS, 1), np.int64)
 
 
-class LaneMemory:
+class TrackMemory:
     """Memory for `capacity` rows; `base` is the number of the first one. The driver writes it, nodes read it."""
 
     def __init__(self, base: int, capacity: int, like: ProbingTuples):
         self.base, self.capacity = base, capacity
-        self.rows = np.zeros((STAMP_COLUMNS, capacity), np.int64)
+        self.rows = np.zeros((ROW_STAMPS, capacity), np.int64)
         self.stored: Stored = like.stored.with_arrays(self._columns_like(like.stored.arrays()))
         self.probing: Probing = like.probing.with_arrays(self._columns_like(like.probing.arrays()))
         self.nulls = False
@@ -54,7 +54,7 @@ class LaneMemory:
             column[at : at + len(tuples)] = values
         self.nulls |= tuples.nulls
 
-    def copy(self, other: LaneMemory) -> None:
+    def copy(self, other: TrackMemory) -> None:
         """Copy the other memory's rows from this one's first on."""
         first, count = self.base - other.base, other.limit - self.base
         for column, values in zip(self.arrays(), other.arrays(), strict=True):
@@ -62,11 +62,11 @@ class LaneMemory:
         self.nulls = other.nulls
 
 
-class Lane:
-    """The lane of one side. `finished`: the number of the first row that some node still holds."""
+class Track:
+    """The track of one side. `finished`: the number of the first row that some node still holds."""
 
     def __init__(self, fewest_rows: int, finished: Callable[[], int]):
-        self.memory: LaneMemory | None = None  # None until the first row. Nodes read it in other threads.
+        self.memory: TrackMemory | None = None  # None until the first row. Nodes read it in other threads.
         self._fewest_rows, self._finished, self._written = fewest_rows, finished, 0
 
     def write(self, arrival: Any) -> int:
@@ -81,10 +81,10 @@ class Lane:
             tuples = tuples.pick(slice(here.stop, None))
         return first
 
-    def _next_memory(self, tuples: ProbingTuples) -> LaneMemory:
+    def _next_memory(self, tuples: ProbingTuples) -> TrackMemory:
         """Memory for the rows that some node still holds and as many more."""
         base = self._finished()
-        memory = LaneMemory(base, max(self._fewest_rows, 2 * (self._written - base)), tuples)
+        memory = TrackMemory(base, max(self._fewest_rows, 2 * (self._written - base)), tuples)
         if self.memory is not None:
             memory.copy(self.memory)
         return memory
