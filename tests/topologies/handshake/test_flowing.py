@@ -36,6 +36,7 @@ from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.handshake.chain_node import Arrival, Marks
 from streamjoin.topologies.handshake.flowing_node import FlowingNode
 from streamjoin.topologies.handshake.handshake import HandshakeNode
+from streamjoin.topologies.handshake.scanning_node import ScanningNode
 from streamjoin.topologies.handshake.track import Track
 from streamjoin.topologies.runtime.simulator import Simulator, from_seed
 
@@ -218,12 +219,12 @@ class Counted(FlowingNode):
         return busy
 
 
-def costs(workers: int, block: int = 4) -> Costs:
+def costs(workers: int, topology: Any = TOPOLOGY, node: Any = Counted, block: int = 4) -> Costs:
     """What a chain with full windows does while as many rows flow through it as it holds."""
     window = 16 * block * workers  # so that every node holds 16 blocks a side
     simulator = Simulator(from_seed(workers))
     options = {"workers": workers, "batch": block, "executor": simulator, "max_results": 10**7}
-    with open_with(TOPOLOGY, spec_of(sj.TimeWindow(window), BAND), Counted, **options) as join:
+    with open_with(topology, spec_of(sj.TimeWindow(window), BAND), node, **options) as join:
         nodes: Any = join._topology.nodes
         counts, sources = [], {side: join.source(side, "") for side in SIDES}
         for first in range(0, 3 * window, block):
@@ -236,17 +237,19 @@ def costs(workers: int, block: int = 4) -> Costs:
                 messages = sum(
                     int(outlet.ring[queue.RING_TAIL]) for node in nodes for outlet in node.outlets.values()
                 )
-                counts.append(
-                    (messages, sum(n.acknowledged for n in nodes), sum(n.bell.read() for n in nodes))
-                )
+                acknowledged = sum(getattr(n, "acknowledged", 0) for n in nodes)
+                counts.append((messages, acknowledged, sum(n.bell.read() for n in nodes)))
             join.poll()
     hops = 2 * (workers - 1) * window / block
     return Costs(*(float(after - before) / hops for before, after in zip(*counts, strict=True)))
 
 
-@pytest.mark.parametrize(
+of_any_length = pytest.mark.parametrize(
     "workers", [2, 4, 8, pytest.param(16, marks=pytest.mark.slow), pytest.param(64, marks=pytest.mark.slow)]
 )
+
+
+@of_any_length
 def test_a_hop_costs_the_same_in_a_chain_of_any_length(workers):
     """A message for each block, an acknowledgement for each right block, and no more than four bells: one for each
     message, one where the previous node may send, and those of the driver, which a short chain has more of per hop."""
@@ -254,6 +257,15 @@ def test_a_hop_costs_the_same_in_a_chain_of_any_length(workers):
     assert found.messages <= 2, found
     assert found.acknowledgements <= 0.55, found
     assert found.bells <= 3 + 2 / (workers - 1), found
+
+
+@of_any_length
+def test_an_expedition_costs_the_same_per_hop_in_a_chain_of_any_length(workers):
+    """A message for each arrival, an acknowledgement for each right one, and the end of the expedition for each left
+    one."""
+    found = costs(workers, "low_latency_handshake", ScanningNode)
+    assert found.messages <= 2.1, found
+    assert found.bells <= 2.2 + 2 / (workers - 1), found
 
 
 # ---- each part is needed
