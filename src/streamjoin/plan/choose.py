@@ -44,8 +44,8 @@ EQUALITY_ONLY: tuple[StructureName, ...] = ("hash",)
 class Traits:
     """What the choices need to know about a topology. `shares_rows`: its windows may read the columns of pushed rows in
     place. `hashes_one_equality`: if one equality is the whole predicate, it is faster with hash tables from the first
-    tuple on. `results`: when a push's results are ready. `on_threads`: it works between calls, too. `caller_feeds`: while
-    workers compare, the calling thread prepares the next push."""
+    tuple on. `results`: when a push's results are ready. `on_threads`: it works between calls, too. `caller_feeds`:
+    while workers compare, the calling thread prepares the next push."""
 
     results: str
     shares_rows: bool = False
