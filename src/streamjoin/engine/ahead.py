@@ -63,7 +63,7 @@ def library_specs() -> Iterator[JoinSpec]:
 
 
 def compile_library() -> None:
-    """Compile the kernels that most joins share. Takes about a minute where none is cached."""
+    """Compile the kernels that most joins share. Takes half a minute where none is cached."""
     for spec in library_specs():
         compile_spec(spec)
 

@@ -36,8 +36,8 @@ Compile = Callable[[JoinSpec, Options], None]
 
 def prepare(plan: Plan, compile_join: Compile | None) -> None:
     """Load the kernels of a plan, or have them compiled: before this returns if the plan needs them at once, else
-    meanwhile by another process, which calls `compile_join`; without that function, always before this returns. A
-    mistake in a Python function as predicate raises `PredicateError` here in any case."""
+    meanwhile by another process, which calls `compile_join`. Without that function, always before this returns, and
+    silently. A mistake in a Python function as predicate raises `PredicateError` here in any case."""
     with readiness.compiling():
         rehearse_callable(plan)
     try:
@@ -49,7 +49,7 @@ def prepare(plan: Plan, compile_join: Compile | None) -> None:
                 _log_start()
             Preparation(plan, _call_for(plan, compile_join) if missing.cached else None).start()
             return
-        if missing.cached:
+        if missing.cached and compile_join is not None:
             LOG.warning(
                 "compiling kernels: opening a join like this for the first time takes about ten seconds"
             )
