@@ -333,8 +333,8 @@ def skewed(spark: Any, rows: int = 4000, key: str = "hot") -> dict[str, Any]:
 
 
 JOINED: dict[str, Any] = {
-    "on": "left.k = right.k AND (left.id + right.id) % 5 = 0",
-    "window": "1 second",
+    "on": "left.k = right.k",
+    "window": "100 milliseconds",
     "left_time": "ts",
     "right_time": "ts",
     "workers": 4,

@@ -95,6 +95,7 @@ class State:
         self.acted, self.timer, self._next, self.shift_ms = BEGIN_OF_TIME, None, 0, 0
         self.decided: dict[str, tuple[int, int, int] | None] = dict.fromkeys(SIDES)
         self._unwritten: dict[int, tuple[Content, np.ndarray | None]] = {}  # new runs by number
+        self._last_read: tuple[str, Content] | None = None
         self._dropped: list[tuple[str, int]] = []  # kind and number of values that `save` will remove
         data = store.read_manifest()
         if data is not None:
@@ -128,6 +129,7 @@ class State:
     def save(self) -> None:
         """Write new runs and the manifest, which the next micro-batch finds if Spark commits this one. Reads nothing
         from the store."""
+        self._last_read = None
         for dropped in self._dropped:
             self.store.remove(*dropped)
         self._dropped.clear()
@@ -176,10 +178,14 @@ class State:
         return [UnloadedContent(run, partial(self._read_again, side, run)) for run in self.runs[side]]
 
     def _read_again(self, side: str, run: StoredRun) -> Content:
+        """The rows of a run, and keep those of the last one, which may be larger than the cache."""
+        if self._last_read is not None and self._last_read[0] == run.token:
+            return self._last_read[1]
         known = cache.RUN_MEMORY.get(self._key(run.token))
         if isinstance(known, Content):
             return known
         content = self.content(side, run)
+        self._last_read = run.token, content
         cache.RUN_MEMORY.trim()
         return content
 
