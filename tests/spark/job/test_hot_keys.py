@@ -34,12 +34,12 @@ def job(folder: Path, hot_keys: str, **changed: str) -> Job:
 
 
 def add_skewed_files(folder: Path, number: int, key: int) -> None:
-    """Files of both sides, where all rows but one have one key."""
+    """Files of both sides, where all rows have one key."""
     add_files(folder, number)
     for side, name in zip(SIDES, ("x", "a"), strict=True):
         path = folder / side / f"{number}.parquet"
         table = pq.read_table(path)
-        keys = pa.array([1, *[key] * (table.num_rows - 1)], pa.int32())
+        keys = pa.array([key] * table.num_rows, pa.int32())
         pq.write_table(table.set_column(table.schema.get_field_index(name), name, keys), path)
 
 
