@@ -223,6 +223,12 @@ def test_rows_are_moved_by_one_statement(spark: SparkSession):
     )
 
 
+def test_the_driver_follows_from_the_database_unless_it_is_given():
+    assert Target("jdbc:postgresql://h/d", "t", (), {}).settings["driver"] == "org.postgresql.Driver"
+    assert Target("jdbc:mysql://h/d", "t", (), {"driver": "a.B"}).settings["driver"] == "a.B"
+    assert "driver" not in Target("jdbc:other://h/d", "t", (), {}).settings
+
+
 class Recorded:
     """A connection that remembers statements, and says how many rows each changes."""
 

@@ -30,9 +30,18 @@ CREATE_NOTES = (
 )
 MINE = "query = ? AND target = ?"  # the note of a query and a table
 ATTEMPT = "streamjoin_attempt"  # the column of rows beside the target that says which attempt wrote them
-QUERY_ID = (
-    "sql.streaming.queryId"  # Spark's local property with the id of a query, which its checkpoint keeps
-)
+# The driver of a database, by the kind of its URL: Java finds one by itself only where it was there when Java started.
+JDBC_DRIVERS = {
+    "postgresql": "org.postgresql.Driver",
+    "mysql": "com.mysql.cj.jdbc.Driver",
+    "mariadb": "org.mariadb.jdbc.Driver",
+    "sqlserver": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
+    "oracle": "oracle.jdbc.OracleDriver",
+    "db2": "com.ibm.db2.jcc.DB2Driver",
+    "h2": "org.h2.Driver",
+}
+# Spark's local property with the id of a query, which its checkpoint keeps.
+QUERY_ID = "sql.streaming.queryId"
 
 
 class DatabaseError(StreamJoinError, RuntimeError):
@@ -48,6 +57,12 @@ class Target:
     table: str
     key: Sequence[str]
     options: Mapping[str, str]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The options of Spark's JDBC source, with the database and its driver."""
+        known = JDBC_DRIVERS.get(self.url.split(":")[1])
+        return {**({"driver": known} if known else {}), **self.options, "url": self.url}
 
     def write(self, rows: DataFrame, batch: int) -> bool:
         """Write the rows of a micro-batch; return whether they were written now, and not before."""
@@ -85,9 +100,8 @@ class _Database:
         return beside
 
     def _save(self, rows: DataFrame, table: str, mode: str) -> None:
-        writer = rows.write.format("jdbc").options(**self.target.options)
-        writer = writer.option("url", self.target.url).option("dbtable", table)
-        writer.mode(mode).save()
+        writer = rows.write.format("jdbc").options(**self.target.settings)
+        writer.option("dbtable", table).mode(mode).save()
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
@@ -111,7 +125,7 @@ class _Database:
 
     def _options(self, table: str) -> Any:
         jvm = self._jvm
-        given = {**self.target.options, "url": self.target.url, "dbtable": table}
+        given = {**self.target.settings, "dbtable": table}
         options = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions
         return options(jvm.PythonUtils.toScalaMap(given))
 
