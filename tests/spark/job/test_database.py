@@ -223,6 +223,11 @@ def test_rows_are_moved_by_one_statement(spark: SparkSession):
     )
 
 
+def test_rows_of_no_query_are_refused(spark: SparkSession):
+    with pytest.raises(DatabaseError, match="by a query alone"):
+        Target("jdbc:postgresql://h/d", "t", (), {}).write(spark.sql("SELECT 1 AS id"), 0)
+
+
 def test_the_driver_follows_from_the_database_unless_it_is_given():
     assert Target("jdbc:postgresql://h/d", "t", (), {}).settings["driver"] == "org.postgresql.Driver"
     assert Target("jdbc:mysql://h/d", "t", (), {"driver": "a.B"}).settings["driver"] == "a.B"

@@ -67,6 +67,10 @@ class Target:
     def write(self, rows: DataFrame, batch: int) -> bool:
         """Write the rows of a micro-batch; return whether they were written now, and not before."""
         database = _Database(self, rows)
+        if not database.query:
+            raise DatabaseError(
+                "rows are written to a database by a query alone, which numbers its micro-batches"
+            )
         attempt = uuid.uuid4().hex
         rows.persist()  # computing them twice would update the state of the join twice
         try:
@@ -88,7 +92,7 @@ class _Database:
         self.target, self.columns = target, rows.columns
         session: Any = rows.sparkSession
         self._jvm = session._jvm
-        self.query = session.sparkContext.getLocalProperty(QUERY_ID) or "no query"
+        self.query = session.sparkContext.getLocalProperty(QUERY_ID) or ""
         dialects = self._jvm.org.apache.spark.sql.jdbc.JdbcDialects
         self.dialect = dialects.get(target.url)
 
