@@ -6,7 +6,7 @@ require_packages(TO_BUILD, "streamjoin.spark joins Spark's DataFrames")
 
 from streamjoin.spark.checkpoint.held import JoinState, SideState, WorkerState, read_state  # noqa: E402
 from streamjoin.spark.checkpoint.rescale import Rescaled, rescale  # noqa: E402
-from streamjoin.spark.explain import explain_joins as explain  # noqa: E402
+from streamjoin.spark.explaining import explain_joins as explain  # noqa: E402
 from streamjoin.spark.hot_keys import HotKeySample  # noqa: E402  # after the check, which says what to install
 from streamjoin.spark.join.metrics import join_metrics  # noqa: E402
 from streamjoin.spark.sessions import SessionError, configure, session  # noqa: E402
