@@ -196,7 +196,7 @@ def tasks(draw: Any, count: int) -> list[JoinTask]:
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_join_rescaled_twice_gives_the_rows_of_the_oracle(data, start, oracle):
     chosen = data.draw(tasks(3))
     (left, right), batches = data.draw(histories())
@@ -219,7 +219,7 @@ def test_many_joins_rescaled_twice_give_the_rows_of_the_oracle(data, start, orac
 def test_a_long_stream_is_rescaled_again_and_again(start, oracle, on, partitioning, how):
     if (how, partitioning) == ("full", "range"):
         partitioning = "auto"
-    (left, right), batches = long_history(Random(f"{on} {how} {partitioning}"), 120)
+    (left, right), batches = long_history(Random(f"{on} {how} {partitioning}"), 60)
     other = "auto" if partitioning == "matrix" else "matrix"
     chosen = [
         make_task(

@@ -100,6 +100,7 @@ def test_a_job_is_rescaled_and_loses_no_row(spark, tmp_path):
     assert json.loads(state_json([last]))[0]["workers"][4]["number"] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("spark")
 def test_a_job_is_rescaled_to_another_partitioning_and_back(spark, tmp_path):
     path = begun(spark, tmp_path)
@@ -154,6 +155,7 @@ def pairs(spark: SparkSession, folder: Path) -> list[Any]:
     return sorted(map(tuple, spark.read.parquet(str(folder / "out")).collect()), key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("spark")
 def test_a_program_rescales_its_query_with_a_partner_that_was_found_before(spark, tmp_path):
     write_job(tmp_path, FILES)
