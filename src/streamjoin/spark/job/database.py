@@ -130,7 +130,7 @@ class _Database:
     def _options(self, table: str) -> Any:
         jvm = self._jvm
         given = {**self.target.settings, "dbtable": table}
-        options = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions
+        options = jvm.org.apache.spark.sql.execution.datasources.jdbc.JdbcOptionsInWrite
         return options(jvm.PythonUtils.toScalaMap(given))
 
     def move(self, connection: Any, beside: str, attempt: str, batch: int, count: int) -> bool:
