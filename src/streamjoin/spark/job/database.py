@@ -110,19 +110,21 @@ class _Database:
     @contextmanager
     def connection(self) -> Iterator[Any]:
         """A connection whose changes are committed together, or not at all."""
-        options = self._options(NOTES)
+        options, utils = (
+            self._options(NOTES),
+            self._jvm.org.apache.spark.sql.execution.datasources.jdbc.JdbcUtils,
+        )
         connection = self.dialect.createConnectionFactory(options).apply(-1)
         try:
-            connection.setAutoCommit(False)
-            if not self._jvm.org.apache.spark.sql.execution.datasources.jdbc.JdbcUtils.tableExists(
-                connection, options
-            ):
+            # Before the transaction: looking for a table that is missing would abort it.
+            if not utils.tableExists(connection, options):
                 run(connection, CREATE_NOTES)
-                connection.commit()
+            connection.setAutoCommit(False)
             yield connection
             connection.commit()
         except BaseException:
-            connection.rollback()
+            if not connection.getAutoCommit():
+                connection.rollback()
             raise
         finally:
             connection.close()
