@@ -148,7 +148,7 @@ class EngineTuning:
 
     step_results: int = 1_000_000  # a step makes about this many results at most, so that it ends soon
     batch_rows: int = 65_536  # the most rows of a result batch
-    slack_rows: int = 16_384  # look for rows to release after at least this many new ones
+    slack_rows: int = 4_096  # look for rows to release after at least this many new ones
     # Hand over gathered pushes once this much waits: larger batches are hardly faster.
     gathered_rows: int = 4_096
     gathered_bytes: int = 1 << 22
