@@ -26,7 +26,9 @@ from numba.core import event
 compiled = []
 class Listener(event.Listener):
     def on_start(self, event): pass
-    def on_end(self, event): compiled.append(event.data["dispatcher"].__name__)
+    def on_end(self, event):  # without the functions of Numba that a kernel calls
+        found = event.data["dispatcher"].py_func
+        if not (found.__module__ or "").startswith("numba."): compiled.append(found.__name__)
 event.register("numba:compile", Listener())
 
 def near(l, r):

@@ -329,7 +329,11 @@ def test_a_disk_that_gives_everything_another_owner_is_not_filled_with_folders(b
     folder = cache.cache_folder()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     for number in range(5):
-        with contextlib.nullcontext() if number else pytest.warns(StreamJoinWarning, match="not ours"):
+        with (
+            contextlib.nullcontext()
+            if number
+            else pytest.warns(StreamJoinWarning, match="belongs to this user alone")
+        ):
             step(store, 10 * number)
     assert list(base.iterdir()) == [folder]
     assert list(folder.iterdir()) == []

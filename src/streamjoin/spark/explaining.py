@@ -20,6 +20,9 @@ def explain_joins(joined: DataFrame) -> str:
     tasks = tasks_in(joined)
     if not tasks:
         raise StreamJoinError(
-            "joined is not made by window_join in this process: give the DataFrame that it returned"
+            "joined is not made by window_join in this process: give the DataFrame that it returned",
+            field="joined",
+            given=type(joined).__name__,
+            allowed="a DataFrame that window_join returned",
         )
     return "\n\n".join(laid_out(plan_lines(task.plan())) for task in tasks)

@@ -118,7 +118,7 @@ def test_a_folder_of_late_rows_has_one_query(spark, tmp_path):
 @pytest.mark.parametrize(
     ("late", "key", "told"),
     [
-        ('kind = "memory"', "late.kind", "allowed: files, kafka, console, noop"),
+        ('kind = "memory"', "late.kind", "allowed: files, kafka, spark, table, jdbc, console, noop"),
         ('kind = "files"', "late.path", "is missing"),
         ('kind = "files"\npath = "out"', "late.path", "where the results go"),
         ('kind = "files"\npath = "out/late"', "late.path", "where the results go"),
@@ -139,7 +139,7 @@ def test_mistakes_in_the_table(tmp_path, late, key, told):
     [
         (
             'kind = "memory"',
-            "a memory sink writes no late rows; allowed beside it: files, kafka, console, noop",
+            "a memory sink writes no late rows; allowed beside it: files, kafka, spark, table, jdbc, console, noop",
         ),
         ('kind = "console"', "is missing, and a files sink needs one"),
     ],

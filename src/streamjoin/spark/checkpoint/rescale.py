@@ -113,7 +113,10 @@ def rescale(joined: DataFrame, checkpoint: str, say: Say | None = None) -> tuple
     tasks = tasks_in(joined)
     if not tasks:
         raise StreamJoinError(
-            "joined is not made by window_join in this process: give the DataFrame that it returned"
+            "joined is not made by window_join in this process: give the DataFrame that it returned",
+            field="joined",
+            given=type(joined).__name__,
+            allowed="a DataFrame that window_join returned",
         )
     given, ours = (spark.conf.get(name, None) for name in (SHUFFLE_PARTITIONS, OUR_PARTITIONS))
     chosen = None if given is None or given == ours else int(given)
