@@ -323,8 +323,8 @@ class BandRule(FixedRule):
         self, first: int, second: int, some: Stored, recent: Probing, found: float, small: bool
     ) -> StripsKey | None:
         """Strips for these bands, given the number of matches per probe in a subwindow; the previous strips, if they
-        still suit. A small subwindow leaves room for keys far from those seen so far. None if one of them is no single
-        interval of finite width."""
+        still suit. A small subwindow leaves room for keys far from those seen so far. None if one of them is not
+        a single interval of finite width."""
         bands = min(first, second), max(first, second)
         if not set(bands).issubset(self._paired):
             return None

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from pyspark.sql import DataFrame
 
+from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.spark.join.metrics import OBSERVATION
 from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.sessions import is_classic
@@ -34,9 +35,17 @@ def remember(task: JoinTask) -> None:
 
 
 def tasks_in(frame: DataFrame) -> list[JoinTask]:
-    """The tasks of the joins in a DataFrame's plan, in the order of the plan. Runs no job."""
+    """The tasks of the joins in a DataFrame's plan, at least one, in the order of the plan. Runs no job."""
     names = dict.fromkeys(re.findall(rf"\b{OBSERVATION}_[0-9a-f]{{8}}\b", _plan(frame)))
-    return [_BUILT[name] for name in names if name in _BUILT]
+    tasks = [_BUILT[name] for name in names if name in _BUILT]
+    if not tasks:
+        raise StreamJoinError(
+            "joined is not made by window_join in this process: give the DataFrame that it returned",
+            field="joined",
+            given=type(frame).__name__,
+            allowed="a DataFrame that window_join returned",
+        )
+    return tasks
 
 
 def _plan(frame: DataFrame) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from streamjoin.plan.explain import laid_out, plan_lines
-from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.spark.built import tasks_in
 
 
@@ -17,12 +16,4 @@ def explain_joins(joined: DataFrame) -> str:
     Example:
         >>> print(explain(window_join(left, right, on, window="15 minutes", ...)))  # doctest: +SKIP
     """
-    tasks = tasks_in(joined)
-    if not tasks:
-        raise StreamJoinError(
-            "joined is not made by window_join in this process: give the DataFrame that it returned",
-            field="joined",
-            given=type(joined).__name__,
-            allowed="a DataFrame that window_join returned",
-        )
-    return "\n\n".join(laid_out(plan_lines(task.plan())) for task in tasks)
+    return "\n\n".join(laid_out(plan_lines(task.plan())) for task in tasks_in(joined))

@@ -182,7 +182,7 @@ def test_a_program_rescales_its_query_with_a_partner_that_was_found_before(spark
 def test_what_cannot_be_rescaled_is_refused(spark, tmp_path):
     write_job(tmp_path, 1)
     checkpoint = str(tmp_path / "checkpoint")
-    with pytest.raises(StateError, match="is no checkpoint of a query"):
+    with pytest.raises(StateError, match="is not the checkpoint of a query"):
         rescale(joined(spark, tmp_path, workers=2), checkpoint)
     with pytest.raises(StreamJoinError, match="is not made by window_join in this process"):
         rescale(spark.range(1), checkpoint)

@@ -111,13 +111,6 @@ def rescale(joined: DataFrame, checkpoint: str, say: Say | None = None) -> tuple
             "with a classic session, or use `streamjoin rescale`"
         )
     tasks = tasks_in(joined)
-    if not tasks:
-        raise StreamJoinError(
-            "joined is not made by window_join in this process: give the DataFrame that it returned",
-            field="joined",
-            given=type(joined).__name__,
-            allowed="a DataFrame that window_join returned",
-        )
     given, ours = (spark.conf.get(name, None) for name in (SHUFFLE_PARTITIONS, OUR_PARTITIONS))
     chosen = None if given is None or given == ours else int(given)
     partitions = chosen or max(task.routing.workers for task in tasks)
@@ -170,7 +163,7 @@ def rescale_checkpoint(
 def _check_stopped(spark: SparkSession, place: Folder) -> None:
     """Raise if the query runs in this process."""
     if not place.has(IDENTITY):
-        raise StateError(f"{place} is no checkpoint of a query: it has no file {IDENTITY!r}")
+        raise StateError(f"{place} is not the checkpoint of a query: it has no file {IDENTITY!r}")
     identity = place.read(IDENTITY)
     running = [query for query in spark.streams.active if query.id in identity]
     if running:
