@@ -24,6 +24,7 @@ from streamjoin.plan.options import (
 from streamjoin.plan.physical import NodePlan, Plan, Rule, RunPlan, WindowPlan
 from streamjoin.plan.searching import plan_search
 from streamjoin.plan.subwindows import BandKey, condition_of
+from streamjoin.plan.thread_costs import estimate
 from streamjoin.plan.tuning import DEFAULT_TUNING, IndexCosts, Tuning
 from streamjoin.semantics.analysis import AccessPath, analyse, band_text, describe_path
 from streamjoin.semantics.callables import CallablePredicate
@@ -36,6 +37,7 @@ PATIENT = 0.1  # gather pushes if results may wait this many seconds or more
 GATHERING = 0.02  # gather pushes for at most this many seconds
 FEW_GATHERED = 64  # do not gather if fewer tuples than this are expected in that time
 MEASURED_CORES = 2  # of the machine where topologies were measured side by side
+THREADED: TopologyName = "scalejoin"  # what "auto" chooses where threads work between calls
 CALLER_SHARE = 0.4  # of a core, which the caller takes while it feeds workers with batches of 64
 EQUALITY_ONLY: tuple[StructureName, ...] = ("hash",)
 
@@ -75,12 +77,12 @@ def make_plan(spec: JoinSpec, options: Options | None = None, tuning: Tuning = D
     spark = options.engine == "spark"
     topology, why = _choose_topology(options)
     _check_runs(spec, options)
+    wait, why_wait = _choose_wait(options)
     wanted = matching_of(spec)
     matching = widened(wanted) if topology == "handshake" else wanted
     # Matches in windows without zero are checked once more: at the ends of 64 bits bounds saturate, and a handshake
     # join runs a wider window.
     delta = None if wanted.delta is None or wanted.delta.contains_zero else wanted.delta
-    workers, why_workers = (1, "") if spark else _choose_workers(options, topology)
     analysis = None if isinstance(spec.predicate, CallablePredicate) else analyse(spec.predicate)
     paths = {side: None if analysis is None else analysis.for_window(side) for side in SIDES}
     indexes = {side: choose_index(options.index, path, options.engine) for side, path in paths.items()}
@@ -95,13 +97,15 @@ def make_plan(spec: JoinSpec, options: Options | None = None, tuning: Tuning = D
     }
     if spark:
         windows = {side: _as_runs(window) for side, window in windows.items()}
+    search = plan_search(spec) if topology == "three_step" and auto and not spark else None
+    if options.topology == "auto" and wait and search is None:
+        topology, why = _prefer_threads(spec, options, windows, programs, tuning, (topology, why))
+    workers, why_workers = (1, "") if spark else _choose_workers(options, topology)
     rows = spec.delta is None
     if spark:  # there left rows that pick wait for the watermark anyway
         settles = rows or (spec.keep == "all" and options.order == "timestamp")
     else:
         settles = rows or matching_order(spec, options.order) == "timestamp"
-    wait, why_wait = _choose_wait(options)
-    search = plan_search(spec) if topology == "three_step" and auto and not spark else None
     nodes = (
         NodePlan("spark", workers, None, "a Spark task joins what a micro-batch brings to a worker")
         if spark
@@ -149,6 +153,37 @@ def _choose_topology(options: Options) -> tuple[TopologyName, str]:
     cores = available_cores()
     assumed = f"; fastest on {MEASURED_CORES} cores, and assumed to be on {cores}" * (cores > MEASURED_CORES)
     return "three_step", f"runs in the calling thread{assumed}"
+
+
+def _prefer_threads(
+    spec: JoinSpec,
+    options: Options,
+    windows: Mapping[str, WindowPlan],
+    programs: Mapping[str, WindowProgram],
+    tuning: Tuning,
+    caller: tuple[TopologyName, str],
+) -> tuple[TopologyName, str]:
+    """ScaleJoin where pushes are gathered, so that results may come later, and the model expects it to be faster;
+    else the choice that was made."""
+    if any(window.kind != "scan" for window in windows.values()):
+        return caller
+    cores = min(available_cores(), MOST_THREADS)
+    threads, workers = options.workers or cores, _choose_workers(options, THREADED)[0]
+    expected = estimate(
+        *(spec, options.order, programs, cores, threads, workers, tuning.threads),
+        tuning.engine.gathered_rows,
+        options.rate,
+    )
+    if expected is None:
+        return caller
+    where = f"on {cores} core{'s' * (cores > 1)} in windows of {expected.window:,.0f} tuples"
+    if expected.gain < tuning.threads.worth:
+        why = f"runs in the calling thread; {THREADED} is expected to reach {expected.gain:.2f} of its rate {where}"
+        return caller[0], why
+    return (
+        THREADED,
+        f"expected to reach {expected.gain:.2f} times the rate of three_step {where}; results may wait",
+    )
 
 
 def _choose_workers(options: Options, topology: TopologyName) -> tuple[int, str]:

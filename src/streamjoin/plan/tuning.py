@@ -36,6 +36,23 @@ class IndexCosts:
 
 
 @dataclass(frozen=True)
+class ThreadCosts:
+    """What a tuple costs where pushes of 64 are gathered, in microseconds of one thread (`plan/thread_costs.py`)."""
+
+    caller: float = 0.2  # the caller's own work in `three_step`: checks, storing, result rows
+    feeder: float = 0.35  # the same in ScaleJoin, whose caller also hands tuples over and collects pairs
+    reader: float = 0.12  # what each of ScaleJoin's workers does with every tuple besides comparing
+    caller_sorting: float = 0.05  # more for results in time order
+    reader_sorting: float = 0.2
+    hand_over: float = 20.0  # giving one helper thread its part of a push, whatever its size
+    band: float = 2.8e-5  # one comparison of a 32-bit band by a scan
+    expression: float = 4e-4  # one comparison of any other condition
+    worth: float = (
+        1.15  # let other threads work between calls where that is expected to be this many times as fast
+    )
+
+
+@dataclass(frozen=True)
 class ChoiceTuning:
     """Thresholds for the structure of a new subwindow (`plan/subwindows.py`)."""
 
@@ -183,10 +200,11 @@ class TeamTuning:
 
 @dataclass(frozen=True)
 class Tuning:
-    """All groups. Planning and growing windows read `costs` and `choice`; the parts that the other groups name read
-    those."""
+    """All groups. Planning reads `threads`; planning and growing windows read `costs` and `choice`; the parts that the
+    other groups name read those."""
 
     costs: IndexCosts = field(default_factory=IndexCosts)
+    threads: ThreadCosts = field(default_factory=ThreadCosts)
     choice: ChoiceTuning = field(default_factory=ChoiceTuning)
     window: WindowTuning = field(default_factory=WindowTuning)
     engine: EngineTuning = field(default_factory=EngineTuning)
