@@ -74,7 +74,7 @@ def test_a_spec_says_which_columns_a_join_needs():
 def test_semi_and_anti_joins_choose_among_the_columns_of_left(how):
     assert spec(["ts", "left.price AS p"], how=how).schema.names == ["ts", "p"]
     with pytest.raises(
-        sj.SpecError, match=f"'bid', a column of right, but how='{how}' gives left's columns alone"
+        sj.SpecError, match=f"'bid', a column of right, but how='{how}' returns only left's columns"
     ):
         spec(["bid"], how=how)
 

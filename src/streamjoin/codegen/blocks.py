@@ -1,5 +1,5 @@
-"""The scan for any condition: evaluated on blocks of the window into a row of flags, which LLVM
-vectorises, then collected. Callables go the same way, compiled as they are."""
+"""The scan for any condition. It evaluates the condition on a block of the window into an array of flags, a loop that
+LLVM vectorises, and then collects the pairs whose flag is set. Python callables are scanned the same way."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streamjoin.semantics.expressions import Call, Column, Expr, Literal, column
 BLOCK = 512
 BUDGET = 2  # index in a cursor: how many comparisons the call may still make
 assert BLOCK <= MIN_SCAN_ROOM and CURSOR_SIZE > BUDGET
-# A call that takes less than SHORT seconds lets the next call compare more; one that takes more than LONG, fewer.
+# After a call of less than SHORT seconds the next call may compare more pairs; after one of more than LONG, fewer.
 SHORT, LONG = 0.02, 0.08
 
 _TEMPLATE = """{header}
@@ -116,7 +116,7 @@ def _source(emitter: Emitter, inner_from: int, hit: str, read: tuple[Column, ...
 
 @functools.cache
 def block_scan(condition: Expr, stored: str, nullable: bool) -> Callable[..., int]:
-    """The kernel for a condition over numbers, by the protocol of `kernels.scan`:
+    """The kernel for a condition over numbers. It follows the protocol of `kernels.scan`:
 
     `scan(start, stop, *columns, cursor, out_probe, out_pos, count) -> count`, columns in the order of
     `columns(condition)`, each followed by its validity if `nullable`. Pairs come probe by probe. It also returns after
@@ -178,8 +178,8 @@ def _compiled(predicate: CallablePredicate) -> Any:
 
 
 def _explaining(scan: Callable[..., int], predicate: CallablePredicate) -> Callable[..., int]:
-    """Turn Numba's compile errors into a `PredicateError` with the reason and the line, and say whose error it is when
-    the function raises one."""
+    """Turn Numba's compile errors into a `PredicateError` with the reason and the line, and an exception that the
+    function raises into one that names the function."""
     name = getattr(predicate.function, "__name__", "callable")
 
     def call(*args: Any) -> int:

@@ -1,7 +1,7 @@
 """Functions of predicates for a column of values: of floats, and of text.
 
-A part of a text (SUBSTRING, TRIM) is a place in the same bytes. Texts with bytes of their own (LOWER, UPPER, `||`) are
-added to the tile's pool.
+SUBSTRING and TRIM return spans of the bytes they are given. LOWER, UPPER and `||` make new bytes, which are added to
+the tile's pool.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _of_libm(call: Call, data: list[Any], tile: Tile) -> np.ndarray:
 
 
 def _month(given: str, wanted: str) -> Callable[[Call, list[Any], Tile], Any]:
-    """NumPy's conversion between days and months, which are numbers since 1970 for it, too."""
+    """NumPy's conversion between days and months. NumPy counts both from 1970, as we do."""
     return lambda call, data, tile: (
         np.asarray(data[0], np.int64).astype(f"M8[{given}]").astype(f"M8[{wanted}]").astype(np.int64)
     )
@@ -73,7 +73,7 @@ def _concat(call: Call, data: list[Any], tile: Tile) -> TextSpans:
 
 
 class _Case(dict[int, str]):
-    """The other case of each code point that came; one whose other case is several code points stays."""
+    """A cache of each code point's other case. A code point whose other case is several code points does not change."""
 
     def __init__(self, change: Callable[[str], str]):
         self.change = change

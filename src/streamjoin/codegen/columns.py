@@ -21,7 +21,7 @@ Arrays = tuple[np.ndarray, ...]
 
 @dataclass(slots=True, init=False, eq=False)
 class ColumnData:
-    """`parts`: (values,), or (offsets, bytes) for text. `valid`: False where NULL; None if nothing is.
+    """`parts`: (values,), or (offsets, bytes) for text. `valid`: False where NULL; None if no value is NULL.
 
     Treat it as immutable. It is not frozen because every push makes some, and frozen classes take three times as long.
     """
@@ -37,8 +37,8 @@ class ColumnData:
 
 
 class _BufferView:
-    """An Arrow buffer that NumPy takes for writable, so that kernels need no second compiled form for read-only arrays.
-    Kernels never write to their inputs."""
+    """An Arrow buffer that NumPy regards as writable, so that kernels need no second compiled form for read-only
+    arrays. Kernels never write to their inputs."""
 
     def __init__(self, buffer: pa.Buffer, dtype: np.dtype, offset: int, count: int):
         self.buffer = buffer  # keeps the memory alive
@@ -124,7 +124,7 @@ def _parts(array: pa.Array, kind: Type) -> Arrays:
         array = array.cast(pa.decimal128(38, array.type.scale)) if array.type.bit_width != 128 else array
         limbs = _view(array.buffers()[1], np.dtype(np.int64), 2 * array.offset, 2 * count).reshape(-1, 2)
         return (limbs if kind.bits > 64 else np.ascontiguousarray(limbs[:, 0]),)
-    if kind.name == "date":  # of 64 bits
+    if kind.name == "date":  # date64: milliseconds
         return (np.floor_divide(_view(array.buffers()[1], np.dtype(np.int64), offset, count), 86_400_000),)
     return (_view(array.buffers()[1], np.dtype(array.type.to_pandas_dtype()), offset, count),)
 

@@ -54,7 +54,7 @@ def _cost(node: Expr) -> float:
     if node.op in MAKING_TEXT:
         return math.inf
     if node.op == "to_exact" and node.args[0].type.name == "string":
-        return math.inf  # reading numbers is left to a kernel of its own
+        return math.inf  # a separate kernel parses numbers
     if node.op in EXPANDED or node.op == "to_exact":
         return EXPANSION
     cost = 1.0 + 0.5 * max(0, len(node.args) - 2)

@@ -48,7 +48,7 @@ class _Loop(ABC):
         their values."""
         self.columns, self.outputs = tuple(read), list(outputs)
         self._expressions = expressions
-        # By whether columns may have NULLs: loops that are written, and those of them that are compiled or may be.
+        # Keyed by whether columns may have NULLs: the generated loops, and those of them that may be called.
         self._written: dict[bool, Callable[..., None]] = {}
         self._compiled: dict[bool, Callable[..., None]] = {}
         self._columnwise = None if fused else ColumnWise(expressions)
@@ -90,7 +90,7 @@ class _Loop(ABC):
         self._compiled[nullable](count, *flat, *outputs)
 
     def _is_ready(self, nullable: bool, *args: object) -> bool:
-        """Whether the loop is to be called; otherwise it is being compiled."""
+        """Whether the loop may be called. If not, another thread is having it compiled."""
         if nullable not in self._written:
             self._written[nullable] = self._write(nullable)
         if not is_ready(self._written[nullable], *args):
@@ -100,7 +100,7 @@ class _Loop(ABC):
 
     @cached_property
     def _substitute(self) -> ColumnWise:
-        """What is run while the loop is being compiled."""
+        """Runs in the loop's place while the loop is being compiled."""
         return ColumnWise(self._expressions)
 
     def _run_columnwise(
@@ -183,7 +183,7 @@ class Bounds(_Loop):
 
     Bounds are exact integers of any width, or floats. They are cut to the range of the key's type,
     which does not change which keys lie between them. An empty band, or one with a NULL or NaN bound, gets low > high
-    or NaN; one-sided integer bands, which have no such bound, must not stand beside others in a clause.
+    or NaN. A one-sided integer band cannot express that it is empty, so it must be the only band of its clause.
     """
 
     def __init__(self, clauses: Sequence[Clause]):
@@ -197,7 +197,7 @@ class Bounds(_Loop):
         names = [f"{end}{number}" for number in range(len(self.bands)) for end in ("low", "high")]
         cost = compile_cost(limits) + CLAMP * len(limits)
         super().__init__(distinct_columns(limits), [*names, "ok"], limits, cost <= MOST_OF_BANDS)
-        # By band, the number of the column that is both of its bounds as it came; None if a bound must be computed.
+        # For each band, the number of the column that serves unchanged as both bounds; None if a bound is computed.
         plain = self.bands and all(map(_is_a_column, self.bands))
         self._plain = [self.columns.index(cast(Column, b.lo)) for b in self.bands] if plain else None
 
@@ -300,8 +300,8 @@ def key_limits(dtype: np.dtype) -> tuple[float, float]:
 
 
 def _clamped(value: Vec, limit: Expr, key: Type, end: str) -> tuple[Any, list[Any]]:
-    """The same as `_limit` for all rows of a tile: a bound cut to the key's range, and for each condition that makes
-    the band empty where it holds."""
+    """As `_limit`, for all rows of a tile: the bound cut to the key's range, and for each condition that makes the
+    band empty, the rows where it holds."""
     empties = [] if value.null is None else [value.null]
     if key.is_float:
         return value.data, [*empties, value.data != value.data]

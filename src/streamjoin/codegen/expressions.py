@@ -4,7 +4,7 @@ LLVM can vectorise the loop around it.
 Each node becomes a `CodeValue`: a variable and the name of its null flag ("False" where it cannot be
 NULL). A boolean is True only if it is true and not NULL. Exact values are computed in 32, 64 or 128
 bits, whichever the range of operands and result needs: that is why nothing ever wraps.
-Source depends on the shape of the tree alone, so equal shapes share code: columns go by numbers, and literals are
+Source depends on the shape of the tree alone, so equal shapes share code: columns are numbered, and literals are
 arguments (`Constants`). Only divisors stay in the source, because dividing by a number known to the compiler is much
 faster.
 """
@@ -60,8 +60,8 @@ def literal_bytes(value: str | bytes) -> bytes:
 class Constants:
     """The literals of generated functions, which take them as the arguments `PARAMETERS`.
 
-    Every use of a literal is a constant of its own, `k0`, `k1` and so on. Otherwise two equal literals would give other
-    source than two different ones.
+    Every use of a literal is a separate constant, `k0`, `k1` and so on. Otherwise two equal literals would generate
+    other source than two different ones.
     """
 
     PARAMETERS = ("texts", "whole", "real")
@@ -551,7 +551,7 @@ class Emitter:
                     target = f"({target} / {known[0]})"
                 case "div", 0:
                     target = f"({target} * {known[0]})"
-                case _:  # a cast, or nothing we can undo: then the guess is just a start
+                case _:  # a cast, or an operation that we cannot undo: the guess is only a starting point
                     pass
             expr = expr.args[inside]
         return target
@@ -600,7 +600,7 @@ class Emitter:
         code = self.let(f"({a} != {b}) | ((not {a}) & (not {b}) & (not {equal}))")
         return CodeValue(code, "False", "bool")
 
-    # Text that is part of another text. What has bytes of its own is evaluated column by column.
+    # Functions that return part of a text. Functions that make new bytes are evaluated column by column.
 
     def _length(self, call: Call, values: list[CodeValue]) -> CodeValue:
         code = values[0].code
@@ -634,7 +634,7 @@ class Emitter:
 
 
 def escaped_pattern(pattern: str, escape: str) -> tuple[str, int]:
-    """A LIKE pattern with its escape character replaced by a byte that it does not hold, and that byte: the kernel
+    """Replace a LIKE pattern's escape character by a byte that the pattern does not contain; return both. The kernel
     compares bytes, but an escape may be any character."""
     byte = next(code for code in range(1, 128) if chr(code) not in pattern and chr(code) not in "%_")
     parts, characters = [], iter(pattern)

@@ -16,10 +16,11 @@ BandEnds = tuple[np.ndarray | None, ...]
 
 @dataclass(slots=True, eq=False)
 class Stored:
-    """What a window keeps of its tuples. Never changed, like `Probing`; not frozen, since every push makes some.
+    """What a window keeps of its tuples. Treat it as immutable, like `Probing`; frozen classes are slower to create,
+    and every push creates some.
 
     `columns`: the keys of the program's bands, or, where it evaluates a block, the values and the validity of each
-    column in turn. `known`: False where a key is NULL; None for a block, whose columns say so themselves.
+    column in turn. `known`: False where a key is NULL; None for a block, whose columns have their own validity.
     """
 
     columns: tuple[np.ndarray, ...] = ()

@@ -39,12 +39,12 @@ UNITS = 1 << 18
 # Arguments of a scan, for their types: positions; cursor, output and number of pairs.
 NO_POSITIONS = np.empty(0, np.int64)
 SOME_PAIRS = np.zeros(CURSOR_SIZE, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), 0
-COMPOSITE = -1  # the number, in place of a band's, that means all equalities together
+COMPOSITE = -1  # used as the number of a band: all equalities together
 
 
 class Intervals(NamedTuple):
-    """Closed intervals of a key that probes ask for: number i by probe asking[i], or by probe i if that is None.
-    Intervals of one probe do not overlap."""
+    """Closed intervals of a key that probes ask for. Interval i belongs to probe asking[i], or to probe i if `asking`
+    is None. Intervals of one probe do not overlap."""
 
     lows: np.ndarray
     highs: np.ndarray
@@ -109,7 +109,7 @@ class WindowProgram:
 
     @cached_property
     def _substitute(self) -> TiledScan:
-        """What is run while the scan of a block is being compiled."""
+        """Runs in the scan's place while the scan of a block is being compiled."""
         assert self.block is not None and not isinstance(self.block, CallablePredicate)
         return TiledScan(self.block, self.stored)
 
@@ -264,7 +264,7 @@ class WindowProgram:
         return band_scan(self.shapes)
 
     # For indexes, which serve one clause and leave the others to be checked. Bands are numbered clause after clause,
-    # and a clause is known by its first band.
+    # and the number of a clause's first band identifies the clause.
 
     @cached_property
     def _clause_of(self) -> list[int]:
@@ -285,8 +285,9 @@ class WindowProgram:
         return self._two_ended[self._clause_of[number]]
 
     def indexable(self, equality: bool) -> list[int]:
-        """The clauses that an index on one key can serve, single bands first: equalities, all of them as one if there
-        are several, or else alternatives of equalities; or intervals with two ends, or else any."""
+        """The clauses that an index on one key can serve, single bands first. With `equality`, these are the
+        equalities (COMPOSITE if there are several), or else clauses of alternative equalities. Otherwise they are the
+        intervals with two ends, or else all clauses."""
         clauses = sorted(self._firsts, key=lambda number: len(self.bands_beside(number)))
         if equality:
             several = [number for number in clauses if is_equality(self.clauses[self._clause_of[number]])]
@@ -330,7 +331,8 @@ class WindowProgram:
         )
 
     def intervals(self, probing: Probing, number: int) -> Intervals:
-        """What probes ask an index on the clause that begins with band `number`. O(probes * bands)."""
+        """The intervals that probes ask for, in an index on the clause that begins with band `number`.
+        O(probes * bands)."""
         if number == COMPOSITE or len(self.bands_beside(number)) == 1:
             return Intervals(*self.bounds_of_band(probing, number))
         ends = zip(*(self.bounds_of_band(probing, band) for band in self.bands_beside(number)), strict=True)
@@ -339,7 +341,7 @@ class WindowProgram:
         return Intervals(lows[there], highs[there], there % len(probing))
 
     def other_bands(self, number: int) -> tuple[tuple[tuple[BandShape, ...], ...], list[int]]:
-        """The clauses that an index on that of band `number` leaves to be checked, and the numbers of their bands."""
+        """The clauses to check after an index has served that of band `number`, and the numbers of their bands."""
         served = None if number == COMPOSITE else self._clause_of[number]  # equal hashes prove nothing
         rest = [other for other, clause in enumerate(self._clause_of) if clause != served]
         return tuple(shape for clause, shape in enumerate(self.shapes) if clause != served), rest
@@ -430,17 +432,17 @@ def has_one_key(clause: Clause) -> bool:
 
 
 def is_equality(clause: Clause) -> bool:
-    """Whether each band is."""
+    """Whether each band is an equality."""
     return all(band.is_equality for band in clause.bands)
 
 
 def has_two_ends(clause: Clause) -> bool:
-    """Whether each band has."""
+    """Whether each band has two ends."""
     return all(band.lo is not None and band.hi is not None for band in clause.bands)
 
 
 def _scannable(clause: Clause, indexed: bool) -> Clause:
-    """The clause with keys that fit an array: keys in 64 bits, and both bounds where an empty band must show, or
+    """The clause in the form that a scan stores: keys of at most 64 bits, and both bounds where a band may be empty or
     bands are to be made disjoint."""
     bands = [_biased(band) for band in clause.bands]
     if len(bands) > 1 and (indexed or bands[0].key.type.is_exact):
@@ -449,7 +451,8 @@ def _scannable(clause: Clause, indexed: bool) -> Clause:
 
 
 def _biased(band: Band) -> Band:
-    """Shift an exact key whose range is narrow but off 64 bits (uint64) into them, and its bounds with it."""
+    """Shift an exact key and its bounds into the range of int64, if the key's range is narrow enough but lies partly
+    outside of it (uint64)."""
     kind = band.key.type
     if not kind.is_exact or kind.bits <= 64:
         return band

@@ -1,4 +1,5 @@
-"""Rows as searches for nearest rows read them (`kernels/sorted/blocks.py`): a word of the equality keys, a number."""
+"""Rows in the form that a search for nearest rows reads (`kernels/sorted/blocks.py`): a word for the equality keys, and
+a number."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ def searched_dtype(kind: Type) -> np.dtype:
 class SearchedRows:
     """Computes, for rows of one side: their words, their numbers, and whether they take part.
 
-    Rows whose keys are equal have equal words; with a single equality, others have other words. The numbers are ordered
-    as the values of `value`, or reversed if `sign` is -1; without a value, or if `sign` is 0, they are 0. A row does
-    not take part if a key or its value is NULL or NaN, or if it fails the condition.
+    Rows with equal keys have equal words; with a single equality, different keys have different words. The numbers are
+    ordered as the values of `value`, or reversed if `sign` is -1; without a value, or if `sign` is 0, they are 0. A row
+    does not take part if a key or its value is NULL or NaN, or if it fails the condition.
     """
 
     def __init__(

@@ -60,8 +60,8 @@ def with_fallback(kernel: Any, fallback: Callable[..., Any]) -> Any:
 
 
 def is_ready(kernel: Any, *args: Any) -> bool:
-    """Whether a caller that has a NumPy form should call this kernel, a function or a partial one: False while another
-    thread prepares it. Then a call would not even load it, which takes half a second for the first one."""
+    """Whether a caller that has a NumPy form should call this kernel (a function or a `partial`). False while another
+    thread prepares it: the caller should not even load it, since the first load takes half a second."""
     if not readiness.substitutes():
         return True
     while isinstance(kernel, functools.partial):

@@ -2,7 +2,7 @@
 
 A thread could not do it: compiling holds the interpreter lock most of the time. The other process is a new interpreter
 of low priority. It gets the module search path and the pickled call through its standard input, never runs the user's
-script, and inherits no descriptor but that of the lock in the cache folder. It continues when this process ends, so
+script, and inherits no descriptor except that of the lock in the cache folder. It continues when this process ends, so
 that short scripts fill the cache, too. It runs for at most LONGEST_RUN seconds, after which the system ends it.
 """
 
@@ -27,7 +27,7 @@ LOCK = "compiling"  # the file in the cache folder that a process locks while it
 LOOK = 0.1  # seconds between two looks at a lock that another process holds
 LONGEST_TURN = 30.0  # seconds to wait for that lock; its owner may be stopped, or compile something long
 LONGEST_RUN = 120  # seconds, from the start of the other process
-NICE = 10  # a tenth of a busy core
+NICE = 10  # priority of the other process: a tenth of a core that somebody else keeps busy
 
 # The alarm ends the process whatever it is doing. -I keeps the current folder and PYTHON* variables out of the imports
 # that come before the search path is set.
@@ -69,8 +69,8 @@ class Turn:
 
 @contextlib.contextmanager
 def turn(stopped: threading.Event, longest: float = LONGEST_TURN) -> Iterator[Turn]:
-    """Wait until no other process of this user lets kernels be compiled, so that processes that start together, such as
-    Spark's workers, compile nothing twice. The handle is None if that takes longer than `longest` seconds, once
+    """Wait until no other process of this user is having kernels compiled, so that processes that start together, such
+    as Spark's workers, compile nothing twice. The handle is None if that takes longer than `longest` seconds, once
     `stopped` is set, or if the cache folder has vanished."""
     folder = source.usable_folder()
     deadline, handle = time.monotonic() + longest, None
@@ -115,7 +115,7 @@ class RemoteCall:
                     stderr=subprocess.DEVNULL,
                     env={**os.environ, WAIT: "wait"},
                     pass_fds=() if turn.handle is None else (turn.handle,),
-                    start_new_session=True,  # Ctrl-C and a closed terminal are not for it
+                    start_new_session=True,  # keeps signals of Ctrl-C and of a closed terminal away from it
                 )
             _running.add(self._process)
         except OSError as error:

@@ -104,7 +104,7 @@ _preparations = Preparations()
 
 
 class _Thread(threading.local):
-    """How a thread's first calls of kernels behave: "load", "compile", or None for the usual way."""
+    """How a thread's first calls of kernels behave: "load", "compile", or None (see the module)."""
 
     mode: str | None = None
     stopped: threading.Event | None = None

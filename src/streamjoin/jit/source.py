@@ -34,7 +34,7 @@ from streamjoin.jit.own_folder import OwnFolder
 MAX_FILES = 4096  # generated and compiled files kept; a predicate makes two to ten
 FILE = re.compile(r".+\.(py|nbc)(\.[0-9a-f]{16})?")  # the suffix: a process died while it wrote the file
 
-# Of Numba's settings, which its environment variables make, those that change machine code.
+# The settings of Numba, made by environment variables, that change machine code.
 SETTINGS = (
     "CPU_NAME", "CPU_FEATURES", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "DISABLE_INTEL_SVML",
     "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LLVM_REFPRUNE_PASS", "LLVM_REFPRUNE_FLAGS",
@@ -48,7 +48,7 @@ class StreamJoinWarning(UserWarning):
 _lock = threading.RLock()
 _loaded: dict[str, ModuleType] = {}
 _generated: set[str] = set()  # the files of modules loaded
-_folders: dict[Path | None, OwnFolder | None] = {}  # by path, if they can be used
+_folders: dict[Path | None, OwnFolder | None] = {}  # by path; None if the folder cannot be used
 
 
 def folder() -> Path | None:
@@ -88,7 +88,7 @@ def _made(path: Path | None) -> OwnFolder:
     if path is None:
         raise FileNotFoundError("this user has no home folder (HOME is not set to an absolute path)")
     made = OwnFolder(path)
-    made.key  # makes the folder as well; what is wrong with it shows now
+    made.key  # also makes the folder, and raises if something is wrong with it
     if not os.access(path, os.W_OK):
         raise PermissionError(f"{path} cannot be written")
     return made

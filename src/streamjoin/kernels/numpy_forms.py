@@ -96,8 +96,8 @@ def gathered_rows(
 
 
 def release_batch(array: int, release: int) -> bool:
-    """Release the batch whose `ArrowArray` is at an address, `release` being the number of the word that says how.
-    Returns False: nothing was copied, so the caller reads column by column."""
+    """Release the batch whose `ArrowArray` is at an address; word number `release` of it is the address of the function
+    to call. Returns False: nothing was copied, so the caller reads column by column."""
     function = items_at(array, np.array([release]), np.dtype(np.int64))[0]
     ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(int(function))(array)
     return False

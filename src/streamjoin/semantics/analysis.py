@@ -62,7 +62,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Clause:
-    """True iff one of its bands is."""
+    """True iff one of its bands is true."""
 
     bands: tuple[Band, ...]
 
@@ -98,7 +98,7 @@ def analyse(predicate: Expr) -> Analysis:
 
 
 def describe(analysis: Analysis) -> list[str]:
-    """The split in lines of text, for people."""
+    """The split as lines of text for people."""
     lines = []
     for path in (analysis.left, analysis.right):
         lines += [f"{path.stored} window:", *(f"  {line}" for line in describe_path(path))]
@@ -144,10 +144,11 @@ def _bound_text(key: Expr, symbol: str, bound: Expr) -> str:
 
 
 def _pushed_down(expr: Expr, negated: bool = False) -> Expr:
-    """The same truth with NOT only in front of float comparisons and of what is no comparison.
+    """An expression that is true for the same pairs, with NOT only before float comparisons and before
+    conditions that are not comparisons.
 
     De Morgan's laws hold in three-valued logic. NOT of a float comparison is true for NaN, so
-    it is no comparison itself.
+    it cannot be replaced by another comparison.
     """
     if isinstance(expr, Call) and expr.op == "not":
         return _pushed_down(expr.args[0], not negated)
@@ -174,7 +175,7 @@ def _flattened(op: str, args: Iterable[Expr]) -> Iterator[Expr]:
 
 @dataclass(frozen=True)
 class _Split:
-    """Clauses that an expression implies; `exact`: and that imply it."""
+    """Clauses that an expression implies. If `exact`, they also imply the expression."""
 
     clauses: tuple[Clause, ...]
     exact: bool
@@ -260,7 +261,7 @@ def _all_of(splits: list[_Split]) -> _Split:
 
 
 def _intersected(bands: list[Band]) -> list[Clause]:
-    """Bands over one key as one, but equalities apart: they are worth more than a narrower band."""
+    """Intersect bands over one key. Equalities stay separate, because they are worth more than a narrower band."""
     key = bands[0].key
     los = dict.fromkeys(lo for band in bands for lo in _arguments("max", band.lo))
     his = dict.fromkeys(hi for band in bands for hi in _arguments("min", band.hi))
@@ -284,7 +285,7 @@ def _extreme(op: OneOf["max", "min"], bounds: list[Expr]) -> Expr | None:
 
 
 def _any_of(splits: list[_Split]) -> _Split:
-    """OR: one clause of a band of each; exact if each is no more than that."""
+    """OR: one clause with the bands of one clause of each operand; exact if no operand has more than that clause."""
     if not all(split.clauses for split in splits):
         return _NOTHING
     chosen = [min(split.clauses, key=_looseness) for split in splits]
@@ -384,7 +385,7 @@ def _minus(expr: Expr) -> Expr:
 
 
 def _split_text(op: str, a: Expr, b: Expr, stored: str) -> _Split:
-    """Equal strings have equal hashes: a necessary condition. Booleans and NULL have no key worth it."""
+    """Equal strings have equal hashes: a necessary condition. A key of booleans or NULL would not pay."""
     if op != "eq" or a.type.name not in ("string", "binary") or len(sides(a)) != 1 or len(sides(b)) != 1:
         return _NOTHING
     key, bound = (a, b) if sides(a) == {stored} else (b, a)

@@ -48,9 +48,9 @@ def inspect_callable(function: PredicateFunction, left: pa.Schema, right: pa.Sch
     length = _length(function, set())
     if length > MAX_INSTRUCTIONS:
         raise PredicateError(
-            f"the predicate {name} has {length:,} byte code instructions and constants, with those of the functions it "
-            f"calls; at most {MAX_INSTRUCTIONS:,} are allowed, because compiling more takes too long: shorten it, or "
-            "write SQL, which may be longer"
+            f"the predicate {name} has {length:,} byte code instructions and constants, including those of the "
+            f"functions it calls; at most {MAX_INSTRUCTIONS:,} are allowed, because compiling more takes too long: "
+            "shorten it, or write SQL, which may be longer"
         )
     row_names = code.co_varnames[:2]
     captured = set(row_names) & set(code.co_cellvars)

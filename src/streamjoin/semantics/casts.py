@@ -1,7 +1,7 @@
 """Casts that change no value: which types a column may have besides the one that the spec declares.
 
-Within a family, such as the numbers, each value decides: it is cast if the declared type holds exactly the same.
-Arrow's safe casts refuse overflow and most losses; as some of them round, values are cast back and compared.
+Within a family of types, such as numbers, each value decides: it is cast if the declared type holds exactly the same
+value. Arrow's safe casts refuse overflow and most losses. Some of them round, so values are cast back and compared.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _cast_or_none(column: pa.Array, declared: pa.DataType) -> pa.Array | None:
 
 
 def _in_steps(column: pa.Array, kind: pa.DataType, safe: bool = True) -> pa.Array:
-    """A cast by Arrow. Half floats take a step between, because Arrow casts their bits or rounds. So do integers that
-    become decimals, because Arrow wants room for any integer of their type."""
+    """Cast with Arrow. Half floats go through an intermediate type, because Arrow casts their bits or rounds. So do
+    integers that become decimals, because Arrow demands digits for every integer of their type."""
     if types.is_float16(kind) or types.is_float16(column.type):
         column = column.cast(pa.float32(), safe=safe)
     elif types.is_integer(column.type) and types.is_decimal(kind):
@@ -87,7 +87,7 @@ def _first_lost(column: pa.Array, declared: pa.DataType) -> int:
 
 
 def _shown(value: pa.Array) -> str:
-    """A single value for a message, in the digits of its unit."""
+    """One value as text for a message, with the digits of its unit."""
     if types.is_float16(value.type):
         value = value.cast(pa.float32())
     return str(value.cast(pa.string())[0].as_py())

@@ -82,7 +82,7 @@ class _ColumnDialect(Spark):
             return DeclaredType(name, self._sizes())
 
         def _inside(self, member: Callable[[], _Member]) -> tuple[_Member, ...]:
-            """What a nested type has between `<` and `>`."""
+            """The members of a nested type, between `<` and `>`."""
             if not self._match(TokenType.LT):
                 self.raise_error("Expecting <")
             members = [member()]

@@ -113,7 +113,7 @@ def _family(kind: Type) -> str:
 
 
 def _read_strings(args: Sequence[Expr]) -> list[Expr]:
-    """Convert string literals beside dates, timestamps or times of day to these."""
+    """Convert string literals to the type of the dates, timestamps or times of day beside them."""
     kinds = {arg.type.name for arg in args}
     read = next((_LITERAL_READERS[name] for name in _LITERAL_READERS if name in kinds), None)
     if read is None:

@@ -66,7 +66,7 @@ class StreamJoinError(Exception):
 
 
 class SpecError(StreamJoinError, ValueError):
-    """A `JoinSpec` that has no meaning: unknown column, negative window, unknown `how`."""
+    """An invalid `JoinSpec`: unknown column, negative window, unknown `how`."""
 
 
 ALLOWED_PREDICATE = "a condition in SQL over columns of left and right, or a callable f(left_row, right_row)"

@@ -1,4 +1,4 @@
-"""The functions of predicates: how many arguments each takes, what it makes of them, and what to write instead of
+"""The functions of predicates: how many arguments each takes, which expression it builds, and what to write instead of
 functions that predicates do not have.
 
 Functions of floats convert their arguments to float64. Functions of text take strings.

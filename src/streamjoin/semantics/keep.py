@@ -1,8 +1,8 @@
 """Which matches become result rows: `how`, as in SQL, and `keep`, which picks among the matches of a left row.
 
-M(l) are the right rows that are in the window with l and satisfy the predicate. `keep` makes K(l) of it: all of M(l)
-(`"all"`), the one nearest in time (`AsOf`), or the best few by an expression (`Nearest`). Where rows tie, the later one
-in the total order is better, so the result is unique.
+M(l) are the right rows that are in the window with l and satisfy the predicate. `keep` selects K(l) from M(l): all of
+it (`"all"`), the row nearest in time (`AsOf`), or the best few by an expression (`Nearest`). Where rows tie, the later
+one in the total order is better, so the result is unique.
 """
 
 from __future__ import annotations

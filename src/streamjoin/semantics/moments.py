@@ -2,7 +2,7 @@
 
 A tree from SQL has one operation a unit, `trunc_hour` or `extract_year`. Engines and the analysis take them apart with
 `expanded`: most are divisions by a constant, so `DATE_TRUNC('minute', left.ts) = DATE_TRUNC('minute', right.ts)` is an
-equality of two integers. What the units mean is the business of `calendar`.
+equality of two integers. `calendar` defines what the units mean.
 Every function raises a `PredicateError` without a place; the caller knows the place.
 """
 

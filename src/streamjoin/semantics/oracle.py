@@ -38,7 +38,7 @@ Row = Mapping[str, Value]
 RowsBySide = Mapping[str, Sequence[Row]]  # by side
 
 MILLISECONDS_PER_DAY = 86_400_000
-END_OF_STREAMS = 2**63 - 1  # the end of time: the result time of rows that nothing before decides
+END_OF_STREAMS = 2**63 - 1  # the result time of rows that only the end of the streams decides
 
 
 class Tuple(NamedTuple):
@@ -152,7 +152,7 @@ def _total_order(tables: Mapping[str, pa.Table], spec: JoinSpec) -> list[Tuple]:
 
 
 def _rank(value: Value) -> tuple[Value, ...]:
-    """By which rows of equal time are ordered: NULL is the least value, NaN the greatest."""
+    """Sort key for the tie columns of rows of equal time: NULL is the least value, NaN the greatest."""
     return (False,) if value is None else (True, *_with_nan_largest(value))
 
 
@@ -320,7 +320,7 @@ def _without_layout(kind: pa.DataType) -> pa.DataType:
 
 
 def _take(column: pa.ChunkedArray, rows: pa.Array) -> pa.ChunkedArray:
-    if column.type in (pa.string_view(), pa.binary_view()):  # which Arrow cannot take from
+    if column.type in (pa.string_view(), pa.binary_view()):  # Arrow's take() does not support them
         return _take(column.cast(_without_layout(column.type)), rows).cast(column.type)
     try:
         return column.take(rows)
@@ -379,7 +379,7 @@ def evaluate(expr: Expr, left: Row, right: Row) -> Value:
     if isinstance(expr, Literal):
         return expr.value
     if not isinstance(expr, Call):
-        raise TypeError(f"{type(expr).__name__} is no part of a SQL predicate")
+        raise TypeError(f"{type(expr).__name__} is not part of a SQL predicate")
     if expr.op == "case":
         return _case(expr, left, right)
     values = [evaluate(argument, left, right) for argument in expr.args]
@@ -562,7 +562,7 @@ def is_like(text: str, pattern: str, escape: str | None = None) -> bool:
 
 
 def _with_case(change: Callable[[str], str], text: str) -> str:
-    """Each code point by itself, as Unicode's tables give it; one whose other case is several stays."""
+    """Change each code point by itself, by Unicode's tables. One whose other case is several code points is kept."""
     return "".join(changed if len(changed := change(each)) == 1 else each for each in text)
 
 

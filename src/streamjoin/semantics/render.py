@@ -52,7 +52,7 @@ def _render(expr: Expr, bare: bool = False) -> tuple[str, int]:
 
 
 def _call_text(call: Call) -> tuple[str, int]:
-    # A literal next to a float becomes one by itself; among literals alone it has to say so.
+    # A literal next to a float becomes a float implicitly; among literals alone, the text must make it a float.
     values = (*call.args[1:-1:2], call.args[-1]) if call.op == "case" else call.args
     bare = (
         call.op == "div" or call.op in _OF_FLOATS or any(not isinstance(value, Literal) for value in values)

@@ -29,7 +29,7 @@ class ResultColumn(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The column as `columns` names it without doubt."""
+        """The column's unambiguous name in `columns`."""
         return f"{self.side}.{self.field.name}"
 
 
@@ -104,7 +104,7 @@ class ColumnChoice:
         raise _wrong(f"columns has {short_repr(item)}: give {COLUMNS_ALLOWED}", item)
 
     def _candidates(self, name: str) -> list[tuple[str, pa.Field]]:
-        """The columns that a name can mean: `side.name` the one of that side, else those called so."""
+        """The columns that a name can mean. `side.name` means that side's column, a bare name every column of it."""
         side, _, rest = name.partition(".")
         side, rest = side.lower(), _unquoted(rest)
         if side in self.schemas and rest in self.schemas[side].names:
@@ -119,7 +119,7 @@ class ColumnChoice:
             found = [(side, field) for side, field in found if side == "left"]
             if not found:
                 raise _wrong(
-                    f"columns has {name!r}, a column of right, but how={self.how!r} gives left's columns alone",
+                    f"columns has {name!r}, a column of right, but how={self.how!r} returns only left's columns",
                     name,
                 )
         if len(found) > 1:
@@ -132,7 +132,7 @@ class ColumnChoice:
         return found[0]
 
     def _hint(self, name: str, new: str | None) -> str:
-        """What was meant by an unknown name."""
+        """A hint at what an unknown name was meant to be."""
         if isinstance(self.given, Mapping) and new is not None and self._candidates(new):
             return f"; a dict is {{new name: column}}, so write {{{name!r}: {new!r}}}"
         stem = name.removesuffix(self.suffix)

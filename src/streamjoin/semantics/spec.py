@@ -113,7 +113,7 @@ class JoinSpec:
         return html_table("JoinSpec", self._parts())
 
     def _parts(self) -> list[tuple[str, str]]:
-        """Names and texts of the fields that were given: schemas on one line, without what is as by default."""
+        """Names and texts of the fields, schemas on one line; without fields that have their default."""
         parts = []
         for part in fields(self):
             value = getattr(self, part.name)
@@ -315,7 +315,7 @@ class JoinSpec:
         }
 
     def narrowed(self) -> JoinSpec:
-        """The same join of tables that have the needed columns alone."""
+        """The same join of tables that have only the needed columns."""
         return replace(self, left=self.needed["left"], right=self.needed["right"])
 
     def side_schema(self, side: str) -> pa.Schema:

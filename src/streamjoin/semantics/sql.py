@@ -3,7 +3,7 @@
 What is allowed: columns, literals (`5`, `0.5` exact; `1e3` float64; strings; X'ff' binary; TRUE, FALSE,
 NULL; DATE '...', TIMESTAMP '...', TIME '...', INTERVAL '...'), `+ - * / % ||`, the functions of `functions`, CASE,
 CAST to DOUBLE or REAL, comparisons, BETWEEN, IN (list), LIKE, IS NULL / TRUE / FALSE / DISTINCT FROM,
-AND, OR, NOT. What they mean for each type is `coercion`'s business.
+AND, OR, NOT. `coercion` defines what they mean for each type.
 
 A column is `left.name`, `right.name`, or `name` where only one side has it: spelled as in the schema,
 or in another case if that is not ambiguous; a "quoted" name is taken as it is. Everything else
@@ -44,7 +44,7 @@ from streamjoin.semantics.types import (
 )
 
 LONG_SUM = 32  # terms of a sum from which on its tree is balanced
-# What is translated, so that nothing that walks a tree takes long or runs out of stack.
+# Limits of a tree, so that no function that walks it takes long or overflows the stack.
 MAX_SIZE = 100_000
 MAX_CHAIN = 128
 _ARITHMETIC: dict[type[exp.Expr], str] = {

@@ -91,7 +91,7 @@ class PredicateText:
             yield from self._interval_places(intervals)
 
     def _interval_places(self, wanted: set[int]) -> Iterator[tuple[int, int]]:
-        """sqlglot does not note where intervals stand: pair them with the INTERVAL tokens in order."""
+        """sqlglot does not record the places of intervals: pair them with the INTERVAL tokens in order."""
         tokens = _Dialect().tokenize(self.text)
         words = [i for i, token in enumerate(tokens) if token.token_type == TokenType.INTERVAL]
         nodes = list(self.tree.find_all(exp.Interval, bfs=False))

@@ -200,7 +200,7 @@ def _is_duration(given: object) -> bool:
 
 
 def _is_of_a_pair(given: object) -> bool:
-    """Whether a side can have this window; an interval is one for both."""
+    """Whether one side alone can have this window; an `Interval` is always a window for both."""
     return isinstance(given, (TimeWindow, RowWindow)) or _is_duration(given)
 
 

@@ -1,15 +1,16 @@
 """The last row of each key in a hash table, so that one merge of two sorted sides answers backward as-of joins.
 
-A table has 2^n places, and a place the columns WORDS (a key as 64 bits, `tables.word_of`), TIMES, ROWS, which is FREE
-where the place is, EARLIER, and BEGINS and ENDS, which say where the key's bytes are in `arena`. Where words alone
-decide, keys have no bytes. A key is at its home place, or at the first free place after it.
+A table has 2^n places with one key each. The columns of a place are WORDS (the key as 64 bits, `tables.word_of`), TIMES
+and ROWS (the key's last row; ROWS is FREE where the place is free), EARLIER (the place in `earlier` of the row before),
+and BEGINS and ENDS (the key's bytes in `arena`). Keys have no bytes where equal words prove that keys are equal. A key
+is at its home place, or at the first free place after it.
 
-Rows that a later one of their key has replaced, but that a left row to come may still need, are in `earlier`, from the
-oldest to the newest: PAST_TIMES, PAST_ROWS, REPLACED (the time of the row that replaced it), BEFORE (the place of the
-one before it of its key, or NONE), JUMP and DEPTH. JUMP skips rows as in a skew-binary list (Myers 1983), so that the
-last row not after a time is found in O(log rows of the key).
+`earlier` holds rows that a later row of their key has replaced and that a later left row may still need, from the
+oldest to the newest. Its columns are PAST_TIMES, PAST_ROWS, REPLACED (the time of the row that replaced this one),
+BEFORE (the place of the key's row before this one, or NONE), JUMP and DEPTH. JUMP skips rows as in a skew-binary list
+(Myers 1983), so that the last row not after a time is found in O(log rows of the key).
 
-The caller owns the memory, keeps half of the places free, and lends room for what one row may need.
+The caller owns the memory. It keeps half of the places free, and provides room for what one row may need.
 """
 
 import numpy as np
@@ -86,9 +87,9 @@ def _last_before(earlier, at, last):
 def find_last(left, right, right_rows, source, lo, hi, passed, needed, table, arena, earlier, used, out):
     """Fill `out` for each left row with the last right row of its key whose time is the left row's plus `lo` to `hi`
     (`hi` is not above 0), or FREE. Takes at least the first `passed` right rows into the table. Both sides are in the
-    total order: their times, keys, which keys are known, and where in `source` the bytes of keys begin and end; with
-    None as `source`, words alone decide. No left row to come needs a right row that one of its key up to the time
-    `needed` has replaced.
+    total order, and given by times, keys, whether each key is known, and where the key's bytes begin and end in
+    `source`. If `source` is None, equal words prove that keys are equal. Later left rows need no right row that another
+    one of its key has replaced up to the time `needed`.
 
     Returns how many left rows it has answered and how many right rows it has taken. Stops early when a row might find
     no room: the caller makes some and continues from there. O(left + right rows), and O(log rows of a key) more for a
@@ -111,7 +112,7 @@ def find_last(left, right, right_rows, source, lo, hi, passed, needed, table, ar
             reaches, takes = True, taken < passed
         if takes:
             ts, key, known = right_ts[taken], right_keys[taken], right_known[taken]
-            if source is not None:  # where it is, this is compiled without a branch
+            if source is not None:  # decided when the kernel is compiled, so this costs no branch
                 begin, end = right_begins[taken], right_ends[taken]
             if 2 * used[PLACES_USED] > mask or used[PAST_USED] >= len(earlier):
                 break

@@ -92,7 +92,7 @@ def _is_one_of(data, at, end, characters):
 
 @jit
 def trim(a, characters, leading, trailing):
-    """Without any of some characters at the ends."""
+    """The text without the given characters at its ends."""
     data, at, length = a
     end = at + length
     while leading and at < end:
@@ -151,8 +151,8 @@ LEAST = -(2**63)
 
 @jit
 def number(a, scale):
-    """The decimal number that a text is, with a sign, a point and spaces around it if it has them, in units of
-    10**-scale, rounded half away from zero; and whether it is one that fits 64 bits."""
+    """The decimal number that a text spells, in units of 10**-scale, rounded half away from zero; and whether the text
+    is a number that fits 64 bits. A sign, a decimal point and spaces around the number are allowed."""
     data, at, length = a
     end = at + length
     while at < end and data[at] == SPACE:

@@ -63,7 +63,7 @@ def text_substring(data, start, length, first, count, out_start, out_length):
 def text_trim(
     data, start, length, characters_start, characters_length, leading, trailing, out_start, out_length
 ):
-    """The place of each text without some characters at its ends."""
+    """The place of each text without the given characters at its ends."""
     for i in range(len(out_start)):
         characters = (data, characters_start[i], characters_length[i])
         _, out_start[i], out_length[i] = text.trim((data, start[i], length[i]), characters, leading, trailing)
@@ -81,7 +81,7 @@ def text_gather(data, start, length, out):
 
 @jit
 def text_number(data, start, length, scale, lo, hi, out, beyond):
-    """out[i] = the number that a text is, in units of 10**-scale; beyond[i]: it is not one, or not within lo to hi."""
+    """out[i] = the number that text i spells, in units of 10**-scale; beyond[i]: not a number, or not in lo..hi."""
     for i in range(len(out)):
         out[i], known = text.number((data, start[i], length[i]), scale)
         beyond[i] = not known or out[i] < lo or out[i] > hi
