@@ -130,7 +130,7 @@ def numbers(files: int) -> list[float]:
 def run(quick: bool) -> dict[str, Any]:
     """Rows: one per join. `ratio` is above 1 where this checkout is faster. Summary: the smaller ratio."""
     runs = alternated(HERE, 1 if quick else RUNS, WARM_UP + 3 if quick else FILES)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number, name in enumerate(JOINS):
         best = {checkout: float(found[:, number].max()) for checkout, found in runs.items()}
         ratio = best[TREE] / best[BASE] if BASE in best else None
