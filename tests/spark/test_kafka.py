@@ -47,6 +47,9 @@ OLDER_CONNECTOR: tuple[Module, ...] = (
     ("org.apache.kafka", "kafka-clients", "3.9.1"),
     ("org.apache.commons", "commons-pool2", "2.12.1"),
 )
+# What decodes Avro. An older one decodes just the same.
+AVRO: tuple[Module, ...] = (("org.apache.spark", "spark-avro_2.13", pyspark.__version__),)
+OLDER_AVRO: tuple[Module, ...] = (("org.apache.spark", "spark-avro_2.13", "4.1.1"),)
 IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
   <caches defaultCacheDir="{cache}/ivy"/>
@@ -138,6 +141,12 @@ def connector() -> list[Path]:
     jars = jars or fetch(OLDER_CONNECTOR, f"connector-{OLDER_CONNECTOR[0][2]}", transitive=False)
     has = {jar.name.rsplit("-", 1)[0] for jar in SPARK_JARS.glob("*.jar")}
     return [jar for jar in jars if jar.name.rsplit("-", 1)[0] not in has]
+
+
+def avro() -> list[Path]:
+    """The jar that decodes Avro, without others: Spark has Avro itself."""
+    jars = fetch(AVRO, f"avro-{AVRO[0][2]}", transitive=False)
+    return jars or fetch(OLDER_AVRO, f"avro-{OLDER_AVRO[0][2]}", transitive=False)
 
 
 def free_port() -> int:
@@ -265,3 +274,113 @@ def test_topics_are_joined_into_a_topic(broker: Broker, tmp_path: Path) -> None:
     assert sum(broker.partitions("matches")) == truth.num_rows
     found = broker.consume("matches", truth.num_rows)
     assert Counter(map(as_tuple, found)) == Counter(map(as_tuple, truth.to_pylist()))
+
+
+# Avro
+
+TRADE = {
+    "type": "record",
+    "name": "Trade",
+    "namespace": "market",
+    "fields": [
+        {"name": "ts", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "k", "type": ["null", "string"]},
+        {"name": "price", "type": "long"},
+    ],
+}
+NOTHING = {"type": "record", "name": "Nothing", "fields": [{"name": "n", "type": ["null", "long"]}]}
+CONFLUENT = bytes([0, 0, 0, 0, 17])
+AVRO_JOB = JOB.replace(
+    'schema = "ts TIMESTAMP, k STRING, price BIGINT"\n[left.source]',
+    '[left.source]\nformat = "avro"\nschema = "trade.avsc"\navro_header = "confluent"\navro_ids = [16, 17]',
+)
+# Writes values, one in hexadecimal digits a line, to a topic.
+WRITER = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+jars, server, topic, values = sys.argv[1:]
+spark = SparkSession.builder.master("local[1]").config("spark.jars", jars).getOrCreate()
+rows = [(bytes.fromhex(line),) for line in Path(values).read_text().split()]
+writer = spark.createDataFrame(rows, "value BINARY").write.format("kafka")
+writer.option("kafka.bootstrap.servers", server).option("topic", topic).save()
+"""
+
+
+def varint(number: int) -> bytes:
+    """A long, as Avro writes it: zigzag, seven bits a byte."""
+    left, found = (number << 1) ^ (number >> 63), bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*found, left])
+
+
+def encoded(trade: dict[str, Any]) -> bytes:
+    """A trade as Avro."""
+    micros = (trade["ts"] - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    key = varint(0) if trade["k"] is None else varint(1) + varint(len(trade["k"])) + trade["k"].encode()
+    return varint(micros) + key + varint(trade["price"])
+
+
+def test_topics_of_avro_are_joined(broker: Broker, tmp_path: Path) -> None:
+    """Among the trades are one without a key, one that is cut off, one of another schema, and one that is text."""
+    if not avro():
+        pytest.skip(f"Spark's decoder of Avro is not in {CACHE}, and Maven Central does not answer")
+    trades, quotes = generate(seed=8)
+    keyless = {**trades[0], "k": None}
+    wrong = [CONFLUENT + encoded(trades[0])[:-1], bytes([0, 0, 0, 0, 18]) + encoded(trades[0]), b"{}"]
+    values = [*(CONFLUENT + encoded(trade) for trade in [*trades, keyless]), *wrong]
+    (tmp_path / "values").write_text("\n".join(value.hex() for value in values))
+    jars = ",".join(map(str, [*connector(), *avro()]))
+    command = [sys.executable, "-c", WRITER, jars, broker.server, "avro-trades", str(tmp_path / "values")]
+    subprocess.run(command, check=True, capture_output=True, timeout=240)
+    broker.produce("avro-quotes", quotes)
+    (tmp_path / "trade.avsc").write_text(json.dumps(TRADE))
+    text = AVRO_JOB.format(server=broker.server, jars=jars).replace('"trades"', '"avro-trades"')
+    text = text.replace('"quot.*"', '"avro-quot.*"').replace('"matches"', '"avro-matches"')
+    (tmp_path / "job.toml").write_text(text)
+    command = [sys.executable, "-m", "streamjoin.cli", "run", str(tmp_path / "job.toml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr + (tmp_path / "job.spark.log").read_text()[-4000:]
+    assert f"{2 * ROWS + 4:,} rows" in done.stdout and ", 3 malformed" in done.stdout
+    window = (sj.TimeWindow("30 seconds"), sj.TimeWindow("10 seconds"))
+    on = "left.k = right.k AND left.price BETWEEN right.bid AND right.ask"
+    spec = sj.JoinSpec(LEFT, RIGHT, on, window, "ts", "ts")
+    truth = sj.oracle.join(
+        pa.Table.from_pylist([*trades, keyless], LEFT), pa.Table.from_pylist(quotes, RIGHT), spec
+    )
+    found = broker.consume("avro-matches", sum(broker.partitions("avro-matches")))
+    assert Counter(map(as_tuple, found)) == Counter(map(as_tuple, truth.to_pylist()))
+    # With malformed = "fail", the message names the value.
+    strict = text.replace('malformed = "drop"', "").replace('"checkpoint"', '"another"')
+    (tmp_path / "job.toml").write_text(strict)
+    failed = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert failed.returncode == 1
+    assert "topic avro-trades, partition " in failed.stdout + failed.stderr
+    assert "a record that cannot be parsed with the schema" in failed.stdout + failed.stderr
+
+
+# Decodes values in hexadecimal digits, without Kafka.
+DECODER = """
+import json, sys
+from pyspark.sql import SparkSession
+from streamjoin.spark.job.records import CORRUPT, parse_avro
+jars, schema, confluent, *values = sys.argv[1:]
+spark = SparkSession.builder.master("local[1]").config("spark.jars", jars).getOrCreate()
+rows = spark.createDataFrame([(bytes.fromhex(value),) for value in values], "value BINARY")
+for row in parse_avro(rows, json.loads(schema), confluent == "True", ()).collect():
+    print("row", row[CORRUPT] is None, row[0])
+"""
+
+
+@pytest.mark.parametrize("confluent", [False, True])
+def test_a_record_of_nulls_is_told_from_what_cannot_be_decoded(confluent: bool) -> None:
+    if not avro():
+        pytest.skip(f"Spark's decoder of Avro is not in {CACHE}, and Maven Central does not answer")
+    header = CONFLUENT if confluent else b""
+    values = [(header + value).hex() for value in (varint(0), varint(1) + varint(-3), varint(1), varint(2))]
+    command = [sys.executable, "-c", DECODER, ",".join(map(str, avro())), json.dumps(NOTHING), str(confluent)]
+    done = subprocess.run([*command, *values], capture_output=True, text=True, timeout=240)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("row")]
+    assert lines == ["row True None", "row True -3", "row False None", "row False None"], done.stderr[-3000:]

@@ -13,15 +13,10 @@ import streamjoin as sj
 from streamjoin.spark.job.ddl import parse_ddl
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.generated import GeneratorSource, RateSource
+from streamjoin.spark.job.kafka_source import KafkaSource, brokers
 from streamjoin.spark.job.sink_kinds import SINK_KINDS
 from streamjoin.spark.job.sinks import ConsoleSink, FilesSink, KafkaSink, MemorySink, NoopSink
-from streamjoin.spark.job.sources import (
-    SOURCE_KINDS,
-    FilesSource,
-    KafkaSource,
-    SocketSource,
-    brokers,
-)
+from streamjoin.spark.job.sources import SOURCE_KINDS, FilesSource, SocketSource
 from streamjoin.spark.job.toml import JobError
 
 ROOT = Path(__file__).parents[3]

@@ -16,9 +16,9 @@ from streamjoin.spark.job.checkpoint import claim
 from streamjoin.spark.job.ddl import parse_ddl
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.generated import GeneratorSource
+from streamjoin.spark.job.kafka_source import check_pattern
 from streamjoin.spark.job.loaded import load_job
 from streamjoin.spark.job.records import CORRUPT, dropped, mistakes_of_records, parse_records, reported
-from streamjoin.spark.job.sources import check_pattern
 from streamjoin.spark.job.tables import TableContext
 from streamjoin.spark.job.toml import JobError
 

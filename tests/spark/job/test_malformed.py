@@ -26,9 +26,9 @@ from tests.spark.join.test_malformed import BEGIN_OF_TIME, NEAR, counted, rows_o
 from streamjoin.spark.job.checkpoint import RECORD, CheckpointError, claim
 from streamjoin.spark.job.failure import why
 from streamjoin.spark.job.file import Job
+from streamjoin.spark.job.kafka_source import KafkaSource
 from streamjoin.spark.job.loaded import load_job
 from streamjoin.spark.job.progress import ProgressListener
-from streamjoin.spark.job.sources import KafkaSource
 
 JOB = """
 [join]

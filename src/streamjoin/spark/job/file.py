@@ -59,6 +59,8 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NEEDED_KEYS = ("join", "join.on", "join.window", "join.lateness", "join.suffix", "join.columns")
 # Keys of sources that do not change the columns: with a mistake in one of them, the columns can still be checked.
 COLUMNLESS_KEYS = (
+    "avro_header",
+    "avro_ids",
     "malformed",
     "max_files",
     "max_rows",

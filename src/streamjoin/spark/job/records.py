@@ -8,11 +8,14 @@ observed metric; `window_join` drops and counts rows without a time, at no extra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, types
 from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
 
 from streamjoin.spark.join.metrics import MALFORMED, OBSERVATION, malformed_name
 from streamjoin.spark.window_join import quoted
@@ -20,6 +23,10 @@ from streamjoin.spark.window_join import quoted
 CORRUPT = "_streamjoin_corrupt"  # a column with the text of a record that cannot be parsed, else NULL
 ORIGIN = "streamjoin origin"  # a temporary column that describes where a row comes from
 PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+WHOLE, HEADER_BYTES = (
+    "streamjoin_whole",
+    5,
+)  # an Avro record with its header: the name, and the header's bytes
 _REMEDY = 'Repair it, or set malformed = "drop" to leave such rows out and count them'
 
 
@@ -37,6 +44,26 @@ def parse_records(rows: DataFrame, form: str, columns: types.StructType) -> Data
     parse = F.from_json if form == "json" else F.from_csv
     parsed = parse("value", with_corrupt(columns).toDDL(), PERMISSIVE)
     return rows.select(parsed.alias("record"), *others).select("record.*", *others)
+
+
+def parse_avro(rows: DataFrame, schema: Any, confluent: bool, ids: Sequence[int]) -> DataFrame:
+    """Decode `value`, an Avro record with this schema, and set CORRUPT; keep the other columns of `rows`. `confluent`:
+    the record has a header with the id of its schema, which must be one of `ids` if there are any.
+
+    The record is decoded as the last part of a larger one, whose first part is the header. Without a header, that is a
+    value of no bytes. If a value cannot be decoded, all parts are NULL: a NULL header tells it from a record of NULLs.
+    """
+    header = {"type": "fixed", "name": f"{WHOLE}_header", "size": HEADER_BYTES if confluent else 0}
+    parts = [{"name": "header", "type": header}, {"name": "record", "type": schema}]
+    whole = json.dumps({"type": "record", "name": WHOLE, "fields": parts})
+    others = [name for name in rows.columns if name != "value"]
+    found = from_avro("value", whole, {"mode": "PERMISSIVE"})
+    digits = F.hex("found.header")
+    fits = (
+        digits.isin(*(f"00{id:08X}" for id in ids)) if ids else digits.startswith("00" if confluent else "")
+    )
+    wrong = F.when(~F.coalesce(fits, F.lit(False)), F.lit("avro"))
+    return rows.select(found.alias("found"), *others).select("found.record.*", wrong.alias(CORRUPT), *others)
 
 
 def mistakes_of_records(rows: DataFrame, columns: types.StructType) -> dict[str, Column]:

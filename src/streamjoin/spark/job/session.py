@@ -43,6 +43,7 @@ FILE_MANAGER_SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 # Writes the files of a checkpoint through Hadoop's FileSystem.
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 KAFKA_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+AVRO_DECODER = f"org.apache.spark:spark-avro_2.13:{pyspark.__version__}"
 
 
 class SparkStartError(StreamJoinError, RuntimeError):
@@ -77,12 +78,13 @@ def settings_of(job: Job, master: str) -> dict[str, str]:
 
 
 def packages_of(job: Job) -> tuple[str, ...]:
-    """The packages that Spark must fetch: those of the file, and the Kafka connector if it is used but not given."""
-    kinds = {each.kind for each in (*job.left.sources, *job.right.sources, *job.sinks.values())}
-    given = (*job.spark.packages, job.spark.settings.get("spark.jars", ""))
-    if "kafka" not in kinds or any("spark-sql-kafka" in name for name in given):
-        return job.spark.packages
-    return (KAFKA_CONNECTOR, *job.spark.packages)
+    """The packages that Spark must fetch: those of the file, and what Kafka and Avro need if it is not given."""
+    parts = (*job.left.sources, *job.right.sources, *job.sinks.values())
+    needed = [KAFKA_CONNECTOR] if any(each.kind == "kafka" for each in parts) else []
+    needed += [AVRO_DECODER] if any(getattr(each, "format", "") == "avro" for each in parts) else []
+    given = " ".join([*job.spark.packages, job.spark.settings.get("spark.jars", "")])
+    missing = [each for each in needed if each.split(":")[1].partition("_")[0] not in given]
+    return (*missing, *job.spark.packages)
 
 
 def open_session(job: Job, master: str | None, inherited: Sequence[int] = ()) -> SparkSession:

@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame, SparkSession, types
 
 from streamjoin.semantics.durations import nanoseconds
 from streamjoin.semantics.errors import SpecError
+from streamjoin.spark.job.kafka_source import PatternError
 from streamjoin.spark.job.records import nullable
 from streamjoin.spark.job.shown import shown
-from streamjoin.spark.job.sources import SOURCE_KINDS, AnySource, PatternError
+from streamjoin.spark.job.sources import SOURCE_KINDS, AnySource
 from streamjoin.spark.job.tables import OneOrMany, Table, Text, TextLines, raise_all, wrong_kind
 from streamjoin.spark.window_join import quoted
 

@@ -23,9 +23,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from streamjoin.semantics.errors import SpecError
+from streamjoin.spark.job.kafka_source import Servers, brokers
 from streamjoin.spark.job.mistakes import Mistake
 from streamjoin.spark.job.shown import shown
-from streamjoin.spark.job.sources import FileFormat, Servers, brokers
+from streamjoin.spark.job.sources import FileFormat
 from streamjoin.spark.job.tables import Flag, JobPath, Settings, Table, Text, Texts, Whole
 from streamjoin.spark.window_join import quoted
 

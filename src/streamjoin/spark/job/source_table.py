@@ -5,14 +5,40 @@ Loading is lazy: Spark opens connections and lists files when the query starts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, cast
 
+from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator
 from pyspark.sql import DataFrame, SparkSession, types
 from pyspark.sql import functions as F
 
+from streamjoin.semantics.errors import SpecError
+from streamjoin.spark.job.ddl import parse_ddl
+from streamjoin.spark.job.paths import SCHEMA
 from streamjoin.spark.job.records import CORRUPT, ORIGIN, dropped, mistakes_of_records, reported
-from streamjoin.spark.job.tables import Expressions, Table
+from streamjoin.spark.job.tables import (
+    LEFT_OPEN,
+    Expressions,
+    Table,
+    TableContext,
+    check_lines,
+    wrong_kind,
+)
+from streamjoin.spark.join.task import OnMalformed
 from streamjoin.spark.window_join import quoted
+
+RecordFormat = Literal["json", "csv", "text"]
+TEXT_COLUMNS = parse_ddl("value STRING")  # the one column of lines of text
+# The type that a `schema` becomes.
+SchemaColumns = Annotated[types.StructType, WithJsonSchema({"type": "string"})]
+
+
+def schema_text(value: object, info: ValidationInfo) -> str | None:
+    """The source's own schema, or that of its side."""
+    if value is None:
+        return cast(TableContext, info.context).side_schema if info.context else None
+    if not isinstance(value, str):
+        raise wrong_kind()
+    return check_lines(value)
 
 
 class SourceTable(Table):
@@ -70,3 +96,36 @@ class SourceTable(Table):
             return rows.selectExpr(*self.select, *more)
         rows = rows.selectExpr("*", *more) if more else rows
         return rows if self.hidden is None else rows.drop(self.hidden)
+
+
+class RecordSource(SourceTable):
+    """A source of texts that are parsed into records."""
+
+    format: RecordFormat = "json"
+    """The format of the records; text has the one column value."""
+    columns: SchemaColumns = Field(LEFT_OPEN, alias="schema")
+    """The columns as Spark writes them, such as 'ts TIMESTAMP, x INT'.
+
+    Wins over the schema of the side."""
+    malformed: OnMalformed = "fail"
+    """What happens to a record that cannot be joined: it stops the query (fail), or is left out and counted (drop)."""
+
+    @field_validator("columns", mode="plain")
+    @classmethod
+    def _read_columns(cls, value: object, info: ValidationInfo) -> types.StructType:
+        return record_columns(schema_text(value, info), info.data.get("format"))
+
+
+def record_columns(text: str | None, form: str | None) -> types.StructType:
+    """The columns of records of this format, of which `text` is the schema."""
+    if form == "text":
+        return TEXT_COLUMNS
+    if text is not None:
+        return parse_ddl(text)
+    if form is None:  # report one mistake, not two
+        return types.StructType()
+    raise no_schema(form)
+
+
+def no_schema(form: str) -> SpecError:
+    return SpecError(f"is missing, and {form} data does not contain it: give {SCHEMA}")
