@@ -23,7 +23,7 @@ from streamjoin.spark.job.shown import shown
 AvroHeader = Literal["none", "confluent"]
 MAX_ID = 2**31 - 1  # of a schema in such a header
 MAX_SCHEMA = 1 << 20  # bytes of a file
-MAX_DEPTH = 64  # levels of types in types
+MAX_LEVELS = 64  # levels of types in types
 FORM = "an Avro schema of a record as JSON, or a file of this machine that holds one"
 PRIMITIVES: Mapping[str, types.DataType] = {
     "null": types.NullType(),
@@ -43,7 +43,7 @@ LOGICAL: Mapping[tuple[str, str], types.DataType] = {
     ("long", "local-timestamp-micros"): types.TimestampNTZType(),
 }
 # Unions of two numbers that Spark reads as one type.
-WIDER: Mapping[frozenset[str], types.DataType] = {
+ONE_NUMBER: Mapping[frozenset[str], types.DataType] = {
     frozenset({"int", "long"}): types.LongType(),
     frozenset({"float", "double"}): types.DoubleType(),
 }
@@ -105,8 +105,8 @@ class _Reader:
 
     def read(self, schema: Any, space: str, depth: int) -> types.DataType:
         """The type of a schema; names without a dot belong to the namespace `space`."""
-        if depth > MAX_DEPTH:
-            raise SpecError(f"types have more than {MAX_DEPTH} levels")
+        if depth > MAX_LEVELS:
+            raise SpecError(f"types have more than {MAX_LEVELS} levels")
         if isinstance(schema, list):
             return self._union(schema, space, depth)
         if isinstance(schema, str):
@@ -117,7 +117,7 @@ class _Reader:
         if isinstance(kind, str) and kind in self._kinds:
             return self._kinds[kind](schema, space, depth + 1)
         if isinstance(kind, str) and kind in PRIMITIVES:
-            return _decimal(schema) or LOGICAL.get((kind, _logical(schema)), PRIMITIVES[kind])
+            return _decimal_type(schema) or LOGICAL.get((kind, _logical(schema)), PRIMITIVES[kind])
         if not isinstance(kind, str):
             raise SpecError(f"{shown(schema)} has no type")
         return self._known(kind, space)
@@ -167,7 +167,7 @@ class _Reader:
         full, _ = self._named_type(schema, space)
         if not isinstance(schema.get("size"), int):
             raise SpecError(f"the fixed {full!r} has no size")
-        made = self._named[full] = _decimal(schema) or PRIMITIVES["bytes"]
+        made = self._named[full] = _decimal_type(schema) or PRIMITIVES["bytes"]
         return made
 
     def _array(self, schema: dict[str, Any], space: str, depth: int) -> types.DataType:
@@ -185,8 +185,8 @@ class _Reader:
         if len(found) == 1:
             return found[0]
         kinds = frozenset(each if isinstance(each, str) else "" for each in others)
-        if kinds in WIDER:
-            return WIDER[kinds]
+        if kinds in ONE_NUMBER:
+            return ONE_NUMBER[kinds]
         return types.StructType([types.StructField(f"member{at}", kind) for at, kind in enumerate(found)])
 
 
@@ -198,7 +198,7 @@ def _logical(schema: dict[str, Any]) -> str:
     return str(schema.get("logicalType", ""))
 
 
-def _decimal(schema: dict[str, Any]) -> types.DataType | None:
+def _decimal_type(schema: dict[str, Any]) -> types.DataType | None:
     """The type of a decimal, which bytes and fixed can be."""
     if _logical(schema) != "decimal" or schema["type"] not in ("bytes", "fixed"):
         return None

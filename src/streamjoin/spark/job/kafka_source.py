@@ -56,7 +56,7 @@ def _check_id(id: int) -> int:
     return id
 
 
-Ids = Annotated[
+SchemaIds = Annotated[
     tuple[Annotated[int, Strict(), AfterValidator(_check_id)], ...], BeforeValidator(_as_ids), OneOrMany
 ]
 
@@ -79,7 +79,7 @@ class KafkaSource(RecordSource):
     Wins over the schema of the side."""
     avro_header: AvroHeader = "none"
     """What stands in front of every Avro value; confluent: a zero and the four bytes of a schema's id."""
-    avro_ids: Ids = ()
+    avro_ids: SchemaIds = ()
     """The id of the schema in that header, or a list of ids; a value with another one is malformed."""
     servers: Servers
     """The brokers, such as 'localhost:9092', or a list of them."""
