@@ -22,7 +22,7 @@ ARGS    ?=
 
 help: ## list the targets
 	@echo "streamjoin: sliding-window joins over two streams"
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  PYTHON=/path/to/python3.x chooses the interpreter (3.11 or newer) for .venv"
 
 demo: $(RUN_OK) ## set up, then join the papers' 2-D band benchmark on a local Spark (ARGS="--embedded": without)

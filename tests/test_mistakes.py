@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -41,11 +43,11 @@ MISTAKES: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"left_tie": "sequence"}, "left_tie", ("'sequence'", "not a column of left", "['ts', 'symbol', 'price']")),
     ({"right": [{"ts": 1, "symbol": "ACME", "ts_right": 3}]}, "suffix", ("'ts_right'", "taken", "choose another suffix")),
     # how and keep
-    ({"how": "left_outer"}, "how", ("how is 'left_outer'", "say 'left'", "inner, left, right, full, semi, anti")),
-    ({"how": "INNER"}, "how", ("say 'inner'",)),
-    ({"how": "outer"}, "how", ("say 'full'",)),
+    ({"how": "left_outer"}, "how", ("how is 'left_outer'", "write 'left'", "inner, left, right, full, semi, anti")),
+    ({"how": "INNER"}, "how", ("write 'inner'",)),
+    ({"how": "outer"}, "how", ("write 'full'",)),
     ({"how": "asof"}, "how", ("keep=sj.AsOf()",)),
-    ({"keep": "backward"}, "keep", ("say sj.AsOf('backward')",)),
+    ({"keep": "backward"}, "keep", ("write sj.AsOf('backward')",)),
     ({"keep": sj.AsOf, "how": "left"}, "keep", ("the class AsOf", "sj.AsOf('backward')")),
     ({"keep": sj.AsOf(), "how": "full"}, "how", ("how='inner' or how='left'",)),
     # windows
@@ -55,11 +57,14 @@ MISTAKES: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"window": 2.5}, "window", ("window is 2.5", "a timedelta", "TimeWindow", "RowWindow")),
     ({"window": -1}, "window", ("window is -1", "cannot be negative")),
     ({"window": [5, 5]}, "window", ("window is [5, 5]", "a tuple (left's, right's)")),
+    ({**CLOCKS, "window": "1 month"}, "window", ("not a duration", "months and years have no constant length, so write days")),
     # times
     ({"time": None}, "left_time", ("not named", "time='ts'", "left_time= and right_time=", "['ts', 'symbol', 'price']")),
     ({**CLOCKS, "time": None}, "left_time", ("left has the timestamps ts",)),
     ({"time": "tss"}, "left_time", ("left_time is 'tss'", "did you mean 'ts'?")),
     ({"left": [{"ts": "2026-01-01", "symbol": "ACME"}]}, "left_time", ("type string", "a timestamp or an integer", "pandas.to_datetime")),
+    ({"left": [{"ts": 0.5, "symbol": "ACME"}]}, "left_time", ("type double", "whole milliseconds", 'unit="s"')),
+    ({"left": [{"ts": date(2026, 1, 1), "symbol": "ACME"}]}, "left_time", ("type date32[day]", "datetime.combine")),
     ({**CLOCKS, "right": ZONED}, "right_time", ("timestamp[ns]", "timestamp[ns, tz=UTC]", "tz_localize")),
     ({**CLOCKS, "right": QUOTES}, "right_time", ("timestamp[ns]", "int64", "both must be timestamps, or both integers")),
     ({**CLOCKS, "left": CLOCK.set_index("ts")}, "left_time", ("'ts', which is the index of left", "left.reset_index()")),
@@ -70,6 +75,7 @@ MISTAKES: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"direction": "forward"}, "direction", ("keep=sj.AsOf(",)),
     ({"order": "sorted"}, "order", ("order is 'sorted'", "any, punctuated, timestamp")),
     ({"index": "btree"}, "index", ("'btree'", "bisort")),
+    ({"topology": "scalejion"}, "topology", ("topology is 'scalejion'", "three_step", "did you mean 'scalejoin'?")),
     ({"workers": 0}, "workers", ("workers is 0", "from 1 to 64")),
     # tables
     ({"left": "trades.csv"}, "left", ("left data is a str", "pandas.read_csv")),
@@ -95,6 +101,57 @@ def test_a_mistake_is_told_with_its_fix(changed, field, said):
     message = str(caught.value)
     assert caught.value.field == field, message
     assert [words for words in said if words not in message] == [], message
+
+
+NOON = datetime(2026, 1, 1, 12)
+TIMES = {"ts": pa.int64(), "symbol": pa.string()}
+# What is pushed to a stream of TIMES, and what the message says.
+PUSHES: list[tuple[str, Any, tuple[str, ...]]] = [
+    ("left", pl.LazyFrame({"ts": [1], "symbol": ["A"]}), ("left data is a LazyFrame: collect it first", "a list of dicts")),
+    ("left", {"ts": 1, "symbol": "A"}, ("left data is a dict: push one row as [row]",)),
+    ("left", {"ts": [1], "symbol": ["A"]}, ("left data is a dict: make it a table with pyarrow.table(columns)",)),
+    ("left", None, ("left data is a NoneType: give a pyarrow RecordBatch",)),
+    ("left", iter([]), ("list(rows)", "allowed: a pyarrow RecordBatch")),
+    ("left", [{"ts": 1, "symbol": 5}], ("left column 'symbol' has type int64, the spec says string", 'str(row["symbol"])')),
+    ([{"ts": 1, "symbol": "A"}], "left", ("allowed: left, right", "the side comes first, as in push('left', rows)")),
+    ("Left", [], ("side is 'Left'; allowed: left, right",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("side", "data", "said"), PUSHES)
+def test_a_push_of_something_else_is_refused_with_the_fix(side, data, said):
+    with sj.stream(TIMES, TIMES, on="left.symbol = right.symbol", window=5, time="ts") as join:
+        with pytest.raises(sj.InputError) as caught:
+            join.push(side, data)
+        assert [words for words in said if words not in str(caught.value)] == [], str(caught.value)
+        join.push("left", [{"ts": 1, "symbol": "A"}])
+        join.push("right", [{"ts": 2, "symbol": "A"}])
+        assert join.finish().num_rows == 1
+
+
+def test_a_push_of_no_rows_is_allowed():
+    with sj.stream(TIMES, TIMES, on="left.symbol = right.symbol", window=5, time="ts") as join:
+        join.push("left", [])
+        join.push("left", [{"ts": 1, "symbol": "A"}])
+        join.push("right", [])
+        assert join.stats().left_window == 1
+        assert join.finish().num_rows == 0
+
+
+@pytest.mark.parametrize("times", [[NOON, NOON.replace(tzinfo=UTC)], [None, NOON.replace(tzinfo=UTC), NOON]])
+def test_datetimes_with_and_without_a_zone_do_not_mix(times):
+    rows = [{"ts": each, "symbol": "A"} for each in times]
+    with pytest.raises(sj.InputError, match="'ts' has datetimes with a time zone and without") as caught:
+        sj.join(rows, rows, on="left.symbol = right.symbol", window="5 s", time="ts")
+    assert caught.value.field == "left"
+
+
+@pytest.mark.parametrize(("kind", "shown"), [("int64", "'int64'"), (int, "int")])
+def test_types_of_columns_are_those_of_arrow(kind, shown):
+    with pytest.raises(
+        sj.SpecError, match=rf"left column 'ts' is {shown}: give a type of Arrow, such as pa\.int64"
+    ):
+        sj.stream({**TIMES, "ts": kind}, TIMES, on="left.symbol = right.symbol", window=5, time="ts")
 
 
 def test_a_row_without_a_time_is_named():

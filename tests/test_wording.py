@@ -25,6 +25,9 @@ WRONG = {
     r"\bstands? in [\w./\[\]()]+\.md\b": "is in, defines",
     r"\bwas looked for\b": "we looked for",
     r"\bis of no\b": "has no",
+    r": say ['{\w]*=|: say [\"'{]": "write (messages say what to write)",
+    r"\bis no part\b": "is not part of",
+    r"\bwants? room\b": "needs room",
 }
 
 
@@ -65,6 +68,8 @@ def test_no_phrase_is_one_that_is_always_wrong(path: Path) -> None:
         "Whoever pushes",
         "for who polls",
         "What a right answer is stands in semantics.md.",
+        "how is 'outer': say 'full'",
+        "a lambda is no part of SQL",
     ],
 )
 def test_a_wrong_phrase_is_reported(text: str) -> None:

@@ -232,7 +232,7 @@ def test_another_kind_of_value_is_refused_with_the_cast_to_write(kind, advice):
 
 
 def test_a_time_without_a_zone_is_no_instant():
-    with sj.open_join(SPEC) as join, pytest.raises(sj.InputError, match=r"say which zone .*dt\.tz_localize"):
+    with sj.open_join(SPEC) as join, pytest.raises(sj.InputError, match=r"give it its zone.*dt\.tz_localize"):
         join.push("left", pa.table({"ts": pa.array([NOON], pa.timestamp("ms", "UTC")), "n": [1]}))
 
 

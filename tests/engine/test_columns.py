@@ -132,7 +132,7 @@ def test_a_stream_has_chosen_columns():
 
 
 def test_select_is_answered_with_columns():
-    with pytest.raises(sj.SpecError, match=r"say columns=\[\.\.\.\], such as columns="):
+    with pytest.raises(sj.SpecError, match=r"write columns=\[\.\.\.\], such as columns="):
         sj.join(LEFT, RIGHT, on=ON, window=4, time="ts", select=["ts"])  # type: ignore[arg-type]
 
 

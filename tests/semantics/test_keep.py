@@ -361,7 +361,7 @@ def test_intervals_of_a_clock_in_ticks(lower, upper, closed, lo, hi):
         (lambda: sj.Interval(2, 1), "window", "empty: the lower bound is above"),
         (lambda: sj.Interval("1 s", "-1 s"), "window", "swap them"),
         (lambda: sj.Interval("1 s", 0), "window", "swap them"),
-        (lambda: sj.Interval(1, 1, "left"), "window", "say closed='both'"),
+        (lambda: sj.Interval(1, 1, "left"), "window", "write closed='both'"),
         (lambda: sj.Interval(1, 2, "open"), "window.closed", "allowed: both, left, right, neither"),  # type: ignore[arg-type]
         (lambda: sj.Interval(1, 2.5), "window.upper", "2.5"),  # type: ignore[arg-type]
         (lambda: sj.Interval(None, 2), "window.lower", "None"),  # type: ignore[arg-type]
@@ -448,7 +448,7 @@ def test_words_of_other_systems_are_answered_with_the_right_word(given, word):
         spec_of(sj.TimeWindow(1), given)
     error = caught.value
     assert (error.field, error.given, error.allowed) == ("how", given, keep.HOW)
-    assert str(error) == f"how is {given!r}: say {word!r}; allowed: inner, left, right, full, semi, anti"
+    assert str(error) == f"how is {given!r}: write {word!r}; allowed: inner, left, right, full, semi, anti"
 
 
 @pytest.mark.parametrize(
@@ -483,7 +483,7 @@ def test_rows_are_picked_for_left_rows_only(picked):
 @pytest.mark.parametrize(
     ("make", "field", "said"),
     [
-        (lambda: sj.AsOf("backwards"), "keep.direction", "say 'backward'; allowed: backward, forward, nearest"),  # type: ignore[arg-type]
+        (lambda: sj.AsOf("backwards"), "keep.direction", "write 'backward'; allowed: backward, forward, nearest"),  # type: ignore[arg-type]
         (lambda: sj.AsOf(None), "keep.direction", "None"),  # type: ignore[arg-type]
         (lambda: sj.AsOf(strict=1), "keep.strict", "True or False"),  # type: ignore[arg-type]
         (lambda: sj.Nearest(5), "keep.by", "5"),  # type: ignore[arg-type]
@@ -492,7 +492,7 @@ def test_rows_are_picked_for_left_rows_only(picked):
         (lambda: sj.Nearest("left.ts", k=1.0), "keep.k", "1.0"),  # type: ignore[arg-type]
         (lambda: sj.Nearest("left.ts", largest="yes"), "keep.largest", "'yes'"),  # type: ignore[arg-type]
         (lambda: spec_of(sj.TimeWindow(1), keep="first"), "keep", "allowed: 'all', sj.AsOf(...)"),
-        (lambda: spec_of(sj.TimeWindow(1), keep="backward"), "keep", "say sj.AsOf('backward')"),
+        (lambda: spec_of(sj.TimeWindow(1), keep="backward"), "keep", "write sj.AsOf('backward')"),
         (lambda: spec_of(sj.TimeWindow(1), keep=sj.AsOf), "keep", "the class AsOf"),
         (lambda: spec_of(sj.TimeWindow(1), keep=None), "keep", "None"),
         (lambda: spec_of(sj.TimeWindow(1), keep=sj.Nearest("left.nothing")), "keep.by", "unknown column"),

@@ -616,7 +616,7 @@ def frames(spark: SparkSession, tmp_path: Path) -> tuple[DataFrame, DataFrame]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"how": "outer"}, "how is 'outer': say 'full'; allowed: inner, left, right, full, semi, anti"),
+        ({"how": "outer"}, "how is 'outer': write 'full'; allowed: inner, left, right, full, semi, anti"),
         ({"order": "punctuated"}, "order is 'punctuated'; allowed: any, timestamp"),
         ({"partitioning": "round"}, "partitioning is 'round'; allowed: auto, hash, range, matrix"),
         ({"workers": 0}, "workers is 0; allowed: a whole number from 1 on"),

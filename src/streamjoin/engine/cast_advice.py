@@ -19,10 +19,19 @@ def cast_advice(data: Any, side: str, name: str, kind: pa.DataType) -> str:
     if is_of("polars", "DataFrame", data):
         dtype = sys.modules["polars"].from_arrow(pa.nulls(0, kind)).dtype
         return f"pl.col({_quoted(name)}).cast(pl.{dtype!r}, strict=False)"
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    if number and isinstance(data, Sequence):  # of dicts
-        return f"{'int' if pa.types.is_integer(kind) else 'float'}(row[{_quoted(name)}])"
+    python = _python_type(kind)
+    if python and isinstance(data, Sequence):  # of dicts
+        return f"{python}(row[{_quoted(name)}])"
     return f"pc.cast(table[{_quoted(name)}], {_arrow_type(side, name, kind)}, safe=False)"
+
+
+def _python_type(kind: pa.DataType) -> str | None:
+    """The type of Python that converts a value by a call; None if none does."""
+    if pa.types.is_integer(kind):
+        return "int"
+    if pa.types.is_floating(kind):
+        return "float"
+    return "str" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
 
 
 def _pandas_dtype(side: str, name: str, kind: pa.DataType) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -52,24 +53,24 @@ class FrameKind(Protocol):
         table of this kind."""
 
 
-def kind_of(data: Any, side: str) -> FrameKind:
-    """The kind of a caller's table."""
+def kind_of(data: Any, side: str, allowed: str = ALLOWED) -> FrameKind:
+    """The kind of a caller's table. `allowed` are the kinds that an error names."""
     for kind in KINDS:
         if kind.fits(data):
             return kind
-    message = f"{side} data is a {type(data).__name__}: {_advice(data)}"
-    raise InputError(message, field=side, given=data, allowed=ALLOWED)
+    message = f"{side} data is a {type(data).__name__}: {_advice(data, allowed)}"
+    raise InputError(message, field=side, given=data, allowed=allowed)
 
 
-def _advice(data: Any) -> str:
+def _advice(data: Any, allowed: str) -> str:
     """What to do with something other than a table."""
     if type(data).__module__.startswith("pyspark."):
         return "for Spark call streamjoin.spark.window_join(left, right, ...)"
     if isinstance(data, (str, bytes)) or hasattr(data, "__fspath__"):
-        return f"read a file first, such as with pandas.read_csv or polars.read_parquet; allowed: {ALLOWED}"
+        return f"read a file first, such as with pandas.read_csv or polars.read_parquet; allowed: {allowed}"
     if hasattr(data, "__next__"):
-        return f"collect its rows first, as in list(rows); allowed: {ALLOWED}"
-    return f"give {ALLOWED}"
+        return f"collect its rows first, as in list(rows); allowed: {allowed}"
+    return f"give {allowed}"
 
 
 def chosen_or_read(data: Any, side: str) -> Any:
@@ -92,30 +93,34 @@ def read_pushed(data: Any, side: str) -> pa.Table:
 
     def read(kind: FrameKind) -> pa.Table:
         if not kind.pushed:
-            raise InputError(
-                f"{side} data is a {type(data).__name__}: give {PUSHED}",
-                allowed=PUSHED,
-                field=side,
-                given=data,
-            )
+            message = f"{side} data is a {type(data).__name__}: {_as_pushed(data)}; allowed: {PUSHED}"
+            raise InputError(message, field=side, given=data, allowed=PUSHED)
         return kind.read(data, side)
 
-    return _reading(data, side, read)
+    return _reading(data, side, read, PUSHED)
 
 
-def _reading(data: Any, side: str, read: Callable[[FrameKind], Any]) -> Any:
+def _as_pushed(data: Any) -> str:
+    """How to push a lazy table or a dict."""
+    if hasattr(data, "collect"):
+        return "collect it first"
+    lists = any(hasattr(value, "__len__") and not isinstance(value, (str, bytes)) for value in data.values())
+    return "make it a table with pyarrow.table(columns)" if lists else "push one row as [row]"
+
+
+def _reading(data: Any, side: str, read: Callable[[FrameKind], Any], allowed: str = ALLOWED) -> Any:
     """Read a table as its kind does. Whatever its library raises becomes an error of the input."""
     try:
-        return read(kind_of(data, side))
+        return read(kind_of(data, side, allowed))
     except (InputError, MemoryError):
         raise
     except Exception as error:
         raise InputError(
             f"{side} data is a {type(data).__name__}, and reading it raised {error!r}: nothing of it was taken; "
-            f"give {ALLOWED}",
+            f"give {allowed}",
             field=side,
             given=data,
-            allowed=ALLOWED,
+            allowed=allowed,
         ) from error
 
 
@@ -349,7 +354,22 @@ def _table_of(columns: Mapping[Any, Any], side: str) -> pa.Table:
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
             told = f"{side} column {name!r} cannot be one Arrow column ({error}){_odd_one(values)}"
             raise InputError(told, field=side, given=values, allowed="values of one Arrow type") from error
+        if pa.types.is_timestamp(arrays[name].type):
+            _check_zones(name, values, side)
     return pa.table(arrays)
+
+
+def _check_zones(name: str, values: Sequence[Any], side: str) -> None:
+    """Refuse datetimes with and without a time zone in one column: Arrow would take the latter as UTC."""
+    zoned = {value.tzinfo is not None for value in values if isinstance(value, datetime)}
+    if len(zoned) > 1:
+        told = (
+            f"{side} column {name!r} has datetimes with a time zone and without: give all of them one, such as with "
+            "replace(tzinfo=UTC)"
+        )
+        raise InputError(
+            told, field=side, given=values, allowed="datetimes that all have a time zone, or none"
+        )
 
 
 def _odd_one(values: Sequence[Any]) -> str:

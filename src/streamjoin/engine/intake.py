@@ -273,6 +273,8 @@ def _conformed(batch: pa.RecordBatch, schema: pa.Schema, side: str, data: Any) -
 
 def _imported(data: Any, schema: pa.Schema, side: str) -> pa.Table:
     """Data of another library. An index of pandas is a column only if the spec has it."""
+    if isinstance(data, list) and not data:  # a poll of a source that had no rows
+        return schema.empty_table()
     indexed = [name for name in index_names(data) if name in schema.names and name not in data.columns]
     return read_pushed(data.reset_index(indexed) if indexed else data, side)
 
@@ -298,7 +300,7 @@ def conform(column: pa.Array, field: pa.Field, side: str, data: Any = None) -> p
     if is_castable(plain, field.type):
         return cast_exactly(one_array(column), field.type, side, field.name, advice)
     if pa.types.is_timestamp(plain) and pa.types.is_timestamp(field.type):
-        hint = "say which zone it is in, such as with pandas' dt.tz_localize or polars' dt.replace_time_zone"
+        hint = "give it its zone, such as with pandas' dt.tz_localize or polars' dt.replace_time_zone"
     else:
         hint = f"cast it first, such as {advice()}"
     raise InputError(

@@ -31,7 +31,7 @@ from streamjoin.engine.watching import JoinView
 from streamjoin.engine.work import Outcome, reentrant_error
 from streamjoin.page.open import LOOPBACK, open_page
 from streamjoin.plan.physical import Plan
-from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, StreamJoinError
+from streamjoin.semantics.errors import Backpressure, ClosedError, InputError, StreamJoinError, short_repr
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.runtime.waiting import LOG
 
@@ -480,11 +480,13 @@ class Join(ResultLoops):
         if self._driver.failure is not None:
             self._driver.check()
         if self._state != "open":
-            raise ClosedError("the join is closed: open a new one with open_join")
+            raise ClosedError("the join is closed: open a new one with open_join or stream")
 
 
-def _not_a_side(side: str) -> InputError:
-    return InputError(f"side is {side!r}; allowed: left, right", field="side", given=side, allowed=SIDES)
+def _not_a_side(side: object) -> InputError:
+    hint = "" if isinstance(side, str) else "; the side comes first, as in push('left', rows)"
+    message = f"side is {short_repr(side)}; allowed: left, right{hint}"
+    return InputError(message, field="side", given=side, allowed=SIDES)
 
 
 def _check_seconds(timeout: float, allowed: str) -> None:

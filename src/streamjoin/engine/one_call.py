@@ -31,18 +31,18 @@ _ELSEWHERE = {
     "right_by": "write equalities in on, such as on='left.symbol = right.symbol'",
     "left_on": "write the condition in on, such as on='left.a = right.b', and name times in left_time",
     "right_on": "write the condition in on, such as on='left.a = right.b', and name times in right_time",
-    "predicate": "say on=...",
-    "condition": "say on=...",
-    "tolerance": "say window=..., such as window='5 seconds'",
-    "within": "say window=..., such as window='5 seconds'",
-    "direction": "say keep=sj.AsOf('backward') (or 'forward', 'nearest')",
-    "strategy": "say keep=sj.AsOf('backward') (or 'forward', 'nearest')",
-    "allow_exact_matches": "say keep=sj.AsOf('backward', strict=True)",
-    "suffixes": "say suffix=..., which is for right's columns",
-    "select": "say columns=[...], such as columns=['left.price', 'right.price AS ask']",
-    "timestamp": "say time=..., the name of the time column",
-    "parallel": "say workers=...",
-    "threads": "say workers=...",
+    "predicate": "write on=...",
+    "condition": "write on=...",
+    "tolerance": "write window=..., such as window='5 seconds'",
+    "within": "write window=..., such as window='5 seconds'",
+    "direction": "write keep=sj.AsOf('backward') (or 'forward', 'nearest')",
+    "strategy": "write keep=sj.AsOf('backward') (or 'forward', 'nearest')",
+    "allow_exact_matches": "write keep=sj.AsOf('backward', strict=True)",
+    "suffixes": "write suffix=..., which is for right's columns",
+    "select": "write columns=[...], such as columns=['left.price', 'right.price AS ask']",
+    "timestamp": "write time=..., the name of the time column",
+    "parallel": "write workers=...",
+    "threads": "write workers=...",
 }
 
 
@@ -167,6 +167,8 @@ def _stream_schema(given: Any, side: str) -> pa.Schema:
         return given
     if isinstance(given, Mapping) and given and all(isinstance(kind, pa.DataType) for kind in given.values()):
         return pa.schema(given)
+    if isinstance(given, Mapping):
+        _check_types(given, side)
     schema = frame_schema(given, side)
     for field in schema:
         if pa.types.is_null(field.type):
@@ -178,6 +180,16 @@ def _stream_schema(given: Any, side: str) -> pa.Schema:
                 allowed="a pyarrow.Schema, or a sample with a value in every column",
             )
     return schema
+
+
+def _check_types(given: Mapping[Any, Any], side: str) -> None:
+    """Raise for a dict of names and types whose types are not those of Arrow."""
+    for name, kind in given.items():
+        if isinstance(kind, (str, bytes, type)):
+            shown = kind.__name__ if isinstance(kind, type) else short_repr(kind)
+            allowed = "a type of Arrow, such as pa.int64(), or a list of values"
+            message = f"{side} column {name!r} is {shown}: give {allowed}"
+            raise SpecError(message, field=side, given=kind, allowed=allowed)
 
 
 def _time_columns(
@@ -204,7 +216,7 @@ def _time_columns(
             else f"{side} has {schemas[side].names}"
         )
         raise SpecError(
-            f"the time column of {side} is not named: say time='ts' if both sides call it ts, or left_time= and "
+            f"the time column of {side} is not named: write time='ts' if both sides call it ts, or left_time= and "
             f"right_time=; {about}",
             field=f"{side}_time",
             allowed=schemas[side].names,

@@ -140,7 +140,7 @@ def _check_runs(spec: JoinSpec, options: Options) -> None:
     if options.engine == "spark" and options.order == "timestamp" and picks_later:
         message = (
             f"order is 'timestamp', and keep is {spec.keep!r} with a window of rows, which Spark cannot sort: "
-            "say order='any', or give a window of time"
+            "write order='any', or give a window of time"
         )
         raise SpecError(message, field="order", given=options.order, allowed=("any",))
 

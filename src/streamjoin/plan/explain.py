@@ -81,7 +81,7 @@ def window_lines(plan: Plan) -> HeadedLines:
                 f"{tuples:,} tuples ({batch:,}-row pushes)" for batch, tuples in window.scanned_up_to.items()
             ]
             lines.append(
-                ("", f"scanned while smaller than about {', '.join(sizes)}; sooner indexed if many match")
+                ("", f"scanned while smaller than about {', '.join(sizes)}; indexed sooner if many match")
             )
         if window.residual is not None:
             lines.append(("", f"checked on the rows of each candidate pair: {window.residual}"))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Literal, get_args
 
-from streamjoin.semantics.errors import SpecError
+from streamjoin.semantics.errors import SpecError, did_you_mean
 
 TopologyName = Literal["three_step", "handshake", "low_latency_handshake", "panjoin", "scalejoin", "celljoin"]
 StructureName = Literal["hash", "bisort", "raptable", "wibtree"]
@@ -78,7 +78,7 @@ def check_choice(name: str, given: object, allowed: Sequence[str]) -> None:
 
 def not_allowed(name: str, given: object, allowed: str | Sequence[str]) -> SpecError:
     """The error for an option: the value given, and the values allowed, as words or as a sentence."""
-    words = allowed if isinstance(allowed, str) else ", ".join(allowed)
+    words = allowed if isinstance(allowed, str) else ", ".join(allowed) + did_you_mean(given, allowed)
     return SpecError(f"{name} is {given!r}; allowed: {words}", field=name, given=given, allowed=allowed)
 
 

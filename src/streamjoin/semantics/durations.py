@@ -32,6 +32,7 @@ _NANOSECONDS = {
     "w": 604_800 * 10**9, "week": 604_800 * 10**9, "weeks": 604_800 * 10**9,
 }  # fmt: skip
 _PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*,?")
+_MONTHS = re.compile(r"\b(months?|quarters?|years?)\b", re.IGNORECASE)
 _EXAMPLE = 'write it like "15 minutes", "1 hour 30 min" or "250 ms"'
 
 
@@ -66,7 +67,8 @@ def nanoseconds(duration: str | datetime.timedelta, what: str) -> Fraction:
 
 
 def _no_duration(duration: str, what: str) -> WindowError:
-    message = f"{what} is {short_repr(duration)}, which is not a duration: {_EXAMPLE}"
+    months = "; months and years have no constant length, so write days" if _MONTHS.search(duration) else ""
+    message = f"{what} is {short_repr(duration)}, which is not a duration: {_EXAMPLE}{months}"
     return WindowError(message, field=what, given=duration, allowed=_EXAMPLE)
 
 

@@ -30,9 +30,9 @@ _OTHER_WORDS = {
 }  # fmt: skip
 _OTHER_WAYS = {
     "cross": "how='inner' with on='TRUE' joins every pair in the window",
-    "asof": "say keep=sj.AsOf() with how='inner' or how='left'",
-    "rightsemi": "swap the two sides and say how='semi'",
-    "rightanti": "swap the two sides and say how='anti'",
+    "asof": "write keep=sj.AsOf() with how='inner' or how='left'",
+    "rightsemi": "swap the two sides and write how='semi'",
+    "rightanti": "swap the two sides and write how='anti'",
 }
 
 
@@ -48,7 +48,7 @@ def check_how(how: object) -> None:
         if word in _OTHER_WAYS:
             message = f"how is {how!r}: {_OTHER_WAYS[word]}; {allowed}"
         elif close := difflib.get_close_matches(word, HOW, n=1):
-            message = f"how is {how!r}: say {close[0]!r}; {allowed}"
+            message = f"how is {how!r}: write {close[0]!r}; {allowed}"
     raise SpecError(message, field="how", given=how, allowed=HOW)
 
 
@@ -68,7 +68,7 @@ class AsOf:
     def __post_init__(self) -> None:
         if self.direction not in DIRECTIONS:
             known = re.sub(r"(s|_?looking)$", "", str(self.direction).lower())
-            hint = f": say {known!r}" if known in DIRECTIONS else ""
+            hint = f": write {known!r}" if known in DIRECTIONS else ""
             message = (
                 f"keep.direction is {short_repr(self.direction)}{hint}; allowed: {', '.join(DIRECTIONS)}"
             )
@@ -117,7 +117,7 @@ def check_keep(keep: object, how: str) -> None:
         message = f"keep is the class {keep.__name__}: give one, such as sj.AsOf('backward')"
         raise SpecError(message, field="keep", given=keep, allowed=allowed)
     if isinstance(keep, str) and keep in DIRECTIONS:
-        message = f"keep is {keep!r}: say sj.AsOf({keep!r})"
+        message = f"keep is {keep!r}: write sj.AsOf({keep!r})"
         raise SpecError(message, field="keep", given=keep, allowed=allowed)
     if not isinstance(keep, (AsOf, Nearest)) and not (isinstance(keep, str) and keep == "all"):
         message = f"keep is {short_repr(keep)}; allowed: {allowed}"

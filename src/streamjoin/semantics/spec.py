@@ -157,7 +157,7 @@ class JoinSpec:
         if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind)):
             message = (
                 f"{side}_time {time!r} has type {kind}: a time column is a timestamp or an integer; convert it first, "
-                "such as with pandas.to_datetime or polars' str.to_datetime"
+                f"such as {_time_conversion(kind)}"
             )
             raise SpecError(message, field=f"{side}_time", given=time, allowed="a timestamp or an integer")
         self._check_tie(side, schema)
@@ -240,7 +240,7 @@ class JoinSpec:
         if (left.tz is None) != (right.tz is None):
             raise SpecError(
                 f"the time column of left is {left} and that of right is {right}: both must have a time zone or "
-                "neither; say which zone the other one is in, such as with pandas' dt.tz_localize('UTC') or polars' "
+                "neither; give the other one its zone, such as with pandas' dt.tz_localize('UTC') or polars' "
                 "dt.replace_time_zone('UTC')",
                 field="right_time",
                 given=self.right_time,
@@ -331,6 +331,15 @@ class JoinSpec:
     def side_tie(self, side: str) -> str | None:
         """The column that ranks rows of `side` at equal times, if there is one."""
         return self.left_tie if side == "left" else self.right_tie
+
+
+def _time_conversion(kind: pa.DataType) -> str:
+    """How to make times of a column of another type."""
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return 'to whole milliseconds, int(1000 * ts), or with pandas.to_datetime(ts, unit="s")'
+    if pa.types.is_date(kind):
+        return "with pandas.to_datetime, polars' cast(pl.Datetime) or datetime.combine(day, time())"
+    return "with pandas.to_datetime, polars' str.to_datetime or datetime.fromisoformat"
 
 
 def check_spec(given: object) -> JoinSpec:

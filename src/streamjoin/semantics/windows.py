@@ -75,7 +75,7 @@ class Interval:
                 raise self._empty("the lower bound is above the upper one: swap them")
             if lower == upper and self.closed != "both":
                 raise self._empty(
-                    f"both bounds are the same and closed is {self.closed!r}: say closed='both'"
+                    f"both bounds are the same and closed is {self.closed!r}: write closed='both'"
                 )
 
     def _empty(self, why: str) -> WindowError:

@@ -247,11 +247,11 @@ def test_mistakes_in_chosen_columns(tmp_path, written, says):
 @pytest.mark.parametrize(
     ("written", "key", "says"),
     [
-        ("'backward'", "join.keep", "is 'backward': say"),
+        ("'backward'", "join.keep", "is 'backward': write"),
         ("1", "join.keep", "is 1: give the matches of a left row that count"),
         ("{}", "join.keep", "names none of its kinds: give { as_of = ... } or { nearest = ... }"),
         ("{ asof = 'backward' }", "join.keep", "(did you mean as_of?)"),
-        ("{ as_of = 'backwards' }", "join.keep.as_of", "is 'backwards': say 'backward'"),
+        ("{ as_of = 'backwards' }", "join.keep.as_of", "is 'backwards': write 'backward'"),
         ("{ as_of = 'backward', strikt = true }", "join.keep.strikt", "did you mean strict?"),
         ("{ as_of = 'backward', strict = 1 }", "join.keep.strict", "is 1: give True or False"),
         ("{ as_of = 'backward', k = 1 }", "join.keep.k", "is an unknown key; allowed: as_of, strict"),
@@ -271,9 +271,9 @@ def test_what_cannot_be_kept(tmp_path, written, key, says):
     [
         ("[join]", "[joni]", "joni", "did you mean join?"),
         ("[join]", "[join]\nhwo = 'inner'", "join.hwo", "did you mean how?"),
-        ("[join]", "[join]\nhow = 'outer'", "join.how", "is 'outer': say 'full'; allowed: inner, left,"),
-        ("[join]", "[join]\nhow = 'inne'", "join.how", "is 'inne': say 'inner'; allowed: inner, left,"),
-        ("[join]", "[join]\nhow = 'asof'", "join.how", "is 'asof': say keep = { as_of = 'backward' } with how"),
+        ("[join]", "[join]\nhow = 'outer'", "join.how", "is 'outer': write 'full'; allowed: inner, left,"),
+        ("[join]", "[join]\nhow = 'inne'", "join.how", "is 'inne': write 'inner'; allowed: inner, left,"),
+        ("[join]", "[join]\nhow = 'asof'", "join.how", "is 'asof': write keep = { as_of = 'backward' } with how"),
         ("[join]", "[join]\nhow = 1", "join.how", "is 1: give one of inner, left, right, full, semi, anti"),
         ("[join]", "[join]\nindex = 'hsah'", "join.index", "did you mean hash?"),
         ('"5 seconds"', "5", "join.lateness", "plain number 5"),

@@ -206,7 +206,7 @@ def test_a_checkpoint_of_before_belongs_to_a_join_that_keeps_all_matches():
         (
             sj.RowWindow(3),
             {"keep": sj.AsOf("nearest"), "order": "timestamp"},
-            "order is 'timestamp', and keep is AsOf.* which Spark cannot sort: say order='any'",
+            "order is 'timestamp', and keep is AsOf.* which Spark cannot sort: write order='any'",
         ),
     ],
 )

@@ -39,7 +39,7 @@ def _check_how(value: object) -> object:
         except SpecError as error:
             if "keep=" not in str(error):
                 raise
-            told = f"is {shown(value)}: say keep = {{ as_of = 'backward' }} with how = 'inner' or 'left'"
+            told = f"is {shown(value)}: write keep = {{ as_of = 'backward' }} with how = 'inner' or 'left'"
             raise SpecError(f"{told}; allowed: {', '.join(HOW)}") from None
     return value
 
