@@ -88,13 +88,21 @@ def test_the_page_shows_a_running_join(browser, width, scheme):
                 assert number(tab, f"{card} [data-figure=held]") == getattr(stats, f"{side}_window")
             assert tab.inner_text("#state-text") == "running"
             assert tab.locator("#picture svg").count() == 1 and "left.x = right.x" in tab.inner_text("#on")
+            assert tab.evaluate("(p => p.scrollWidth <= p.clientWidth)(document.getElementById('picture'))")
             assert tab.locator("#rows tr").count() == 20 and tab.locator("#workers .bar").count() == 1
             assert tab.locator("#durations .bar").count() == 4
             cell = tab.inner_text("#rows tr:first-child td:nth-child(3)")
             assert cell.startswith("<img src=x") and tab.title() == "join · streamjoin"
             assert tab.evaluate("document.documentElement.scrollWidth") == width  # nothing sticks out
             assert {url.removeprefix(page.url).split("/")[0] for url in asked} <= {
-                *("", "page.css", "page.js", "mark.svg", "now.json", "plan.svg"),
+                *(
+                    "",
+                    "page.css",
+                    "page.js",
+                    "mark.svg",
+                    "now.json",
+                    "plan-tall.svg" if width < 700 else "plan.svg",
+                ),
             }
             assert problems == []
             page.close()

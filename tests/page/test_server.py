@@ -130,7 +130,8 @@ def test_the_page_is_served_with_its_parts_and_nothing_from_elsewhere(join):
             assert answer.status == 200 and answer.headers["Content-Type"].startswith(kind)
             assert b"http:" not in answer.body.replace(b"http://www.w3.org/2000/svg", b"")  # type: ignore[attr-defined]
             assert b"https:" not in answer.body  # type: ignore[attr-defined]
-        assert request(page, "GET", "/plan.svg").body.startswith(b"<svg")  # type: ignore[attr-defined]
+        for picture in ("plan.svg", "plan-tall.svg"):
+            assert request(page, "GET", f"/{picture}").body.startswith(b"<svg")  # type: ignore[attr-defined]
         assert request(page, "GET", "/../../etc/passwd").status == 404
         policy = answer.headers["Content-Security-Policy"]
         assert policy.startswith("default-src 'none'") and "unsafe" not in policy

@@ -11,12 +11,13 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from importlib.resources import files
 from types import TracebackType
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -28,7 +29,7 @@ from streamjoin.page.guard import Guard, own_hosts
 from streamjoin.page.history import History
 from streamjoin.page.metrics import Metrics
 from streamjoin.page.model import Snapshot, View
-from streamjoin.plan.drawing import plan_drawing
+from streamjoin.plan.drawing import plan_drawing, tall_drawing
 from streamjoin.semantics.errors import InputError, StreamJoinError
 
 EVERY = 1.0  # seconds between two snapshots
@@ -127,7 +128,8 @@ class JoinPage:
         }
         answers |= {
             "/now.json": (self._now, "application/json"),
-            "/plan.svg": (self._drawing, "image/svg+xml"),
+            "/plan.svg": (partial(self._drawing, plan_drawing), "image/svg+xml"),
+            "/plan-tall.svg": (partial(self._drawing, tall_drawing), "image/svg+xml"),
             "/metrics": (self._metrics.text, METRICS_KIND),
         }
         return Starlette(routes=[Route(path, endpoint(*answer)) for path, answer in answers.items()])
@@ -149,9 +151,9 @@ class JoinPage:
             allow_nan=False,
         ).encode()
 
-    def _drawing(self) -> bytes:
+    def _drawing(self, draw: Callable[[Mapping[str, Any]], str]) -> bytes:
         plan = self._view.plan()
-        return b"" if plan is None else plan_drawing(plan).encode()
+        return b"" if plan is None else draw(plan).encode()
 
 
 def endpoint(make: Callable[[], bytes], kind: str) -> Callable[[Request], Awaitable[Response]]:

@@ -5,7 +5,8 @@ const EVERY = 1000;
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const at = (id) => document.getElementById(id);
-let drawn = null; // the plan that the picture shows, as text
+let drawn = null; // the plan that the picture shows and its layout, as text
+const narrow = matchMedia("(max-width: 700px)"); // as in page.css: the picture is drawn tall
 let updated = 0; // when the figures came, by this machine's clock
 
 function make(tag, className, ...content) {
@@ -136,9 +137,10 @@ function showRows(columns, rows) {
 }
 
 async function showPlan(plan) {
-  const text = JSON.stringify(plan);
+  const tall = narrow.matches;
+  const text = JSON.stringify([plan, tall]);
   if (!plan || text === drawn) return;
-  const answer = await fetch("plan.svg", { cache: "no-store" });
+  const answer = await fetch(tall ? "plan-tall.svg" : "plan.svg", { cache: "no-store" });
   const picture = new DOMParser().parseFromString(await answer.text(), "image/svg+xml").documentElement;
   at("picture").replaceChildren(document.importNode(picture, true));
   drawn = text;
