@@ -4,8 +4,8 @@
 
 The pages in docs/ link to files of the repository outside docs/, which a site does not have. So this copies docs/ to
 FOLDER/docs (by default build/site) and adds a page for every file that is linked to: Markdown as it is, anything else
-as a listing. A link to a folder leads to its README, or else to a list of its files. FOLDER/site is the result;
-without FOLDER it is copied to site/.
+as a listing. A link to a folder leads to its README, or else to a list of its files. Images outside docs/ are copied,
+too. FOLDER/site is the result; without FOLDER it is copied to site/.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 CONFIG = ROOT / "mkdocs.yml"
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+IMAGE = re.compile(r"!\[([^\]]*)\]\((?![a-z]+:)([^)\s]+)\)")
 FENCE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "sh", ".c": "c", ".ipynb": "json"}
 LISTED = 50  # list at most this many files of a folder
@@ -33,13 +34,26 @@ class Pages:
 
     def __init__(self) -> None:
         self.text: dict[str, str] = {}
+        self.images: dict[str, Path] = {}  # those outside docs/, by their path in the site
 
     def add(self, file: Path, page: str) -> None:
         """Add a Markdown file as the page at `page`, with its links led to pages."""
         self.text[page] = ""  # known, so that pages may link to each other
         parts = FENCE.split(file.read_text())
         parts[::2] = [LINK.sub(lambda found: self._link(found, file, page), part) for part in parts[::2]]
+        parts[::2] = [IMAGE.sub(lambda found: self._image(found, file, page), part) for part in parts[::2]]
         self.text[page] = "".join(parts)
+
+    def _image(self, found: re.Match[str], file: Path, page: str) -> str:
+        target = Path(os.path.normpath(file.parent / found[2]))
+        if not target.exists():
+            raise FileNotFoundError(f"{file.relative_to(ROOT)} shows {found[2]}, which does not exist")
+        if target.is_relative_to(DOCS):
+            place = str(target.relative_to(DOCS))
+        else:
+            place = f"source/{target.relative_to(ROOT)}"
+            self.images[place] = target
+        return f"![{found[1]}]({os.path.relpath(place, Path(page).parent)})"
 
     def _link(self, found: re.Match[str], file: Path, page: str) -> str:
         words, path, anchor = found[1], found[2], found[3] or ""
@@ -93,6 +107,9 @@ def stage(folder: Path) -> Path:
     for page, text in pages.text.items():
         (out / page).parent.mkdir(parents=True, exist_ok=True)
         (out / page).write_text(text)
+    for place, image in pages.images.items():
+        (out / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(image, out / place)
     shutil.copy(CONFIG, folder / "mkdocs.yml")
     return out
 

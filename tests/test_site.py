@@ -63,6 +63,17 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     ] == []
 
 
+def test_every_image_of_a_page_is_in_the_site(site: Path) -> None:
+    shown = [
+        (page.parent / source).resolve()
+        for page in site.rglob("*.html")
+        for source in re.findall(r'<img[^>]+src="([^"]+)"', page.read_text())
+        if not source.startswith(("data:", "/"))
+    ]
+    assert len(shown) > 30
+    assert [path for path in shown if not path.is_file()] == []
+
+
 def test_links_to_files_of_the_repository_lead_to_their_listings(site: Path) -> None:
     assert "class JoinSpec" in re.sub(
         r"<[^>]*>", "", (site / "source/src/streamjoin/semantics/spec.py.html").read_text()

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import _pools, array, can_be_typed, predicates, schemas
+from streamjoin.codegen.column_values import as_sort
 from streamjoin.codegen.columns import to_column_data
-from streamjoin.codegen.columnwise import as_sort
 from streamjoin.codegen.evaluate import Bounds, Filter, Keys, _Loop, distinct_columns
 from streamjoin.codegen.expressions import Emitter, sort_of
 from streamjoin.codegen.vec import Vec

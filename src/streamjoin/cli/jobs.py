@@ -16,6 +16,6 @@ def job_module(name: str) -> ModuleType:
         if (error.name or "").startswith("streamjoin"):
             raise
         raise sj.StreamJoinError(
-            f"jobs run on Spark, and {error.name} is not installed: pip install 'streamjoin[spark]' "
-            "(`streamjoin demo --embedded` needs neither Spark nor Java)"
+            f"jobs run on Spark, and {error.name} is not installed: pip install 'streamjoin[spark]', or in a clone "
+            "pip install '.[spark]' (`streamjoin demo --embedded` needs neither Spark nor Java)"
         ) from None

@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from streamjoin.codegen.column_values import as_sort, constant_of, wide_less
 from streamjoin.codegen.columns import ColumnData, arguments, parameters
-from streamjoin.codegen.columnwise import ColumnWise, as_sort, constant_of, wide_less
+from streamjoin.codegen.columnwise import ColumnWise
 from streamjoin.codegen.compile_cost import CLAMP, MOST, MOST_OF_BANDS, compile_cost
 from streamjoin.codegen.expressions import HEADER, Constants, Emitter, sort_of
 from streamjoin.codegen.vec import Vec

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamjoin.codegen.columnwise import as_sort
+from streamjoin.codegen.column_values import as_sort
 from streamjoin.codegen.compile_cost import MOST, compile_cost
 from streamjoin.codegen.evaluate import DataByColumn, _Loop, key_dtype
 from streamjoin.codegen.expressions import Emitter, sort_of

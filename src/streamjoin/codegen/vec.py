@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,3 +54,6 @@ class Tile:
         """The arguments of text kernels: the bytes, then start and length of each value."""
         ends = [self.array(end, np.int64) for value in values for end in value]
         return [self.pool, *ends]
+
+
+Evaluate = Callable[[Tile], Vec]  # an expression as a function

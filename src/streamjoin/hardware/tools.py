@@ -22,7 +22,7 @@ from streamjoin.jit.source import StreamJoinWarning
 
 Heard = Callable[[str], None]
 """Called with each line that a tool prints, as it is printed."""
-INSTALL_EXTRA = "pip install 'streamjoin[hardware]'"
+INSTALL_EXTRA = "pip install 'streamjoin[hardware]', or in a clone pip install '.[hardware]'"
 
 
 class ToolError(HardwareError):

@@ -19,7 +19,8 @@ def open_page(view: View, host: str = LOOPBACK, port: int = 0) -> JoinPage:
     """Serve a page. Raises before it listens if a package is missing."""
     if missing := [name.replace("_", "-") for name in PAGE_PACKAGES if find_spec(name) is None]:
         raise StreamJoinError(
-            f"a page needs {', '.join(missing)}, which this Python does not have: pip install 'streamjoin[page]'"
+            f"a page needs {', '.join(missing)}, which this Python does not have: pip install 'streamjoin[page]', or "
+            "in a clone pip install '.[page]'"
         )
     from streamjoin.page.server import JoinPage  # only joins with a page need those packages
 

@@ -26,7 +26,7 @@ def plan_drawing(plan: Mapping[str, Any]) -> str:
         parts.append(_svg_text(12, top + 14, side, "title", weight="600", colour=colour))
         parts += _tuples(colour, (18, 42, 58, 88, 116), middle)
         parts.append(_arrow(126, middle, 160, middle, colour))
-        parts += _window(plan["windows"][side], 164, top, 258, colour)
+        parts += _window_box(plan["windows"][side], 164, top, 258, colour)
     middle = 86 + BOX // 2
     parts += [_arrow(422, 75, 462, middle - 12, COLOURS["left"])]
     parts += [_arrow(422, 179, 462, middle + 12, COLOURS["right"])]
@@ -42,7 +42,7 @@ def tall_drawing(plan: Mapping[str, Any]) -> str:
     for side, names, top, row in (("left", 48, 60, 43), ("right", 392, 290, 387)):
         parts.append(_svg_text(14, names, side, "title", weight="600", colour=COLOURS[side]))
         parts += _tuples(COLOURS[side], (60, 84, 100, 130, 158), row)
-        parts += _window(plan["windows"][side], 4, top, 332, COLOURS[side])
+        parts += _window_box(plan["windows"][side], 4, top, 332, COLOURS[side])
     middle = 175 + BOX // 2
     parts += [_upright_arrow(100, 142, 171, COLOURS["left"]), _upright_arrow(100, 290, 261, COLOURS["right"])]
     parts += _meeting(plan, 16, 175)
@@ -72,7 +72,7 @@ def _tuples(colour: str, xs: Sequence[int], y: int) -> list[str]:
     ]
 
 
-def _window(window: Mapping[str, Any], x: int, top: int, width: int, colour: str) -> list[str]:
+def _window_box(window: Mapping[str, Any], x: int, top: int, width: int, colour: str) -> list[str]:
     """The window that tuples wait in."""
     parts = [
         f'<rect x="{x}" y="{top}" width="{width}" height="{BOX}" rx="9" '
