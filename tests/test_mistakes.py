@@ -106,7 +106,7 @@ def test_a_mistake_is_told_with_its_fix(changed, field, said):
 NOON = datetime(2026, 1, 1, 12)
 TIMES = {"ts": pa.int64(), "symbol": pa.string()}
 # What is pushed to a stream of TIMES, and what the message says.
-PUSHES: list[tuple[str, Any, tuple[str, ...]]] = [
+PUSHES: list[tuple[Any, Any, tuple[str, ...]]] = [
     ("left", pl.LazyFrame({"ts": [1], "symbol": ["A"]}), ("left data is a LazyFrame: collect it first", "a list of dicts")),
     ("left", {"ts": 1, "symbol": "A"}, ("left data is a dict: push one row as [row]",)),
     ("left", {"ts": [1], "symbol": ["A"]}, ("left data is a dict: make it a table with pyarrow.table(columns)",)),
