@@ -62,7 +62,8 @@ def test_columns_that_nobody_reads_are_not_held_and_late_rows_come_back_whole():
         join.push("right", RIGHT)
         for side, names in (("left", {"ts", "k"}), ("right", {"ts", "k", "price", "venue"})):
             view = join._driver.rows.stores[side].view()
-            held = set(view.by_number) | {name for batch in view.batches for name in batch.schema.names}
+            assert view.memory is not None
+            held = set(view.memory.names) | {name for batch in view.batches for name in batch.schema.names}
             assert held == names
         assert join.late("left").to_pylist() == LEFT.slice(0, 1).to_pylist()
 

@@ -32,7 +32,7 @@ def held(batch: pa.RecordBatch, first: int) -> HeldRows:
     """The rows of a batch, of which the first has this number."""
     arrays = [column.to_numpy().copy() for column in batch.columns]
     origins = np.array([array.ctypes.data - first * array.itemsize for array in arrays])
-    return HeldRows([], [], first, RowMemory(tuple(SCHEMA.names), arrays, slice(0, batch.num_rows), origins))
+    return HeldRows([], [], RowMemory(tuple(SCHEMA.names), arrays, origins))
 
 
 def test_pairs_become_rows_of_both_sides():

@@ -85,6 +85,11 @@ def test_gathered_values(dtype: Any, data: st.DataObject) -> None:
     out = np.empty(count, dtype)
     numpy_forms.gathered_items(addresses, buffers, places, out)
     assert out.tolist() == [50 * buffer + place for buffer, place in zip(buffers, places, strict=True)]
+    origin, numbers = addresses[0] - 3 * out.itemsize, 3 + places
+    numpy_forms.gathered_numbered(origin, numbers, out)
+    assert out.tolist() == places.tolist()
+    gather.gather_numbered(origin, numbers, out)
+    assert out.tolist() == places.tolist()
     widths, offsets = np.array([out.itemsize] * 2), np.array([0, 64])
     found, expected = np.zeros((2, 128), np.uint8)
     args = np.array([addresses, addresses]), buffers, places, widths, offsets

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from streamjoin.codegen.columns import ColumnData, to_column_data
 from streamjoin.index.sliding import RowColumns
-from streamjoin.kernels.gather import BITS, gather, gather_columns
+from streamjoin.kernels.gather import BITS, gather, gather_columns, gather_numbered
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.spec import SIDES
 
@@ -158,34 +158,32 @@ class SharedColumns:
 
 
 class RowMemory(NamedTuple):
-    """Columns that are held by row number, at one moment: their arrays, of which `live` are rows, and the address that
-    row number 0 would have in each."""
+    """Columns that are held by row number, at one moment: the arrays that own their memory, and the address that row
+    number 0 would have in each."""
 
     names: tuple[str, ...]
     arrays: Sequence[np.ndarray | None]
-    live: slice
     origins: np.ndarray
+
+    def columns(self, ids: np.ndarray, fields: Sequence[Field]) -> dict[str, pa.Array]:
+        """Those of the columns that are here, of some rows."""
+        columns = {}
+        for name, kind, dtype in fields:
+            if name in self.names:
+                values = np.empty(len(ids), dtype)
+                gather_numbered(self.origins[self.names.index(name)], ids, values)
+                columns[name] = pa.Array.from_buffers(kind, len(ids), [None, pa.py_buffer(values)])
+        return columns
 
 
 @dataclass(slots=True, eq=False)
 class HeldRows:
     """A view of the rows held at one moment: batches and the number of each one's first row; and columns that are held
-    by row number, of rows from `first` on."""
+    by row number."""
 
     starts: Sequence[int]
     held: Sequence[Held]
-    first: int = 0
     memory: RowMemory | None = None
-
-    @property
-    def by_number(self) -> Mapping[str, np.ndarray]:
-        """The columns that are held by row number."""
-        if self.memory is None:
-            return {}
-        named = zip(
-            self.memory.names, self.memory.arrays, strict=False
-        )  # there are none before the first row
-        return {name: array[self.memory.live] for name, array in named if array is not None}
 
     @property
     def batches(self) -> list[pa.RecordBatch]:
@@ -201,7 +199,7 @@ class HeldRows:
         if not len(ids):
             return None
         first, end = int(ids[0]), int(ids[-1]) + 1
-        held = self.by_number
+        held = () if self.memory is None else self.memory.names
         if end - first != len(ids) or any(name in held for name in names) or not (ids[1:] > ids[:-1]).all():
             return None
         numbers = range(bisect_right(self.starts, first) - 1, bisect_right(self.starts, end - 1))
@@ -216,19 +214,7 @@ class HeldRows:
         """As `take`. Plain columns without nulls cost a few nanoseconds a value; the others are left to Arrow."""
         if not len(ids):
             return [pa.nulls(0, field.type) for field in fields]
-        shared = self.by_number
-        columns: dict[str, pa.Array] = {}
-        if shared:
-            places, count, make, memory = (
-                _places_of(ids, self.first),
-                len(ids),
-                pa.Array.from_buffers,
-                pa.py_buffer,
-            )
-            for name, kind, _ in fields:
-                if (values := shared.get(name)) is not None:
-                    picked = values[places].copy() if isinstance(places, slice) else values[places]
-                    columns[name] = make(kind, count, [None, memory(picked)])
+        columns = {} if self.memory is None else self.memory.columns(ids, fields)
         if len(columns) == len(fields):
             return [*columns.values()]
         columns |= self._from_batches(ids, [f for f in fields if f.name not in columns])
@@ -264,14 +250,6 @@ class HeldRows:
         of = np.array([place_of[number] for number in numbers])
         starts = np.array([self.starts[number] for number in numbers])
         return [self.held[number] for number in used], of, ids - starts
-
-
-def _places_of(ids: np.ndarray, first: int) -> slice | np.ndarray:
-    """Where rows are behind the row `first`; a slice where they follow each other, as it is copied faster."""
-    begin, end = int(ids[0]), int(ids[-1]) + 1
-    if end - begin == len(ids) and (ids[1:] > ids[:-1]).all():
-        return slice(begin - first, end - first)
-    return ids - first
 
 
 def _taken_by_arrow(held: list[Held], names: list[str], of: np.ndarray, places: np.ndarray) -> pa.RecordBatch:
@@ -482,7 +460,7 @@ class PayloadStore:
                 self._view = HeldRows(*rows)
             else:
                 columns = self._shared.columns
-                self._view = HeldRows(*rows, columns.first, RowMemory(self._names, *columns.memory()))
+                self._view = HeldRows(*rows, RowMemory(self._names, *columns.memory()))
         return self._view
 
     def begin_reading(self) -> HeldRows:

@@ -19,9 +19,10 @@ from streamjoin.index.access import Access, ask, check_bands
 from streamjoin.index.structures import STRUCTURE_CLASSES, Structure
 from streamjoin.index.structures.bisort import BISortSubwindow, Merging
 from streamjoin.index.window import Subwindow, Together
-from streamjoin.kernels.gather import BITS, gather, gather_columns, gather_rows
+from streamjoin.kernels.gather import BITS, gather, gather_columns, gather_numbered, gather_rows
 from streamjoin.kernels.hash.last_rows import (
     COLUMNS,
+    FIRST_PLACE,
     FREE,
     add_widths,
     append_text,
@@ -84,7 +85,9 @@ def rehearse_rows(schemas: Schemas) -> None:
         field.type for schema in schemas.values() for field in schema if pa.types.is_primitive(field.type)
     ]
     for bits in {kind.bit_width for kind in kinds}.intersection(BITS):
-        gather(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, np.empty(0, f"i{bits // 8}"))
+        none = np.empty(0, f"i{bits // 8}")
+        gather(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, none)
+        gather_numbered(0, NO_NUMBERS, none)
     gather_columns(
         np.empty((0, 0), np.int64), NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, np.empty(0, np.uint8)
     )
@@ -105,12 +108,12 @@ def rehearse_last_rows(programs: Mapping[str, WindowProgram], schemas: Schemas) 
     known, one, none = np.empty(0, np.bool_), np.zeros(1, np.int64), np.empty(0, np.uint8)
     side = NO_NUMBERS, right.key_of_band(stored, band), known, NO_NUMBERS, NO_NUMBERS
     table = np.full((1, COLUMNS), FREE)
-    used = np.zeros(3, np.int64)
+    used = np.zeros(FIRST_PLACE + 1, np.int64)
     source = None if right.is_one_equality else none
     find_last(side, side, NO_NUMBERS, source, 0, 0, 0, 0, table, none, table, used, NO_NUMBERS)
-    count_needed(table, table, 0, 0, 0)
+    count_needed(table, table, used, 0, 0)
     move_earlier(table, 0, 0, 0, table, used, NO_NUMBERS)
-    move_last(table, none, 0, NO_NUMBERS, table, none, used)
+    move_last(table, none, NO_NUMBERS, NO_NUMBERS, table, none, used)
     add_widths(one, NO_NUMBERS)
     append_text(one, none, NO_NUMBERS, none)
     for number in right.number_keys:

@@ -210,16 +210,16 @@ class RowColumns(SlidingColumns):
         assert array is not None
         return array[start + first : start + end]
 
-    def memory(self) -> tuple[list[np.ndarray | None], slice, np.ndarray]:
-        """The arrays of all columns, which places in them are live, and for each column the address that row number 0
-        would have. Valid until the next change."""
+    def memory(self) -> tuple[list[np.ndarray | None], np.ndarray]:
+        """The arrays of all columns, and for each the address that row number 0 would have. Valid until the next
+        change."""
         if self._moves_then != self._moves:
             start = self._begin - self.first
             self._origins = np.array(
                 [0 if a is None else a.ctypes.data + start * a.itemsize for a in self._arrays], np.int64
             )
             self._moves_then = self._moves
-        return self._arrays.copy(), slice(self._begin, self._end), self._origins
+        return self._arrays.copy(), self._origins
 
     def cut_off(self, number: int) -> list[np.ndarray]:
         """Remove the columns from this number on; copies of their live rows. Readers keep what they see."""

@@ -32,6 +32,14 @@ def gather(addresses, buffers, places, out):
         out[i] = value_at(addresses[buffers[i]] + places[i] * out.itemsize, out)
 
 
+@jit(fallback=numpy_forms.gathered_numbered)
+def gather_numbered(origin, rows, out):
+    """out[i] = the item of row number rows[i] of a column that has row number 0 at the address `origin`; items have
+    out's dtype. The caller keeps that memory alive."""
+    for i in range(len(rows)):
+        out[i] = value_at(origin + rows[i] * out.itemsize, out)
+
+
 @jit(nogil=False, fallback=numpy_forms.gathered_columns)
 def gather_columns(addresses, buffers, places, widths, offsets, out):
     """As `gather`, for several columns and few rows: column c of row i, widths[c] bytes, goes to out[offsets[c] + i *

@@ -72,6 +72,10 @@ def gathered_items(addresses: np.ndarray, buffers: np.ndarray, places: np.ndarra
         out[chosen] = items_at(addresses[buffer], places[chosen], out.dtype)
 
 
+def gathered_numbered(origin: int, rows: np.ndarray, out: np.ndarray) -> None:
+    out[:] = items_at(origin, rows, out.dtype)
+
+
 def gathered_columns(
     addresses: np.ndarray, buffers: np.ndarray, places: np.ndarray, widths: np.ndarray, offsets: np.ndarray,
     out: np.ndarray,

@@ -13,12 +13,13 @@ FALLS_BLOCK = 512
 @jit(nogil=False, fallback=numpy_forms.any_fall)
 def falls(ts):
     """Whether a value is below the one before it. Only blocks end early, so that vector instructions compare them."""
-    begin = 1
-    while begin < len(ts):
-        end = min(begin + FALLS_BLOCK, len(ts))
+    begin, last = 0, len(ts) - 1
+    while begin < last:
+        end = min(begin + FALLS_BLOCK, last)
+        before, after = ts[begin:end], ts[begin + 1 : end + 1]
         found = False
-        for i in range(begin, end):
-            found |= ts[i] < ts[i - 1]
+        for i in range(len(before)):
+            found |= after[i] < before[i]
         if found:
             return True
         begin = end

@@ -262,7 +262,8 @@ def check_random(seed: int) -> None:
             ]
             made[side][name], number = pa.table(columns, schema=schema), number + count
     order = draw.choice(ORDERS)
-    caller = CallerTuning(smallest_table=4, carried_from=draw.choice([0, 5, 999]))
+    carried_from = draw.choice([-5, 0, 5, 999])  # below zero: carries rows although all are needed
+    caller = CallerTuning(smallest_table=4, carried_from=carried_from)
     join = open_tuned(
         replace(RELEASING, caller=caller), spec, order=order, max_results=draw.choice([1, 3, 99])
     )

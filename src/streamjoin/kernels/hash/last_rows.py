@@ -24,7 +24,8 @@ EARLIEST = -(2**63)  # time
 WORDS, TIMES, ROWS, EARLIER, BEGINS, ENDS = range(6)  # of a table
 PAST_TIMES, PAST_ROWS, REPLACED, BEFORE, JUMP, DEPTH = range(6)  # of `earlier`
 COLUMNS = 6  # of a table, and of `earlier`
-PLACES_USED, BYTES_USED, PAST_USED = range(3)  # of `used`
+PLACES_USED, BYTES_USED, PAST_USED = range(3)  # of `used`,
+FIRST_PLACE = 3  # after which it has the places of the keys, in the order they came
 
 
 @inner
@@ -37,6 +38,7 @@ def _add_key(table, place, word, arena, used, source, begin, end):
     table[place, WORDS], table[place, EARLIER] = word, NONE
     table[place, BEGINS], table[place, ENDS] = at, at + end - begin
     used[BYTES_USED] += end - begin
+    used[FIRST_PLACE + used[PLACES_USED]] = place
     used[PLACES_USED] += 1
 
 
@@ -166,14 +168,14 @@ def find_last(left, right, right_rows, source, lo, hi, passed, needed, table, ar
 
 
 @jit
-def count_needed(table, earlier, past, needed, oldest):
-    """How many last rows are from the time `oldest` on, and of the first `past` earlier rows also replaced after the
-    time `needed`; and the least of their numbers. O(places + earlier rows)."""
+def count_needed(table, earlier, used, needed, oldest):
+    """How many last rows are from the time `oldest` on, and how many earlier rows, of those also replaced after the
+    time `needed`; and the least of their numbers. O(rows)."""
     count, least = 0, np.int64(2**63 - 1)
-    for place in range(len(table)):
-        if table[place, ROWS] != FREE and table[place, TIMES] >= oldest:
+    for place in used[FIRST_PLACE : FIRST_PLACE + used[PLACES_USED]]:
+        if table[place, TIMES] >= oldest:
             count, least = count + 1, min(least, table[place, ROWS])
-    for at in range(past):
+    for at in range(used[PAST_USED]):
         if earlier[at, REPLACED] > needed and earlier[at, PAST_TIMES] >= oldest:
             count, least = count + 1, min(least, earlier[at, PAST_ROWS])
     return count, least
@@ -194,12 +196,10 @@ def move_earlier(earlier, count, needed, oldest, to, used, places):
 
 
 @jit
-def move_last(table, arena, oldest, places, to, to_arena, used):
-    """Move the rows from the time `oldest` on into an empty table, and the bytes of their keys. `places`: where their
-    earlier rows are now. O(places)."""
-    for place in range(len(table)):
-        if table[place, ROWS] == FREE or table[place, TIMES] < oldest:
-            continue
+def move_last(table, arena, live, places, to, to_arena, used):
+    """Move the rows at the places `live` into an empty table, and the bytes of their keys. `places`: where their
+    earlier rows are now. O(rows)."""
+    for place in live:
         word, before = table[place, WORDS], table[place, EARLIER]
         new = _place_for(to, word)
         _add_key(to, new, word, to_arena, used, arena, table[place, BEGINS], table[place, ENDS])

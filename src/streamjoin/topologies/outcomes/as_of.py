@@ -86,24 +86,26 @@ class AsOfJoin:
         return (self._looked_up,)
 
     def held(self, side: str) -> int:
-        return len(self.windows[side])
+        return len(self._rows[side]) + (len(self._last) if side == "right" else 0)
 
     def oldest_id(self, side: str) -> int | None:
         rows = self._rows[side]
         oldest = [int(rows.id.min())] if len(rows) else []
-        oldest += [int(ids[ids >= 0].min()) for ids in (self._rest.by_side()[side],) if (ids >= 0).any()]
-        if side == "right" and (kept := self._oldest_kept()) is not None:
+        if len(self._rest):
+            oldest += [int(ids[ids >= 0].min()) for ids in (self._rest.by_side()[side],) if (ids >= 0).any()]
+        if side == "right" and (kept := self._oldest_kept(min(oldest, default=self._newest))) is not None:
             oldest.append(kept)
         return min(oldest, default=None)
 
-    def _oldest_kept(self) -> int | None:
+    def _oldest_kept(self, held: int) -> int | None:
         """The least number of the right rows that are kept, once those are carried that are few among the rows after
-        them; O(places), and O(kept) after twice as many rows or more."""
+        them; O(kept), and a copy of each after twice as many rows or more. `held`: the rows from this number on are
+        held anyhow."""
         bounds = self._needed(self._least_left), self._oldest_time
         count, least = self._last.count_and_least(*bounds)
         enough = count + self._tuning.carried_from
-        if count and self._newest - least > 4 * enough:
-            return self._carry_old(self._newest - 2 * enough, *bounds)
+        if count and held - least > 4 * enough:
+            return self._carry_old(held - 2 * enough, *bounds)
         return least if count else None
 
     def _carry_old(self, before: int, needed: int, oldest: int) -> int:

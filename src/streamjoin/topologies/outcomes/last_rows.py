@@ -11,6 +11,7 @@ from streamjoin.kernels.hash.last_rows import (
     BEGINS,
     COLUMNS,
     ENDS,
+    FIRST_PLACE,
     FREE,
     PAST_ROWS,
     PAST_TIMES,
@@ -47,7 +48,7 @@ class LastRows:
         self._arena = np.empty(size, np.uint8)
         # As much room as in the table, so that a table is not moved for a few earlier rows.
         self._earlier = np.empty((max(places // 2, earlier), COLUMNS), np.int64)
-        self._used = np.zeros(3, np.int64)
+        self._used = np.zeros(FIRST_PLACE + places // 2 + 1, np.int64)
 
     def __len__(self) -> int:
         return int(self._used[PLACES_USED] + self._used[PAST_USED])
@@ -84,11 +85,12 @@ class LastRows:
         self._make(places, 2 * kept + size, 2 * len(past))
         moved = np.empty(count, np.int64)
         move_earlier(earlier, count, needed, oldest, self._earlier, self._used, moved)
-        move_last(table, arena, oldest, moved, self._table, self._arena, self._used)
+        move_last(table, arena, live, moved, self._table, self._arena, self._used)
 
     def _live(self, oldest: int) -> np.ndarray:
         """The places of last rows from the time `oldest` on."""
-        return np.flatnonzero((self._table[:, ROWS] != FREE) & (self._table[:, TIMES] >= oldest))
+        places = self._used[FIRST_PLACE : FIRST_PLACE + self._used[PLACES_USED]]
+        return places[self._table[places, TIMES] >= oldest]
 
     def _live_past(self, needed: int, oldest: int) -> np.ndarray:
         """The places of earlier rows that a left row to come may need."""
@@ -97,8 +99,8 @@ class LastRows:
         return np.flatnonzero((replaced > needed) & (times >= oldest))
 
     def count_and_least(self, needed: int, oldest: int) -> tuple[int, int]:
-        """How many rows a left row to come may need, and the least of their numbers; O(places + earlier rows)."""
-        count, least = count_needed(self._table, self._earlier, int(self._used[PAST_USED]), needed, oldest)
+        """How many rows a left row to come may need, and the least of their numbers; O(rows)."""
+        count, least = count_needed(self._table, self._earlier, self._used, needed, oldest)
         return int(count), int(least)
 
     def rows(self, needed: int, oldest: int) -> list[tuple[np.ndarray, np.ndarray]]:
