@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import streamjoin as sj
 
@@ -93,3 +95,16 @@ def check(
     for batch in batches:
         assert all(times[row] >= promised for row in rows_of([batch])), trace()
         promised = max(promised, sj.punctuation(batch) or promised)
+
+
+def use_forms(monkeypatch: pytest.MonkeyPatch, module: ModuleType, kernels: list[str], often: float) -> None:
+    """Let a module call the NumPy forms of its kernels, as if these were being compiled: so often, at random."""
+    turns = random.Random(1)
+    for name in kernels:
+        kernel = getattr(module, name)
+        form = kernel._compile_for_args._fallback
+
+        def call(*given: Any, kernel: Any = kernel, form: Any = form) -> Any:
+            return (form if turns.random() < often else kernel)(*given)
+
+        monkeypatch.setattr(module, name, call)

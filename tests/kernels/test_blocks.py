@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamjoin.kernels.sorted import block_lists
 from streamjoin.kernels.sorted import blocks as listed
-from streamjoin.kernels.sorted.blocks import ROOM, KeyedRows, Searches
+from streamjoin.kernels.sorted.block_lists import ROOM, KeyedRows, Searches
 
 LARGEST = 2**64 - 1
 KEYS: dict[Any, list[Any]] = {
@@ -35,7 +36,7 @@ def rows_of(draw: random.Random, kind: Any, count: int, base: int, distinct: boo
 def entries(blocks: Any) -> list[tuple[Any, ...]]:
     """All entries in the order of the list."""
     found: list[tuple[Any, ...]] = []
-    for block in blocks.order[: blocks.state[listed.USED]]:
+    for block in blocks.order[: blocks.state[block_lists.USED]]:
         at = slice(block * ROOM, block * ROOM + blocks.sizes[block])
         found += zip(*(column[at].tolist() for column in blocks[:3]), strict=True)
     return found
@@ -77,8 +78,8 @@ def search(
         done += listed.search_rows(
             blocks, rows, rest, turns, lowest, budget, np.empty(most, kind), found[done:], counts[done:]
         )
-        if listed.is_full(blocks):
-            blocks = listed.enlarged(blocks)
+        if block_lists.is_full(blocks):
+            blocks = block_lists.enlarged(blocks)
     return blocks, [row[:n].tolist() for row, n in zip(found, counts, strict=True)]
 
 
@@ -88,7 +89,7 @@ def search(
 def test_any_range_is_held_and_searched(kind, draw, count, most):
     base, turns = draw.choice([0, 1000]), draw.random() < 0.7
     rows = rows_of(draw, kind, count, base, draw.random() < 0.5)
-    blocks = listed.make_blocks(2, np.dtype(kind))
+    blocks = block_lists.make_blocks(2, np.dtype(kind))
     for _ in range(4):
         asked = []
         for _ in range(draw.randint(1, 5)):
@@ -98,7 +99,7 @@ def test_any_range_is_held_and_searched(kind, draw, count, most):
         blocks, found = search(blocks, rows, asked, most, turns, draw.choice([0, 9 * ROOM, 1 << 60]))
         with np.errstate(all="ignore"):
             assert found == [best(rows, each, most, turns) for each in asked]
-        held = range(int(blocks.state[listed.FIRST_PLACE]), int(blocks.state[listed.END_PLACE]))
+        held = range(int(blocks.state[block_lists.FIRST_PLACE]), int(blocks.state[block_lists.END_PLACE]))
         there = [
             (int(rows.words[p - base]), rows.keys[p - base].item(), -p) for p in held if rows.known[p - base]
         ]
@@ -108,7 +109,7 @@ def test_any_range_is_held_and_searched(kind, draw, count, most):
 
 def test_later_rows_are_the_better_ones_of_a_tie_on_both_sides():
     rows = KeyedRows(np.zeros(6, np.int64), np.array([4, 6, 4, 6, 5, 4], np.uint64), np.ones(6, np.bool_), 0)
-    found = search(listed.make_blocks(2, rows.keys.dtype), rows, [(0, 5, 0, 6)], 4, True)[1]
+    found = search(block_lists.make_blocks(2, rows.keys.dtype), rows, [(0, 5, 0, 6)], 4, True)[1]
     assert found == [[4, 5, 3, 2]]
 
 
@@ -116,18 +117,18 @@ def test_equal_keys_are_not_visited_one_by_one():
     """Of 50,000 rows at each of two distances, a search visits a few."""
     keys = np.tile(np.array([3, 5, 8], np.uint64), 50_000)
     rows = KeyedRows(np.zeros(len(keys), np.int64), keys, np.ones(len(keys), np.bool_), 0)
-    blocks, found = search(listed.make_blocks(2, keys.dtype), rows, [(0, 4, 0, 150_000)] * 3, 2, True)
+    blocks, found = search(block_lists.make_blocks(2, keys.dtype), rows, [(0, 4, 0, 150_000)] * 3, 2, True)
     assert found == [[149_998, 149_997]] * 3
-    assert blocks.state[listed.VISITED] < 40
+    assert blocks.state[block_lists.VISITED] < 40
 
 
 def test_a_list_that_few_rows_are_left_in_keeps_few_blocks():
     keys = np.random.default_rng(3).random(20_000)
     rows = KeyedRows(np.zeros(len(keys), np.int64), keys, np.ones(len(keys), np.bool_), 0)
-    blocks, _ = search(listed.make_blocks(2, keys.dtype), rows, [(0, 0.5, 0, 20_000)], 1, True)
+    blocks, _ = search(block_lists.make_blocks(2, keys.dtype), rows, [(0, 0.5, 0, 20_000)], 1, True)
     assert listed.slide(blocks, rows, 19_000, 20_000, 20_000)
-    assert blocks.state[listed.USED] * ROOM <= 8 * 1_000
-    assert not listed.is_sparse(blocks, len(blocks.order))
+    assert blocks.state[block_lists.USED] * ROOM <= 8 * 1_000
+    assert not block_lists.is_sparse(blocks, len(blocks.order))
 
 
 def test_a_call_moves_no_more_rows_than_it_may_and_the_next_goes_on():
@@ -137,12 +138,12 @@ def test_a_call_moves_no_more_rows_than_it_may_and_the_next_goes_on():
     searches = Searches(
         np.zeros(1, np.int64), np.zeros(1), np.ones(1, np.bool_), np.zeros(1, np.int64), np.full(1, len(keys))
     )
-    blocks, costs = listed.make_blocks(1_000, keys.dtype), np.empty(1)
+    blocks, costs = block_lists.make_blocks(1_000, keys.dtype), np.empty(1)
     found, counts, ends = np.empty((1, 1), np.int64), np.zeros(1, np.int64), []
     while not listed.search_rows(blocks, rows, searches, True, -np.inf, 999 * ROOM, costs, found, counts):
-        ends.append(int(blocks.state[listed.END_PLACE]))
+        ends.append(int(blocks.state[block_lists.END_PLACE]))
     assert ends == [1_000, 2_000, 3_000, 4_000, 5_000]
     assert found.tolist() == [[int(keys.argmin())]]
     for left in (4_000, 3_000):
         assert not listed.slide(blocks, rows, 4_999, 5_000, 1_000)
-        assert blocks.state[listed.END_PLACE] - blocks.state[listed.FIRST_PLACE] == left
+        assert blocks.state[block_lists.END_PLACE] - blocks.state[block_lists.FIRST_PLACE] == left

@@ -24,6 +24,7 @@ from streamjoin.kernels.scan.bands import (
 )
 from streamjoin.kernels.scan.vector import lanes
 from streamjoin.kernels.sorted import intervals, runs
+from streamjoin.kernels.values import tiles
 
 INT64 = np.iinfo(np.int64)
 times = st.lists(st.integers(INT64.min, INT64.max) | st.integers(-5, 5), min_size=1, max_size=9).map(
@@ -100,6 +101,22 @@ def test_gathered_values(dtype: Any, data: st.DataObject) -> None:
     numpy_forms.gathered_rows(*rows, found)
     gather.gather_rows(*rows, expected)
     assert found.tolist() == expected.tolist()
+
+
+@given(st.lists(st.tuples(st.binary(max_size=5), st.binary(max_size=5)), max_size=6))
+def test_texts(pairs: list[tuple[bytes, bytes]]) -> None:
+    texts = [text for pair in pairs for text in pair]
+    data = np.frombuffer(b"x" + b"".join(texts), np.uint8)
+    length = np.array([len(text) for text in texts], np.int64)
+    start = 1 + np.cumsum(length) - length
+    found, expected = np.empty((2, len(texts)), np.int64)
+    numpy_forms.hashed_texts(data, start, length, found)
+    tiles.text_hash(data, start, length, expected)
+    assert found.tolist() == expected.tolist()
+    args = data, start[::2].copy(), length[::2].copy(), start[1::2].copy(), length[1::2].copy()
+    numpy_forms.equal_texts(*args, found[: len(pairs)])
+    tiles.text_equal(*args, expected[: len(pairs)])
+    assert found[: len(pairs)].tolist() == expected[: len(pairs)].tolist() == [a == b for a, b in pairs]
 
 
 bounds = st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=3, max_size=3)

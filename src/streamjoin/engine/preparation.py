@@ -65,7 +65,8 @@ def _log_start() -> None:
 
 def starts_without_kernels(plan: Plan) -> bool:
     """Whether all kernels that the first pushes need have NumPy forms."""
-    return plan.nodes.kind == "caller" and all(plan.windows[side].kind != "chain" for side in SIDES)
+    in_caller = plan.nodes.kind in ("caller", "last_rows", "searching")
+    return in_caller and all(plan.windows[side].kind != "chain" for side in SIDES)
 
 
 def rehearse_plan(plan: Plan) -> None:

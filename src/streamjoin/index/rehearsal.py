@@ -21,9 +21,6 @@ from streamjoin.index.structures.bisort import BISortSubwindow, Merging
 from streamjoin.index.window import Subwindow, Together
 from streamjoin.kernels.gather import BITS, gather, gather_columns, gather_numbered, gather_rows
 from streamjoin.kernels.hash.last_rows import (
-    COLUMNS,
-    FIRST_PLACE,
-    FREE,
     add_widths,
     append_text,
     append_words,
@@ -32,10 +29,12 @@ from streamjoin.kernels.hash.last_rows import (
     move_earlier,
     move_last,
 )
+from streamjoin.kernels.hash.last_rows_forms import COLUMNS, FREE, KEYS_FROM
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM
 from streamjoin.kernels.scan.check import goes_on
-from streamjoin.kernels.sorted.blocks import KeyedRows, Searches, make_blocks, search_rows, slide
+from streamjoin.kernels.sorted.block_lists import KeyedRows, Searches, make_blocks
+from streamjoin.kernels.sorted.blocks import search_rows, slide
 from streamjoin.kernels.sorted.probe import rises
 from streamjoin.kernels.sorted.runs import rising_places
 from streamjoin.plan.physical import Plan
@@ -85,9 +84,9 @@ def rehearse_rows(schemas: Schemas) -> None:
         field.type for schema in schemas.values() for field in schema if pa.types.is_primitive(field.type)
     ]
     for bits in {kind.bit_width for kind in kinds}.intersection(BITS):
-        none = np.empty(0, f"i{bits // 8}")
-        gather(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, none)
-        gather_numbered(0, NO_NUMBERS, none)
+        values = np.empty(0, f"i{bits // 8}")
+        gather(NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, values)
+        gather_numbered(0, NO_NUMBERS, values)
     gather_columns(
         np.empty((0, 0), np.int64), NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, NO_NUMBERS, np.empty(0, np.uint8)
     )
@@ -108,7 +107,7 @@ def rehearse_last_rows(programs: Mapping[str, WindowProgram], schemas: Schemas) 
     known, one, none = np.empty(0, np.bool_), np.zeros(1, np.int64), np.empty(0, np.uint8)
     side = NO_NUMBERS, right.key_of_band(stored, band), known, NO_NUMBERS, NO_NUMBERS
     table = np.full((1, COLUMNS), FREE)
-    used = np.zeros(FIRST_PLACE + 1, np.int64)
+    used = np.zeros(KEYS_FROM + 1, np.int64)
     source = None if right.is_one_equality else none
     find_last(side, side, NO_NUMBERS, source, 0, 0, 0, 0, table, none, table, used, NO_NUMBERS)
     count_needed(table, table, used, 0, 0)

@@ -63,6 +63,29 @@ def continues(ids: np.ndarray, sources: np.ndarray, next_id: int, source: int) -
     return bool((ids == np.arange(len(ids)) + next_id).all()), bool((sources == source).all())
 
 
+# `values.tiles`
+
+
+def hashed_texts(data: np.ndarray, start: np.ndarray, length: np.ndarray, out: np.ndarray) -> None:
+    state, half = np.full(len(start), 0xCBF29CE484222325, np.uint64), np.uint64(32)
+    for i in range(int(length.max(initial=0))):
+        on = np.flatnonzero(length > i)
+        state[on] = (state[on] ^ data[start[on] + i]) * np.uint64(0x100000001B3)
+    state = (state ^ (state >> half)) * np.uint64(0xD6E8FEB86659FD93)
+    out[:] = (state ^ (state >> half)).view(np.int64)
+
+
+def equal_texts(
+    data: np.ndarray, a_start: np.ndarray, a_length: np.ndarray, b_start: np.ndarray, b_length: np.ndarray,
+    out: np.ndarray,
+) -> None:  # fmt: skip
+    same = a_length == b_length
+    for i in range(int(a_length.max(initial=0, where=same))):
+        on = np.flatnonzero(same & (a_length > i))
+        same[on] = data[a_start[on] + i] == data[b_start[on] + i]
+    out[:] = same
+
+
 # `gather`
 
 

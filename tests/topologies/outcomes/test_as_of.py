@@ -15,15 +15,15 @@ import pyarrow as pa
 import pytest
 
 import streamjoin as sj
-from outcome_runs import check, disordered
+from outcome_runs import check, disordered, use_forms
 from strategies import RELEASING, open_tuned
 from streamjoin.codegen.prepared import Stored
 from streamjoin.engine.tables import join_planned
-from streamjoin.kernels.hash.last_rows import DEPTH, JUMP, ROWS
+from streamjoin.kernels.hash.last_rows_forms import DEPTH, JUMP, ROWS
 from streamjoin.plan.choose import make_plan
 from streamjoin.plan.options import ORDERS, Options
 from streamjoin.plan.tuning import DEFAULT_TUNING, CallerTuning, Tuning
-from streamjoin.topologies.outcomes import as_of, last_rows
+from streamjoin.topologies.outcomes import as_of, last_rows, row_keys
 from streamjoin.topologies.outcomes.as_of import AsOfJoin
 from streamjoin.topologies.outcomes.row_keys import RowKeys
 
@@ -273,6 +273,14 @@ def check_random(seed: int) -> None:
 @pytest.mark.parametrize("part", range(2))
 def test_random_as_of_joins_give_the_oracles_rows(part):
     for seed in range(100 * part, 100 * part + 100):
+        check_random(seed)
+
+
+@pytest.mark.parametrize("often", [0.5, 1.0], ids=["sometimes", "always"])
+def test_numpy_forms_of_the_kernels_give_the_oracles_rows_and_may_change_places_with_them(often, monkeypatch):
+    use_forms(monkeypatch, last_rows, ["find_last", "count_needed", "move_earlier", "move_last"], often)
+    use_forms(monkeypatch, row_keys, ["add_widths", "append_text", "append_words"], often)
+    for seed in range(60):
         check_random(seed)
 
 

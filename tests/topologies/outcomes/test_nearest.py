@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streamjoin as sj
+from outcome_runs import use_forms
 from strategies import RELEASING, open_tuned
-from streamjoin.kernels.sorted import blocks as listed
+from streamjoin.kernels.sorted import block_lists
 from streamjoin.plan.tuning import NearestTuning, Tuning
 from streamjoin.topologies.outcomes import nearest
 from streamjoin.topologies.outcomes.nearest import NearestSearch
@@ -220,7 +221,7 @@ def test_the_list_grows_and_gives_its_memory_back():
         join.push("left", table([50_000], f=[0.0]))
         join.end("right")
         assert sum(batch.num_rows for batch in join.poll()) == 1
-        assert made._topology._blocks.state[listed.USED] * 64 > 50_000
+        assert made._topology._blocks.state[block_lists.USED] * 64 > 50_000
         join.push("left", table([59_999, 10**6], f=[0.0, 0.0]))
         assert len(made._topology._blocks.order) == nearest.FIRST_BLOCKS
 
@@ -309,6 +310,13 @@ def check(draw: random.Random, rows: int) -> None:
 @given(st.randoms(use_true_random=False), st.sampled_from([6, 14, 40]))
 def test_any_search_gives_the_rows_of_the_oracle(draw, rows):
     check(draw, rows)
+
+
+@pytest.mark.parametrize("often", [0.5, 1.0], ids=["sometimes", "always"])
+def test_numpy_forms_of_the_kernels_give_the_oracles_rows_and_may_change_places_with_them(often, monkeypatch):
+    use_forms(monkeypatch, nearest, ["slide", "search_rows"], often)
+    for seed in range(60):
+        check(random.Random(seed), (6, 14, 40)[seed % 3])
 
 
 @pytest.mark.slow

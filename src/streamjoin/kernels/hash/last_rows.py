@@ -16,16 +16,29 @@ The caller owns the memory. It keeps half of the places free, and provides room 
 import numpy as np
 
 from streamjoin.jit.decorator import inner, jit
+from streamjoin.kernels.hash import last_rows_forms as forms
+from streamjoin.kernels.hash.last_rows_forms import (
+    BEFORE,
+    BEGINS,
+    BYTES_USED,
+    DEPTH,
+    EARLIER,
+    EARLIEST,
+    ENDS,
+    FREE,
+    JUMP,
+    KEYS_FROM,
+    NONE,
+    PAST_ROWS,
+    PAST_TIMES,
+    PAST_USED,
+    PLACES_USED,
+    REPLACED,
+    ROWS,
+    TIMES,
+    WORDS,
+)
 from streamjoin.kernels.hash.tables import home_of, word_of
-
-FREE = -1  # in ROWS
-NONE = -1  # in EARLIER, BEFORE and JUMP
-EARLIEST = -(2**63)  # time
-WORDS, TIMES, ROWS, EARLIER, BEGINS, ENDS = range(6)  # of a table
-PAST_TIMES, PAST_ROWS, REPLACED, BEFORE, JUMP, DEPTH = range(6)  # of `earlier`
-COLUMNS = 6  # of a table, and of `earlier`
-PLACES_USED, BYTES_USED, PAST_USED = range(3)  # of `used`,
-FIRST_PLACE = 3  # after which it has the places of the keys, in the order they came
 
 
 @inner
@@ -38,7 +51,7 @@ def _add_key(table, place, word, arena, used, source, begin, end):
     table[place, WORDS], table[place, EARLIER] = word, NONE
     table[place, BEGINS], table[place, ENDS] = at, at + end - begin
     used[BYTES_USED] += end - begin
-    used[FIRST_PLACE + used[PLACES_USED]] = place
+    used[KEYS_FROM + used[PLACES_USED]] = place
     used[PLACES_USED] += 1
 
 
@@ -85,7 +98,7 @@ def _last_before(earlier, at, last):
     return earlier[at, PAST_ROWS], earlier[at, PAST_TIMES]
 
 
-@jit
+@jit(fallback=forms.found_last)
 def find_last(left, right, right_rows, source, lo, hi, passed, needed, table, arena, earlier, used, out):
     """Fill `out` for each left row with the last right row of its key whose time is the left row's plus `lo` to `hi`
     (`hi` is not above 0), or FREE. Takes at least the first `passed` right rows into the table. Both sides are in the
@@ -167,12 +180,12 @@ def find_last(left, right, right_rows, source, lo, hi, passed, needed, table, ar
     return answered, taken
 
 
-@jit
+@jit(fallback=forms.counted_needed)
 def count_needed(table, earlier, used, needed, oldest):
     """How many last rows are from the time `oldest` on, and how many earlier rows, of those also replaced after the
     time `needed`; and the least of their numbers. O(rows)."""
     count, least = 0, np.int64(2**63 - 1)
-    for place in used[FIRST_PLACE : FIRST_PLACE + used[PLACES_USED]]:
+    for place in used[KEYS_FROM : KEYS_FROM + used[PLACES_USED]]:
         if table[place, TIMES] >= oldest:
             count, least = count + 1, min(least, table[place, ROWS])
     for at in range(used[PAST_USED]):
@@ -181,7 +194,7 @@ def count_needed(table, earlier, used, needed, oldest):
     return count, least
 
 
-@jit
+@jit(fallback=forms.moved_earlier)
 def move_earlier(earlier, count, needed, oldest, to, used, places):
     """Copy the first `count` rows to empty arrays, but for those that no left row needs: from before the time `oldest`,
     or replaced up to the time `needed`. Fills `places` with where each is now, or NONE. O(rows)."""
@@ -195,7 +208,7 @@ def move_earlier(earlier, count, needed, oldest, to, used, places):
             )  # fmt: skip
 
 
-@jit
+@jit(fallback=forms.moved_last)
 def move_last(table, arena, live, places, to, to_arena, used):
     """Move the rows at the places `live` into an empty table, and the bytes of their keys. `places`: where their
     earlier rows are now. O(rows)."""
@@ -207,7 +220,7 @@ def move_last(table, arena, live, places, to, to_arena, used):
         to[new, EARLIER] = NONE if before == NONE else places[before]
 
 
-@jit
+@jit(fallback=forms.added_widths)
 def add_widths(ends, widths):
     """Add the sizes of values to the ends of rows' keys: ends[i] += widths[0] + ... + widths[i - 1]."""
     total = 0
@@ -216,7 +229,7 @@ def add_widths(ends, widths):
         ends[i + 1] += total
 
 
-@jit
+@jit(fallback=forms.appended_text)
 def append_text(value_ends, values, at, out):
     """Write the size and the bytes of each value to `out` from at[i] on, and move at[i] behind them."""
     for i in range(len(at)):
@@ -228,7 +241,7 @@ def append_text(value_ends, values, at, out):
         at[i] += 8 + size
 
 
-@jit
+@jit(fallback=forms.appended_words)
 def append_words(keys, at, out):
     """Write each key as 64 bits to `out` from at[i] on, and move at[i] behind it."""
     for i in range(len(at)):

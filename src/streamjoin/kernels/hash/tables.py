@@ -22,6 +22,7 @@ from numba.extending import intrinsic
 
 from streamjoin.jit.decorator import inner, jit
 from streamjoin.kernels.cursor import DONE
+from streamjoin.kernels.hash import last_rows_forms
 from streamjoin.kernels.scan import vector
 from streamjoin.kernels.scan.vector import (
     load_vector,
@@ -99,7 +100,7 @@ def home_of(word, lines):
     return np.int64(((mixed(word) >> np.uint64(32)) * np.uint64(lines)) >> np.uint64(32))
 
 
-@jit
+@jit(fallback=last_rows_forms.mixed_column)
 def _mix_column(keys, first, out):
     for i in range(len(keys)):
         seed = np.uint64(0x9E3779B97F4A7C15) if first else np.uint64(out[i])

@@ -10,83 +10,22 @@ the best `most` rows visits O(log rows + most) entries as long as few entries ti
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from streamjoin.jit.decorator import inner, jit
+from streamjoin.kernels.sorted.block_lists import (
+    END_PLACE,
+    FIRST_PLACE,
+    ROOM,
+    USED,
+    VISITED,
+    emptied_at,
+    searched_rows,
+)
 
-ROOM = 64  # entries of a block
 FEW = ROOM // 4  # a block with fewer entries is merged with a neighbour, if both fit into half a block
-USED, FIRST_PLACE, END_PLACE, VISITED = 0, 1, 2, 3  # positions in `state`
 LAST = 2**63 - 1  # after every place
 NOBODY = -1  # before every place
-
-
-class Blocks(NamedTuple):
-    """The list. `state`: how many blocks are used, the places of the first row and after the last, and how many entries
-    searches have visited."""
-
-    words: np.ndarray
-    keys: np.ndarray
-    places: np.ndarray
-    sizes: np.ndarray  # by block
-    order: np.ndarray
-    state: np.ndarray
-
-
-class KeyedRows(NamedTuple):
-    """Rows in the order of their places, the first at `base`. Rows that are not `known` never enter the list."""
-
-    words: np.ndarray
-    keys: np.ndarray
-    known: np.ndarray
-    base: int
-
-
-class Searches(NamedTuple):
-    """What is searched for: the rows of a word at places `begins` to `ends`, by their keys' distance from `targets`."""
-
-    words: np.ndarray
-    targets: np.ndarray
-    known: np.ndarray
-    begins: np.ndarray
-    ends: np.ndarray
-
-
-def make_blocks(count: int, dtype: np.dtype) -> Blocks:
-    """An empty list of `count` blocks."""
-    entries = count * ROOM
-    return Blocks(
-        np.empty(entries, np.int64), np.empty(entries, dtype), np.empty(entries, np.int64),
-        np.zeros(count, np.int32), np.arange(count, dtype=np.int32), np.zeros(4, np.int64),
-    )  # fmt: skip
-
-
-def is_full(blocks: Blocks) -> bool:
-    """Whether no block is free."""
-    return bool(blocks.state[USED] == len(blocks.order))
-
-
-def is_sparse(blocks: Blocks, most_kept: int) -> bool:
-    """Whether most of more than `most_kept` blocks are free."""
-    return len(blocks.order) > most_kept and blocks.state[USED] < len(blocks.order) // 16
-
-
-def emptied(blocks: Blocks, count: int) -> Blocks:
-    """An empty list of `count` blocks in place of this one."""
-    fewer = make_blocks(count, blocks.keys.dtype)
-    fewer.state[FIRST_PLACE] = fewer.state[END_PLACE] = blocks.state[END_PLACE]
-    fewer.state[VISITED] = blocks.state[VISITED]
-    return fewer
-
-
-def enlarged(blocks: Blocks) -> Blocks:
-    """The same list with room for twice as many blocks."""
-    larger = make_blocks(2 * len(blocks.order), blocks.keys.dtype)
-    for old, new in zip(blocks, larger, strict=True):
-        new[: len(old)] = old
-    return larger
 
 
 # Positions in the list: the number of a block in `order`, and of an entry in it.
@@ -291,7 +230,7 @@ def slide_to(blocks, rows, begin, end, most):
     return False
 
 
-@jit
+@jit(fallback=emptied_at)
 def slide(blocks, rows, begin, end, most):
     """Make the list hold the rows at places `begin` to `end`. False if it has no room, which `enlarged` gives it, or if
     more than `most` rows have to move: call again. Costs O(log rows + ROOM) for each row that enters or leaves."""
@@ -392,7 +331,7 @@ def search(blocks, word, target, turns, lowest, costs, found):
             down, down_at = following(blocks, down, down_at + 1)
 
 
-@jit
+@jit(fallback=searched_rows)
 def search_rows(blocks, rows, searches, turns, lowest, budget, costs, found, counts):
     """Fill found[i] with the places of up to len(costs) rows for search i, the best first, and counts[i] with their
     number. Of equal costs the later row is better.

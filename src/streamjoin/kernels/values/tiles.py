@@ -1,10 +1,11 @@
 """Kernels for a column of texts. A text is `start` and `length` in `data`."""
 
 from streamjoin.jit.decorator import jit
+from streamjoin.kernels import numpy_forms
 from streamjoin.kernels.values import text
 
 
-@jit
+@jit(fallback=numpy_forms.equal_texts)
 def text_equal(data, a_start, a_length, b_start, b_length, out):
     """out[i] = 1 where texts are equal, else 0."""
     for i in range(len(out)):
@@ -18,7 +19,7 @@ def text_order(data, a_start, a_length, b_start, b_length, out):
         out[i] = text.compare((data, a_start[i], a_length[i]), (data, b_start[i], b_length[i]))
 
 
-@jit
+@jit(fallback=numpy_forms.hashed_texts)
 def text_hash(data, start, length, out):
     for i in range(len(out)):
         out[i] = text.hash64((data, start[i], length[i]))

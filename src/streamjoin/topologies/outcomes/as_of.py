@@ -19,11 +19,11 @@ import numpy as np
 from streamjoin.index.sliding import SortedTuples
 from streamjoin.index.stats import IndexStats
 from streamjoin.index.tuples import ProbingTuples, Tuples
-from streamjoin.kernels.hash.last_rows import FREE
+from streamjoin.kernels.hash.last_rows_forms import FREE, Rows
 from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
 from streamjoin.semantics.keep import AsOf
 from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.outcomes.last_rows import LastRows, Rows, numbers_of
+from streamjoin.topologies.outcomes.last_rows import LastRows, numbers_of
 from streamjoin.topologies.outcomes.row_keys import NO_BYTES, RowKeys
 from streamjoin.topologies.outcomes.rows import NO_ROWS
 from streamjoin.topologies.outcomes.ties import tie_column, tie_ranks

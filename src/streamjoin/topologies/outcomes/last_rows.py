@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamjoin.kernels.hash.last_rows import (
+from streamjoin.kernels.hash.last_rows import count_needed, find_last, move_earlier, move_last
+from streamjoin.kernels.hash.last_rows_forms import (
     BEGINS,
     COLUMNS,
     ENDS,
-    FIRST_PLACE,
     FREE,
+    KEYS_FROM,
     PAST_ROWS,
     PAST_TIMES,
     PAST_USED,
@@ -20,18 +21,12 @@ from streamjoin.kernels.hash.last_rows import (
     REPLACED,
     ROWS,
     TIMES,
-    count_needed,
-    find_last,
-    move_earlier,
-    move_last,
+    Rows,
 )
 
 # Tables of up to this many places have four times as many as they need: a search that does not end at its first place
 # costs as much as the rest of the work, because that cannot be predicted.
 LOOSE = 16_384
-
-# Of a side: times, keys, which keys are known, and where their bytes begin and end.
-Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class LastRows:
@@ -48,7 +43,7 @@ class LastRows:
         self._arena = np.empty(size, np.uint8)
         # As much room as in the table, so that a table is not moved for a few earlier rows.
         self._earlier = np.empty((max(places // 2, earlier), COLUMNS), np.int64)
-        self._used = np.zeros(FIRST_PLACE + places // 2 + 1, np.int64)
+        self._used = np.zeros(KEYS_FROM + places // 2 + 1, np.int64)
 
     def __len__(self) -> int:
         return int(self._used[PLACES_USED] + self._used[PAST_USED])
@@ -89,8 +84,9 @@ class LastRows:
 
     def _live(self, oldest: int) -> np.ndarray:
         """The places of last rows from the time `oldest` on."""
-        places = self._used[FIRST_PLACE : FIRST_PLACE + self._used[PLACES_USED]]
-        return places[self._table[places, TIMES] >= oldest]
+        places = self._used[KEYS_FROM : KEYS_FROM + self._used[PLACES_USED]]
+        live: np.ndarray = places[self._table[places, TIMES] >= oldest]
+        return live
 
     def _live_past(self, needed: int, oldest: int) -> np.ndarray:
         """The places of earlier rows that a left row to come may need."""

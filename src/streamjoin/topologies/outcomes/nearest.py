@@ -26,7 +26,7 @@ from streamjoin.index.sliding import SortedTuples
 from streamjoin.index.stats import IndexStats
 from streamjoin.index.times import saturated_sum
 from streamjoin.index.tuples import ProbingTuples, Tuples
-from streamjoin.kernels.sorted.blocks import (
+from streamjoin.kernels.sorted.block_lists import (
     END_PLACE,
     FIRST_PLACE,
     ROOM,
@@ -39,9 +39,8 @@ from streamjoin.kernels.sorted.blocks import (
     is_full,
     is_sparse,
     make_blocks,
-    search_rows,
-    slide,
 )
+from streamjoin.kernels.sorted.blocks import search_rows, slide
 from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
 from streamjoin.semantics.expressions import Column
 from streamjoin.semantics.keep import Nearest
