@@ -44,7 +44,7 @@ JOBS: dict[str, tuple[Any, str, Any]] = {
 
 def job_text(name: str) -> str:
     how, on, window = JOBS[name]
-    text = JOB.replace(ON, on).replace("[join]", f'[join]\nhow = "{how}"')
+    text: str = JOB.replace(ON, on).replace("[join]", f'[join]\nhow = "{how}"')
     return text.replace('"10 seconds"', "{ rows = 7 }") if isinstance(window, sj.RowWindow) else text
 
 

@@ -1,7 +1,7 @@
 """From matches to result rows: what `how` and `keep` make of the matches that a topology finds.
 
 `Outcomes` wraps a topology and has its interface. The topology finds every match exactly once, as for an inner
-join, and says what can still come. Which rows follow is decided here, in the thread that drives the join, and never on
+join, and reports what can still come. Which rows follow is decided here, in the thread that drives the join, never on
 a worker: so it is the same for every topology, and no flag is shared between threads.
 
 A row is *decided* once no match to come can have it (`Undecided`). An unmatched row of an outer or anti join leaves
@@ -77,7 +77,7 @@ class Outcomes:
         raise NotImplementedError
 
     def decide(self, side: str, ids: np.ndarray, times: np.ndarray) -> None:
-        """No match to come has these rows, which are in the total order."""
+        """Note that no later match can contain these rows, which are in the total order."""
         raise NotImplementedError
 
     def decide_early(self, side: str, bounds: MatchBounds) -> None:
@@ -140,7 +140,7 @@ class Outcomes:
         return oldest
 
     def _needed(self, side: str) -> list[int | None]:
-        """The oldest rows that something needs."""
+        """The oldest rows that are still needed."""
         undecided = self._undecided.get(side)
         needed = [self._topology.oldest_id(side), undecided.oldest_id if undecided is not None else None]
         if self._queue is not None:
@@ -174,7 +174,7 @@ class Outcomes:
 
     @property
     def idle(self) -> bool:
-        """Whether the topology is, and no result row is ready. Decides rows, as far as they can be."""
+        """Whether the topology is idle and no result row is ready. Decides every row that can be decided."""
         if self._ready or not self._topology.idle:
             return False
         if self._looked and not self._on_threads:
@@ -196,7 +196,7 @@ class Outcomes:
                 self.decide(side, ids, times)
 
     def _bounds(self, side: str) -> MatchBounds:
-        """What matches of the rows of a side can still come."""
+        """Bounds on the matches to come that contain rows of a side."""
         placed = self._topology.least_result_time
         if self._matches_are_sorted:  # those that are found wait for it, too
             return MatchBounds(placed, placed, placed)
@@ -226,7 +226,7 @@ class Outcomes:
         return take_first(self._ready, most)
 
     def _counting(self, matches: Matches, delta: Delta) -> Matches:
-        """Those of the matches that are in the window that was asked for."""
+        """The matches that are within the spec's window."""
         apart = self._facts["right"].ts(matches.right) - self._facts["left"].ts(matches.left)
         counts = (apart >= delta.lo) & (apart <= delta.hi)
         return Matches(matches.left[counts], matches.right[counts])
@@ -307,7 +307,7 @@ class AllMatches(Outcomes):
             self.give_alone(side, ids[unmatched], times[unmatched])
 
     def _first_found(self, matches: Matches) -> Matches:
-        """The matches among which is the first one of each left row in order."""
+        """Matches that include the first one of each left row in order."""
         if self._queue is None or self._found_in_order:
             return self._first_of_each(matches)
         # All matches wait to be sorted, but for those of rows that have left.
@@ -324,7 +324,7 @@ class AllMatches(Outcomes):
         ids, order = matches.left[new], np.arange(len(new))
         at = ids - ids.min()
         first = np.empty(int(at.max()) + 1, np.int64)
-        first[at[::-1]] = order[::-1]  # of several writes to a place the last one stays
+        first[at[::-1]] = order[::-1]  # where several are written to one place, the last one stays
         chosen = new[first[at] == order]
         self._facts["left"].set_state(matches.left[chosen], HAS_MATCH)
         return Matches(matches.left[chosen], matches.right[chosen])

@@ -1,8 +1,8 @@
 """As-of and nearest joins: the best matches of each left row leave once no match to come can be better.
 
-For `Nearest` that is once its window has ended. In an as-of join a row can be decided earlier, when it has a match: of
-those that come later none is nearer in time. Its *deadline* is the last time at which a row to come would be picked in
-its place.
+For `Nearest` that is when the left row's window has ended. In an as-of join, a left row with a match can be decided
+earlier: once every later right row would be further away in time. Its *deadline* is the last time at which a later right
+row would still be picked instead.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PickedMatches(Outcomes):
             matches = those(matches, can_pick(self.spec.keep, *self._times(matches)))
         state = self._facts["left"].state(matches.left)
         self.check_undecided(state)
-        matches = those(matches, state == NO_MATCH)  # others have left with a match that is better
+        matches = those(matches, state == NO_MATCH)  # other rows have left with a better match
         if not len(matches):
             return
         scores, counts = self._scored(matches)
@@ -95,7 +95,7 @@ class PickedMatches(Outcomes):
         return last
 
     def decide_early(self, side: str, bounds: MatchBounds) -> None:
-        """Let rows leave with their match whose deadline has passed."""
+        """Let rows whose deadline has passed leave with their match."""
         due = self._deadlines.take(bounds.partner)
         ids = NO_ROWS if due is None else np.unique(due[1])
         ids = ids[ids >= self._facts[side].first]
@@ -120,7 +120,7 @@ class PickedMatches(Outcomes):
         self.give(left, right)
 
     def _drop_given(self, side: str) -> None:
-        """Forget the first of the undecided rows, as far as they have left."""
+        """Forget the leading undecided rows that have already left."""
         undecided, look = self._undecided[side], FIRST_LOOK
         while len(undecided):
             waits = self._facts[side].state(undecided.ids[:look]) == NO_MATCH

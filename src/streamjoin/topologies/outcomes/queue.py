@@ -11,12 +11,13 @@ from streamjoin.topologies.outcomes.by_time import RowsByTime
 from streamjoin.topologies.outcomes.rows import RowFacts
 from streamjoin.topologies.protocol import Matches
 
-# By which rows of a side with equal times are ordered, the most significant last.
+# The keys that order rows of a side with equal times, the most significant last.
 PlaceKeys = Callable[[str, np.ndarray], list[np.ndarray]]
 
 
 class ResultQueue:
-    """Rows by result time; those of one time as the semantics says. A row number below zero stands for no row."""
+    """Rows by result time, and within one time as docs/semantics.md defines. A row number below zero stands for no
+    row."""
 
     def __init__(self, spec: JoinSpec, facts: Mapping[str, RowFacts], place: PlaceKeys):
         self._picks, self._facts, self._place = spec.keep != "all", facts, place
@@ -41,7 +42,7 @@ class ResultQueue:
         return Matches(left[order], right[order])
 
     def _keys(self, left: np.ndarray, right: np.ndarray) -> list[np.ndarray]:
-        """What orders rows of one result time, the most significant last."""
+        """The keys that order rows of one result time, the most significant last."""
         ids = {"left": left, "right": right}
         there = {side: ids[side] >= 0 for side in SIDES}
         places = {}
@@ -49,12 +50,12 @@ class ResultQueue:
             if not there[side].any():
                 places[side] = [np.zeros_like(left)] * 2
                 continue
-            # Where no row is, one that is there: any other may be gone.
+            # In place of a missing row, look up one that exists: any other may have been released.
             known = np.where(there[side], ids[side], ids[side][np.argmax(there[side])])
             places[side] = [*self._place(side, known), self._facts[side].ts(known)]
         if (
             self._picks
-        ):  # by the left tuple, then the right one; a row without partner has no other of its left tuple
+        ):  # by the left tuple, then the right one; a row without a partner is the only one of its left tuple
             return [*places["right"], *places["left"]]
         pairs = there["left"] & there["right"]
         ts = {side: places[side][-1] for side in SIDES}

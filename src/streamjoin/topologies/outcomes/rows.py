@@ -82,8 +82,8 @@ class RowFacts:
 
 
 class MatchBounds(NamedTuple):
-    """What matches to come can have. `own`: a match to come of a row of the side before this time has a partner that
-    is not before `partner`. `placed`: all rows of both sides before this time are joined."""
+    """Bounds on matches to come. `own`, `partner`: if a later match contains a row of the side from before `own`, its
+    partner is not before `partner`. `placed`: all rows of both sides before this time have been joined."""
 
     own: float
     partner: float
@@ -91,11 +91,11 @@ class MatchBounds(NamedTuple):
 
 
 class Undecided:
-    """The rows of one side that a match to come may still have, in the total order.
+    """The rows of one side that a later match may still contain, in the total order.
 
-    A row is decided once no match to come can have it. In a window of time that is once it is joined itself, and no
-    partner to come is as early as the end of its window. Its *last time* is the latest result time that a match of it
-    can have: the end of its window, but no earlier than its own time. In a window of n rows that is the time of the
+    A row is decided once no later match can contain it. In a time window that is when the row itself has been joined,
+    and all partners to come are after the end of its window. Its *last time* is the latest result time that a match of
+    it can have: the end of its window, but no earlier than its own time. In a window of n rows that is the time of the
     n-th row of its side after it, and unknown until that row is there.
     """
 
