@@ -1,8 +1,8 @@
 """As-of and nearest joins: the best matches of each left row leave once no match to come can be better.
 
 For `Nearest` that is when the left row's window has ended. In an as-of join, a left row with a match can be decided
-earlier: once every later right row would be further away in time. Its *deadline* is the last time at which a later right
-row would still be picked instead.
+earlier: once every later right row would be further away in time. Its *deadline* is the last time at which a later
+right row would still be picked instead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PickedMatches(Outcomes):
         else:
             self._best = BestMatches(1, [np.dtype(np.uint64)], self._lateness)
         self._looks_ahead = isinstance(keep, AsOf) and keep.direction != "backward"
-        self._deadlines = RowsByTime()  # numbers of left rows; of several times of a row the least counts
+        self._deadlines = RowsByTime()  # numbers of left rows; if a row has several times, the least counts
         # Of left rows before this time, those with a match have left, since right has ended. The others wait for the
         # row of their own side that ends their window: no result of theirs is earlier than what is still to be placed.
         self._given_before = -math.inf
