@@ -151,13 +151,20 @@ def outcomes_block() -> str:
     """Of outer, as-of and nearest joins: the summary of each benchmark and its figure."""
     parts = []
     for name, result in results(IN_OUTCOMES).items():
-        lines = [f"| {what} | {harness.cell(value)} |" for what, value in result["summary"].items()]
+        lines = [f"| {what} | {readable(value)} |" for what, value in result["summary"].items()]
         table = "\n".join(["| what | measured |", "|---|---|", *lines])
         head, image = harness.title(harness.paths()[name]), f"../../benchmarks/results/{name}.png"
         parts.append(
             f"### {head.rstrip('.')}\n\n{table}\n\n![{name}]({image})\n\nMachine: {machine_text(result)}.\n"
         )
     return "\n".join(parts) or "No results are stored yet.\n"
+
+
+def readable(value: Any) -> str:
+    """A number for a page: three digits, or a whole number from 1,000 on."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3g}" if abs(value) < 1_000 else f"{value:,.0f}"
 
 
 PAGES: dict[str, Callable[[], str]] = {
