@@ -29,6 +29,7 @@ RIGHT = pa.schema({"ts": TIME, "a": pa.int32()})
 
 
 ON = "abs(left.x - right.a) <= 1"
+FAR = 1000  # the number of files that are so late that the rows of all others are final
 
 
 JOB = f"""
@@ -80,10 +81,23 @@ def write_job(folder: Path, files: int, change: Callable[[str], str] = str) -> P
     return path
 
 
-def truth(files: int) -> Counter[tuple[Any, ...]]:
-    left, right = (pa.concat_tables(rows_of(side, n) for n in range(files)) for side in ("left", "right"))
-    spec = sj.JoinSpec(LEFT, RIGHT, ON, sj.TimeWindow("10 seconds"), "ts", "ts")
-    return counted(sj.oracle.join(left, right, spec).to_pylist())
+def truth(
+    files: int, how: Any = "inner", on: str = ON, window: Any = "10 seconds", later: bool = False
+) -> Counter[tuple[Any, ...]]:
+    """The rows of a join of the first files; `later`: only those that are final when FAR has come, too."""
+    numbers = [*range(files), FAR] if later else range(files)
+    left, right = (pa.concat_tables(rows_of(side, n) for n in numbers) for side in ("left", "right"))
+    spec = sj.JoinSpec(LEFT, RIGHT, on, window, "ts", "ts", how)
+    found = counted(sj.oracle.join(left, right, spec).to_pylist())
+    return final(found) if later else found
+
+
+def final(rows: Counter[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
+    """The rows without those of the file FAR, which wait for others."""
+    end = rows_of("left", FAR)["ts"][0].as_py()
+    return Counter(
+        {row: n for row, n in rows.items() if all(at is None or at < end for at in (row[0], row[3]))}
+    )
 
 
 def counted(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -76,6 +77,28 @@ print(window_join(table, table, "left.x = right.x", window="1 s", left_time="ts"
 """
 
 
+# Joins streams, too.
+STREAM = """
+left, right = (
+    spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).load()
+    .selectExpr("timestamp AS ts", f"value AS {name}") for name in ("x", "a")
+)
+joined = window_join(
+    left, right, "left.x = right.a", window="1 s", left_time="ts", right_time="ts", lateness="1 s", workers=2
+)
+query = joined.writeStream.format("memory").queryName("streams").start()
+while spark.table("streams").count() < 40:
+    assert query.isActive, query.exception()
+print(spark.table("streams").where("x < 40").count())
+query.stop()
+"""
+# Says which environment the workers run.
+SHOWS_PYTHON = """
+context = SparkSession.builder.getOrCreate().sparkContext
+print(context.parallelize([0], 1).map(lambda _: __import__("sys").prefix).first())
+"""
+
+
 @pytest.mark.slow
 def test_the_package_runs_from_a_zip(tmp_path):
     archive = tmp_path / "streamjoin.zip"
@@ -98,6 +121,39 @@ def test_the_package_runs_from_a_zip(tmp_path):
     lines = done.stdout.splitlines()
     assert any(line.endswith("streamjoin.zip/streamjoin/__init__.py") for line in lines), done.stderr[-3000:]
     assert lines[-1] == "1", done.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_workers_run_the_python_of_an_archive(tmp_path):
+    """On a cluster of processes of their own. The archive's Python finds its packages where this one has them. It is
+    unpacked beside the program, too: the driver of a stream starts it."""
+    place = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
+    (packages,) = place.glob("lib/python*/site-packages")
+    found = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "there.pth").write_text("\n".join([str(ROOT / "src"), *found]))
+    with tarfile.open(tmp_path / "environment.tar.gz", "w:gz") as packed:
+        packed.add(place, ".")
+    (tmp_path / "program.py").write_text(PROGRAM.replace("print(streamjoin.__file__)", SHOWS_PYTHON) + STREAM)
+    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    archives = ["--archives", f"{tmp_path}/environment.tar.gz#environment", str(tmp_path / "program.py")]
+    done = subprocess.run(
+        [submit, "--master", "local-cluster[1,1,1024]", *archives],
+        cwd=tmp_path,
+        env=environment(tmp_path)
+        | {
+            "PYSPARK_PYTHON": "./environment/bin/python",
+            "SPARK_WORKER_DIR": str(tmp_path / "work"),
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "STREAMJOIN_CACHE_DIR": str(tmp_path / "kernels"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    python, tables, streams = done.stdout.splitlines()[-3:]
+    assert re.fullmatch(r".*/work/app-.*/environment", python) and (tables, streams) == ("1", "40")
 
 
 @pytest.mark.slow

@@ -45,6 +45,7 @@ def test_the_package_exports_what_the_pages_name():
         "join_metrics",
         "read_state",
         "rescale",
+        "serve_page",
         "session",
         "window_join",
     }

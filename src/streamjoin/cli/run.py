@@ -64,7 +64,10 @@ def run_job(
     from streamjoin.spark.job.watching import WatchedQuery
     from streamjoin.spark.state.cache import RUN_FILES
 
-    stop, watched = threading.Event(), None if page is None else WatchedQuery(job)
+    stop, watched = (
+        threading.Event(),
+        None if page is None else WatchedQuery(job.run.name, job.without_secrets),
+    )
     listener = watched or ProgressListener()
     say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     with (

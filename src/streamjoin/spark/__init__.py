@@ -9,6 +9,7 @@ from streamjoin.spark.checkpoint.rescale import Rescaled, rescale  # noqa: E402
 from streamjoin.spark.explaining import explain_joins as explain  # noqa: E402
 from streamjoin.spark.hot_keys import HotKeySample  # noqa: E402  # after the check, which says what to install
 from streamjoin.spark.join.metrics import join_metrics  # noqa: E402
+from streamjoin.spark.serving import serve_page  # noqa: E402
 from streamjoin.spark.sessions import SessionError, configure, session  # noqa: E402
 from streamjoin.spark.state.manifest import StateError  # noqa: E402
 from streamjoin.spark.window_join import in_time_order, window_join  # noqa: E402
@@ -27,6 +28,7 @@ __all__ = [
     "join_metrics",
     "read_state",
     "rescale",
+    "serve_page",
     "session",
     "window_join",
 ]

@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from job_runs import add_files, run_to_the_end, truth, write_job, written
+from job_runs import FAR, ON, add_files, final, run_to_the_end, truth, write_job, written
 from streamjoin.cli.checkpoints import rescaled_line, state_heading, state_json
 from streamjoin.semantics.errors import StreamJoinError
 from streamjoin.spark import StateError, read_state, rescale, window_join
@@ -289,3 +289,60 @@ def test_a_rescaling_that_is_killed_at_random_moments_can_be_repeated(spark, tmp
         assert beside(tmp_path) == []
     go_on(spark, tmp_path)
     assert written(spark, tmp_path) == truth(MORE)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+def test_a_job_with_hot_keys_is_rescaled_and_may_name_others(spark, tmp_path):
+    """From none, to those of the file, to more workers, and to others."""
+    equal = "left.x = right.a"
+    path = begun(spark, tmp_path, lambda text: open_to_more_workers(text.replace(ON, equal)))
+    text = path.read_text()
+    for workers, keys in (
+        (4, ""),
+        (4, "hot_keys = [3, 5]"),
+        (6, "hot_keys = [3, 5]"),
+        (6, "hot_keys = [7]"),
+        (3, ""),
+    ):
+        path.write_text(text.replace("[join]", f"[join]\n{keys}"))
+        rescale_job(Job.read(path), spark, workers, None, print)
+        state = state_of_job(Job.read(path), spark)[0].settings
+        assert state["workers"] == str(workers)
+        wanted = {"": "hash", "hot_keys = [3, 5]": "hash, 2 hot keys", "hot_keys = [7]": "hash, 1 hot key"}[
+            keys
+        ]
+        assert state["partitioning"].startswith(wanted), state
+        run_to_the_end(spark, path)
+    go_on(spark, tmp_path)
+    assert written(spark, tmp_path) == truth(MORE, on=equal)
+
+
+# Other joins: how, on, and more keys.
+OTHERS: dict[str, tuple[Any, str, str]] = {
+    "full": ("full", "left.x = right.a", ""),
+    "hot": ("left", "left.x = right.a", "hot_keys = [3, 5]"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8, 11))
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_rescaling_of_other_joins_is_killed_at_random_moments(spark, tmp_path, name, seed):
+    how, on, more = OTHERS[name]
+    random = Random(f"{name} {seed}")
+    join = f'[join]\nhow = "{how}"\n{more}'
+    path = begun(
+        spark,
+        tmp_path,
+        lambda text: open_to_more_workers(text.replace(ON, on).replace("[join]", join)),
+    )
+    for _ in range(1 + seed % 2):
+        kill_somewhere(tmp_path, seed - 3, random)
+    workers = state_of_job(Job.read(path), spark)[0].settings["workers"]
+    assert workers in ("2", str(seed - 3))
+    if seed % 3:
+        rescale_job(Job.read(path), spark, seed - 3, None, print)
+    add_files(tmp_path, FAR)
+    go_on(spark, tmp_path)
+    assert final(written(spark, tmp_path)) == truth(MORE, how, on, later=True)

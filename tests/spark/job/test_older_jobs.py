@@ -13,27 +13,21 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark")
 
 import streamjoin as sj
-from job_runs import JOB, LEFT, ON, RIGHT, add_files, counted, rows_of, run_to_the_end, written
+from job_runs import FAR, JOB, ON, add_files, final, run_to_the_end, truth, written
 from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.rescaling import rescale_job, state_of_job
 
 STORED = Path(__file__).with_name("jobs_7ab46ea.tar.gz")
 ROOT = b"/streamjoin-older-jobs"  # stands for the folder in which the jobs ran
-BEFORE, AFTER, FAR = (
-    2,
-    4,
-    1000,
-)  # files of either side then and now, and the number of one that is later than all
+BEFORE, AFTER = 2, 4  # files of either side then and now
 # What is joined, by the name of a job: how, on, window.
 JOBS: dict[str, tuple[Any, str, Any]] = {
     "band": ("left", ON, sj.TimeWindow("10 seconds")),
@@ -46,22 +40,6 @@ def job_text(name: str) -> str:
     how, on, window = JOBS[name]
     text: str = JOB.replace(ON, on).replace("[join]", f'[join]\nhow = "{how}"')
     return text.replace('"10 seconds"', "{ rows = 7 }") if isinstance(window, sj.RowWindow) else text
-
-
-def expected(name: str) -> Counter[tuple[Any, ...]]:
-    how, on, window = JOBS[name]
-    numbers = [*range(AFTER), FAR]
-    left, right = (pa.concat_tables(rows_of(side, n) for n in numbers) for side in ("left", "right"))
-    spec = sj.JoinSpec(LEFT, RIGHT, on, window, "ts", "ts", how)
-    return final(counted(sj.oracle.join(left, right, spec).to_pylist()))
-
-
-def final(rows: Counter[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
-    """Without the last file's rows, which wait for others."""
-    end = rows_of("left", AFTER)["ts"][0].as_py()
-    return Counter(
-        {row: n for row, n in rows.items() if all(at is None or at < end for at in (row[0], row[3]))}
-    )
 
 
 def replace_in(folder: Path, before: bytes, after: bytes) -> None:
@@ -94,7 +72,7 @@ def test_a_job_of_an_earlier_version_continues(spark, tmp_path, name, workers):
         path.write_text(path.read_text().replace("workers = 2", f"workers = {workers}"))
     resumes, job = run_to_the_end(spark, path)
     assert resumes
-    assert final(written(spark, folder)) == expected(name)
+    assert final(written(spark, folder)) == truth(AFTER, *JOBS[name], later=True)
     assert state_of_job(job, spark)[0].settings["workers"] == str(workers)
 
 

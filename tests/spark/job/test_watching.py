@@ -36,7 +36,7 @@ SOON = 60.0  # seconds: only a failure waits so long
 
 def watched(tmp_path: Path, change: Callable[[str], str] = str) -> tuple[WatchedQuery, Job]:
     job = Job.read(write_job(tmp_path, files=1, change=change))
-    query, task = WatchedQuery(job), job.task(workers=2)
+    query, task = WatchedQuery(job.run.name, job.without_secrets), job.task(workers=2)
     assert task is not None
     query.begin(task)
     return query, job
@@ -126,7 +126,7 @@ def test_a_job_shows_its_counts_and_its_last_rows_and_goes_on_without_a_page(spa
         if files > 2:
             add_files(tmp_path, files - 1)
         job = Job.read(path)
-        query = WatchedQuery(job)
+        query = WatchedQuery(job.run.name, job.without_secrets)
         spark.streams.addListener(query)
         try:
             loaded = replace(claim(load_job(job, spark))[0], shows_rows=shows_rows)

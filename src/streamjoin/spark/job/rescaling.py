@@ -65,8 +65,9 @@ def rescale_job(
     hot = from_json(before.get(HOT_KEYS, "[]"))
     now = _spread(loaded, before, workers, partitioning)
     now = replace(now, hot_keys=_divided_anew(now, hot))
-    noted = identity(now.job) | columns_of(now) | hot_keys_in(now)
-    refuse_changes(job, {key: text for key, text in before.items() if key not in SPREAD}, noted)
+    kept = identity(now.job) | columns_of(now)
+    refuse_changes(job, {key: text for key, text in before.items() if key not in SPREAD}, kept)
+    noted = kept | hot_keys_in(now)
     partitions = int(job.spark.settings.get(SHUFFLE_PARTITIONS, now.task.routing.workers))
     try:
         return rescale_checkpoint(

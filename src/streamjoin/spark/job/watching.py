@@ -6,7 +6,7 @@ import json
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from streamjoin.page.model import (
     cell_text,
     durations_of,
 )
-from streamjoin.spark.job.file import Job
 from streamjoin.spark.job.progress import ProgressListener, QueryProgress
 from streamjoin.spark.join.metrics import shown_rows, told_by_worker
 from streamjoin.spark.join.routing import worker_ids
@@ -43,10 +42,11 @@ class WatchedQuery(ProgressListener):
 
     engine = "spark"
 
-    def __init__(self, job: Job):
+    def __init__(self, name: str, hide: Callable[[str], str] = str):
+        """`hide` takes the secrets out of a text."""
         super().__init__()
-        self.name = cell_text(job.without_secrets(job.run.name))
-        self._job, self._state, self._at = job, "starting", time.time()
+        self.name = cell_text(hide(name))
+        self._hide, self._state, self._at = hide, "starting", time.time()
         self._plan: Mapping[str, Any] | None = None
         self._columns: Sequence[str] = ()
         self._numbers: Mapping[int, int] = {}  # of workers, by id
@@ -59,7 +59,7 @@ class WatchedQuery(ProgressListener):
 
     def begin(self, task: JoinTask) -> None:
         """The query is about to start, with this task."""
-        plan = without_secrets_at_all(task.plan().to_dict(), self._job)
+        plan = hidden(task.plan().to_dict(), self._hide)
         with self._lock:
             self._plan, self._columns = plan, task.columns
             self._has_times = task.spec.time_unit is not None
@@ -154,12 +154,12 @@ class WatchedQuery(ProgressListener):
         return durations_of("micro-batches", BATCH_BOUNDS, self._counts, progress.busy_seconds, quantile)
 
 
-def without_secrets_at_all(data: Any, job: Job) -> Any:
-    """Plain data, whose texts have no secrets of the job."""
+def hidden(data: Any, hide: Callable[[str], str]) -> Any:
+    """Plain data, whose texts have no secrets."""
     if isinstance(data, str):
-        return job.without_secrets(data)
+        return hide(data)
     if isinstance(data, Mapping):
-        return {key: without_secrets_at_all(value, job) for key, value in data.items()}
+        return {key: hidden(value, hide) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return [without_secrets_at_all(value, job) for value in data]
+        return [hidden(value, hide) for value in data]
     return data
