@@ -103,6 +103,31 @@ def test_gathered_values(dtype: Any, data: st.DataObject) -> None:
     assert found.tolist() == expected.tolist()
 
 
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=6),
+    st.lists(st.integers(2, 8), max_size=6, unique=True),
+    st.booleans(),
+)
+def test_states_of_rows(held: list[int], numbers: list[int], zeros_only: bool) -> None:
+    rows = np.array([number for number in numbers if number < 3 + len(held)], np.int64)
+    states = np.array([held, held], np.uint8)
+    if 2 in rows:  # it is before the first
+        assert numpy_forms.marked(states[0], rows, 3, 1) == stamping.mark_states(states[1], rows, 3, 1) == -1
+        return
+    found, expected = np.zeros((2, len(rows)), np.int64)
+    counts = (
+        numpy_forms.ended(states[0], rows, 3, 2, zeros_only, found),
+        stamping.end_states(states[1], rows, 3, 2, zeros_only, expected),
+    )
+    assert counts == (len([row for row in rows if held[row - 3] == 0]),) * 2
+    assert found.tolist() == expected.tolist() and states[0].tolist() == states[1].tolist()
+    greatest = [
+        form(each, rows, 3, 1)
+        for form, each in zip((numpy_forms.marked, stamping.mark_states), states, strict=True)
+    ]
+    assert greatest[0] == greatest[1] and states[0].tolist() == states[1].tolist()
+
+
 @given(st.lists(st.tuples(st.binary(max_size=5), st.binary(max_size=5)), max_size=6))
 def test_texts(pairs: list[tuple[bytes, bytes]]) -> None:
     texts = [text for pair in pairs for text in pair]

@@ -52,6 +52,24 @@ def saturated_ends(ts: np.ndarray, back: int, ahead: int, low: np.ndarray, high:
     saturated(ts, ahead, high)
 
 
+def marked(states: np.ndarray, rows: np.ndarray, first: int, state: int) -> int:
+    at = rows - first
+    if at.min(initial=0) < 0:
+        return -1
+    greatest = int(states[at].max(initial=0))
+    states[at] = state
+    return greatest
+
+
+def ended(
+    states: np.ndarray, rows: np.ndarray, first: int, state: int, zeros_only: bool, out: np.ndarray
+) -> int:
+    zeros = np.flatnonzero(states[rows - first] == 0)
+    out[: len(zeros)] = zeros
+    states[(rows[zeros] if zeros_only else rows) - first] = state
+    return len(zeros)
+
+
 # `sorted.runs`, `scan.check`
 
 

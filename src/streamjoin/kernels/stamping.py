@@ -52,6 +52,36 @@ def reach_ends(ts, back, ahead, low, high):
     shifted(ts, ahead, high)
 
 
+@jit(nogil=False, fallback=numpy_forms.marked)
+def mark_states(states, rows, first, state):
+    """Give rows a state, where `states` begins with that of row `first`. Return the greatest state that one had, or -1,
+    and change nothing more, if a row is before the first."""
+    greatest = 0
+    for i in range(len(rows)):
+        at = rows[i] - first
+        if at < 0:
+            return -1
+        greatest = max(greatest, np.int64(states[at]))
+        states[at] = state
+    return greatest
+
+
+@jit(nogil=False, fallback=numpy_forms.ended)
+def end_states(states, rows, first, state, zeros_only, out):
+    """As `mark_states`, of all rows or only of those whose state was 0. Fill `out` with the places in `rows` of these,
+    and return their number."""
+    count = 0
+    for i in range(len(rows)):
+        at = rows[i] - first
+        if states[at] == 0:
+            out[count] = i
+            count += 1
+        elif zeros_only:
+            continue
+        states[at] = state
+    return count
+
+
 def rehearse() -> None:
     """Compile all of them, or load them from the cache: the first push should not wait for it."""
     some = np.zeros(1, np.int64)
@@ -59,3 +89,6 @@ def rehearse() -> None:
     least(some)
     shifted(some, 0, some)
     reach_ends(some, 0, 0, some.copy(), some.copy())
+    states = np.zeros(1, np.uint8)
+    mark_states(states, some, 0, 0)
+    end_states(states, some, 0, 0, False, some.copy())

@@ -28,6 +28,7 @@ from streamjoin.topologies.matching import take_first
 from streamjoin.topologies.outcomes.queue import ResultQueue
 from streamjoin.topologies.outcomes.rows import (
     ENDED,
+    FINAL,
     HAS_MATCH,
     NO_MATCH,
     NO_ROW,
@@ -102,7 +103,7 @@ class Outcomes:
     def check_undecided(self, state: np.ndarray) -> None:
         """Raise if a row is already decided: its result has left, so a further match is an error of the topology."""
         if len(state) and state.max() == ENDED:
-            raise RuntimeError("internal error: a match came for a row that was already final")
+            raise RuntimeError(FINAL)
 
     def _place(self, side: str, ids: np.ndarray) -> list[np.ndarray]:
         """The keys that order rows of equal time, the most significant last, as for np.lexsort."""
@@ -266,12 +267,11 @@ class AllMatches(Outcomes):
         super().__init__(task, topology, ("left",) if how == "semi" else self._alone)
 
     def take_matches(self, matches: Matches) -> None:
-        for side in self._undecided:
-            ids, facts = matches.by_side()[side], self._facts[side]
-            state = facts.state(ids)
-            self.check_undecided(state)
-            if self.spec.how != "semi":
-                facts.set_state(ids, HAS_MATCH)
+        if self.spec.how == "semi":
+            self.check_undecided(self._facts["left"].state(matches.left))
+        else:
+            for side in self._undecided:
+                self._facts[side].mark(matches.left if side == "left" else matches.right, HAS_MATCH)
         if self.spec.how == "semi":
             rows = self._first_found(matches)  # the right row only sets the time
         else:
@@ -300,10 +300,8 @@ class AllMatches(Outcomes):
             self._ready.append(Matches(rows.left[cut:], rows.right[cut:]))
 
     def decide(self, side: str, ids: np.ndarray, times: np.ndarray) -> None:
-        facts = self._facts[side]
-        unmatched = facts.state(ids) == NO_MATCH
-        facts.set_state(ids[unmatched] if self.spec.how == "semi" else ids, ENDED)
-        if side in self._alone:
+        unmatched = self._facts[side].close(ids, self.spec.how == "semi")
+        if side in self._alone and len(unmatched):
             self.give_alone(side, ids[unmatched], times[unmatched])
 
     def _first_found(self, matches: Matches) -> Matches:

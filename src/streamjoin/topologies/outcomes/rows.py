@@ -11,12 +11,13 @@ from streamjoin.codegen.prepared import Stored
 from streamjoin.index.sliding import SlidingColumns, SortedTuples
 from streamjoin.index.times import saturated_sum
 from streamjoin.index.tuples import ProbingTuples, Tuples
-from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN, end_states, mark_states
 from streamjoin.semantics.windows import SideWindow
 
 TIMES_AT, SOURCES_AT, STATES_AT = 0, 1, 2  # columns of `RowFacts`
 NO_ROW = -1  # in place of a row number: this row has no partner, or no match
 NO_ROWS = np.empty(0, np.int64)
+FINAL = "internal error: a match came for a row that was already final"
 NO_MATCH, HAS_MATCH, ENDED = 0, 1, 2  # values of STATES_AT; ENDED: no further match may come
 
 
@@ -63,9 +64,22 @@ class RowFacts:
         """NO_MATCH, HAS_MATCH or ENDED, for each row; raises for rows that are forgotten."""
         at = ids - self.first
         if len(at) and at.min() < 0:
-            raise RuntimeError("internal error: a match came for a row that was already final")
+            raise RuntimeError(FINAL)
         found: np.ndarray = self._columns[STATES_AT][at]
         return found
+
+    def mark(self, ids: np.ndarray, state: int) -> None:
+        """Set the state of rows that a match has come for; raises if one is decided already, as its result has left."""
+        before = mark_states(self._columns[STATES_AT], ids, self.first, state)
+        if not NO_MATCH <= before < ENDED:
+            raise RuntimeError(FINAL)
+
+    def close(self, ids: np.ndarray, unmatched_only: bool) -> np.ndarray:
+        """No match to come has these rows: set the state of all of them, or only of those without a match; returns the
+        places of the latter in `ids`."""
+        places = np.empty(len(ids), np.int64)
+        count = end_states(self._columns[STATES_AT], ids, self.first, ENDED, unmatched_only, places)
+        return places[:count]
 
     def set_state(self, ids: np.ndarray, state: int) -> None:
         self._columns[STATES_AT][ids - self.first] = state
