@@ -49,7 +49,7 @@ def without_probes(join: sj.Join) -> Iterator[None]:
     matchers = [topology] if hasattr(topology, "_match") else topology.workers
     probing = [matcher._match for matcher in matchers]
     for matcher in matchers:
-        matcher._match = lambda *_: iter(())
+        matcher._match = lambda *_, **__: iter(())
     yield
     for matcher, match in zip(matchers, probing, strict=True):
         matcher._match = match

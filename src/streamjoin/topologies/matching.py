@@ -42,27 +42,38 @@ class Matcher:
         self._pairs = PairBuffer(STRETCH)
 
     def match(
-        self, window: WindowIndex, side: str, probes: ProbingTuples, floor: int = INT64_MIN
+        self,
+        window: WindowIndex,
+        side: str,
+        probes: ProbingTuples,
+        floor: int = INT64_MIN,
+        later: np.ndarray | None = None,
     ) -> Iterator[None]:
         """Hand over the pairs of `probes`, tuples of `side`, with the tuples that they reach in a window of the other
-        side, from the place `floor` on. Yields wherever it has handed over pairs, and after every stretch once the
-        node must stop."""
+        side, from the place `floor` on. With `later`, by probe, only those with a smaller id.
+        Yields wherever it has handed over pairs, and after every stretch once the node must stop."""
         if not len(window) or not len(probes):
             return
         pairs = self._pairs
         for _ in self._prober.probe(window, side, probes, in_reach(window, probes, floor), pairs):
             if pairs.count >= STRETCH // 2:
-                self._hand_over(window, side, probes)
+                self._hand_over(window, side, probes, later)
                 yield
             elif self._outbox.stopped:
                 yield
         if pairs.count:
-            self._hand_over(window, side, probes)
+            self._hand_over(window, side, probes, later)
             yield
 
-    def _hand_over(self, window: WindowIndex, side: str, probes: ProbingTuples) -> None:
+    def _hand_over(
+        self, window: WindowIndex, side: str, probes: ProbingTuples, later: np.ndarray | None
+    ) -> None:
         probe, pos = self._pairs.take()
-        ids = {side: probes.id[probe], OTHER[side]: window.ids(pos)}
+        stored = window.ids(pos)
+        if later is not None:
+            kept = np.flatnonzero(stored < later[probe])
+            probe, pos, stored = probe[kept], pos[kept], stored[kept]
+        ids = {side: probes.id[probe], OTHER[side]: stored}
         places = {side: probes.ts[probe], OTHER[side]: window.ts[pos]}
         self._outbox.put(len(probe), Found(ids, places))
 

@@ -41,9 +41,9 @@ from streamjoin.kernels.concurrent.gate import Gate
 from streamjoin.kernels.stamping import INT64_MAX
 from streamjoin.plan.tuning import ScaleJoinTuning
 from streamjoin.topologies.runtime.simulator import Simulator, from_bytes, from_seed
-from streamjoin.topologies.scalejoin import scalejoin
+from streamjoin.topologies.scalejoin import scalejoin, worker
 from streamjoin.topologies.scalejoin.scalejoin import ScaleJoin
-from streamjoin.topologies.scalejoin.worker import Board, ScaleJoinWorker, SharedRows
+from streamjoin.topologies.scalejoin.worker import ScaleJoinWorker, SharedRows
 
 BAND = "left.x BETWEEN right.x - 1 AND right.x + 1"
 
@@ -456,12 +456,8 @@ def test_without_turns_in_storing_pairs_come_twice(monkeypatch):
     assert fails()
 
 
-def test_without_agreement_on_pieces_pairs_are_lost_or_come_twice(monkeypatch):
-    def alone(self: Board, begin: int, most: int) -> int:
-        return min(begin + most, max(news.arrived for news in self._news.values()))
-
-    monkeypatch.setattr(Board, "end_of_piece", alone)
-    monkeypatch.setattr(Board, "drop", lambda self, done: None)
+def test_without_the_order_of_arrival_pairs_of_one_piece_come_twice(monkeypatch):
+    monkeypatch.setattr(worker, "least_later_ids", lambda part, others: None)
     assert fails(order="any")
 
 

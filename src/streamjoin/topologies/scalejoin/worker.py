@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,14 +55,11 @@ class News:
 
 
 class Board:
-    """Numbered news, which the driver posts and every worker reads at its own pace; and the ends of pieces of
-    arrivals, on which the workers agree: the first worker to come decides."""
+    """Numbered news, which the driver posts and every worker reads at its own pace."""
 
     def __init__(self) -> None:
         self._news: dict[int, News] = {}
         self._first = self._next = 0
-        self._ends: dict[int, int] = {}  # the end of each piece, by its beginning
-        self._oldest = 0  # the beginning of the oldest piece
 
     def __getitem__(self, number: int) -> News | None:
         """The news of this number; None if the driver has not posted it yet."""
@@ -72,23 +70,11 @@ class Board:
         self._news[self._next] = news
         self._next += 1
 
-    def end_of_piece(self, begin: int, most: int) -> int:
-        """The end of the piece of arrivals that begins at `begin`, the same for all workers; `begin` if nothing has
-        arrived. The first worker to ask chooses: all that has arrived, at most `most`."""
-        end = self._ends.get(begin)
-        if end is None and self._next:
-            arrived = self._news[self._next - 1].arrived
-            if arrived > begin:
-                end = self._ends.setdefault(begin, min(arrived, begin + most))  # atomic: one worker wins
-        return begin if end is None else end
-
     def drop(self, done: int) -> None:
-        """Remove the news and pieces of arrivals that all workers have finished; the last news stay."""
+        """Remove the news that all workers have read, those of fewer than `done` arrivals; the last news stay."""
         while self._first < self._next - 1 and self._news[self._first].arrived < done:
             del self._news[self._first]
             self._first += 1
-        while self._oldest < done:
-            self._oldest = self._ends.pop(self._oldest)
 
 
 class SharedRows:
@@ -141,6 +127,38 @@ class SharedRows:
         self._begin = max(self._begin, before)
 
 
+class PieceTuples(NamedTuple):
+    """Tuples of one side of a piece, and which of the piece's tuples they are."""
+
+    rows: np.ndarray
+    tuples: ProbingTuples
+
+
+def least_later_ids(part: PieceTuples, others: PieceTuples) -> np.ndarray | None:
+    """For each tuple of a piece, the least id of those of the other side that arrived later in the piece; INT64_MAX if
+    there is none. None if no tuple has one. Ids rise from push to push, and a push is of one side: so the tuples of the
+    other side with smaller ids are those that arrived before."""
+    if not len(others.rows) or others.rows.max() < part.rows.min():
+        return None
+    order = np.argsort(others.rows)
+    least = np.append(np.minimum.accumulate(others.tuples.id[order][::-1])[::-1], INT64_MAX)
+    later: np.ndarray = least[others.rows[order].searchsorted(part.rows)]
+    return later
+
+
+def without_later(part: PieceTuples, others: PieceTuples, newest: int) -> ProbingTuples:
+    """The tuples, reaching no further than the newest tuple of the other side that arrived before them in the piece, or
+    before the piece (`newest`). Where times rise, no tuple is compared with one that arrived later."""
+    order = np.argsort(others.rows)
+    before = np.maximum.accumulate(np.append(newest, others.tuples.ts[order]))
+    ends = before[others.rows[order].searchsorted(part.rows)]
+    tuples = part.tuples
+    assert tuples.since is not None and tuples.until is not None
+    until = np.minimum(tuples.until, np.maximum.accumulate(ends))
+    # A reach of nothing must stay one: its least place may be `until` + 1, never `until` itself.
+    return replace(tuples, since=np.minimum(tuples.since, saturated_sum(until, 1)), until=until)
+
+
 @dataclass(frozen=True)
 class ScaleJoinContext:
     """What all workers share."""
@@ -176,6 +194,7 @@ class ScaleJoinWorker:
         self._work: Iterator[bool | None] | None = None
         self._done = self._news = 0
         self._seen = dict.fromkeys(SIDES, 0)  # tuples taken
+        self._newest = dict.fromkeys(SIDES, INT64_MIN)  # event times of tuples that joined at once
         # Row number and event time of the first tuple of a piece, for the floors of row windows.
         self._history: dict[str, deque[tuple[int, int]]] = {side: deque() for side in SIDES}
 
@@ -190,8 +209,6 @@ class ScaleJoinWorker:
     def step(self, most: int) -> bool:
         if self._work is None:
             size = min(most, self._piece)
-            if not self._shared.settled:
-                size = self._shared.board.end_of_piece(self._done, size) - self._done
             count = self._shared.gate.next_ready(self.number, self._positions[:size], self._sides[:size])
             if not count:
                 return not self._shared.settled and self._read_news()
@@ -221,24 +238,39 @@ class ScaleJoinWorker:
     # Tuples join at once
 
     def _join_arrivals(self, positions: np.ndarray, sides: np.ndarray) -> Iterator[None]:
-        """The left tuples of a piece probe, then enter their window; then the right ones do. The right tuple of a
-        pair within the piece finds it, whichever tuple arrived first: all workers have the same pieces."""
-        for number, side in enumerate(SIDES):
-            rows = positions[sides == number]
-            if not len(rows):
-                continue
-            tuples = self._shared.rows[side].pick(rows)
-            if (tuples.ts[1:] < tuples.ts[:-1]).any():  # tuples of several sources, or late ones
-                order = np.argsort(tuples.ts, kind="stable")
-                tuples, rows = tuples.pick(order), rows[order]
-            since = saturated_sum(tuples.ts, -self._sizes[OTHER[side]].size)
-            until = saturated_sum(tuples.ts, self._sizes[side].size)
-            probes = replace(tuples, since=since, until=until)
-            yield from self._match(self.windows[OTHER[side]], side, probes)
-            self._store(side, tuples, rows)
+        """Store this worker's tuples of the piece, then let all of its tuples probe. Of a pair within the piece, the
+        tuple that arrived later finds the other. So a worker may cut the arrivals into other pieces than the others do,
+        and one that is behind takes all that waits at once."""
+        parts = {side: self._arrived(side, positions, sides) for side in SIDES}
+        for side, part in parts.items():
+            if len(part.rows):
+                self._store(side, part.tuples, positions[part.rows])
+        for side, part in parts.items():
+            if len(part.rows):
+                others, newest = parts[OTHER[side]], self._newest[OTHER[side]]
+                probes, later = part.tuples, least_later_ids(part, others)
+                if later is not None:
+                    probes = without_later(part, others, newest)
+                yield from self._match(self.windows[OTHER[side]], side, probes, later=later)
+        for side, part in parts.items():
+            if len(part.rows):
+                self._newest[side] = max(self._newest[side], int(part.tuples.ts[-1]))
         self._done += len(sides)
         if not self._read_news():
             self._publish(self._done, self.progress.floors)
+
+    def _arrived(self, side: str, positions: np.ndarray, sides: np.ndarray) -> PieceTuples:
+        """The tuples of one side of a piece, by event time, with the places that they reach."""
+        rows = np.flatnonzero(sides == SIDES.index(side))
+        if not len(rows):
+            return PieceTuples(rows, NO_TUPLES)
+        tuples = self._shared.rows[side].pick(positions[rows])
+        if (tuples.ts[1:] < tuples.ts[:-1]).any():  # tuples of several sources, or late ones
+            order = np.argsort(tuples.ts, kind="stable")
+            tuples, rows = tuples.pick(order), rows[order]
+        since = saturated_sum(tuples.ts, -self._sizes[OTHER[side]].size)
+        until = saturated_sum(tuples.ts, self._sizes[side].size)
+        return PieceTuples(rows, replace(tuples, since=since, until=until))
 
     def _read_news(self) -> bool:
         """Expire tuples that no later tuple reaches; return whether there were news."""
