@@ -111,7 +111,7 @@ def make_plan(spec: JoinSpec, options: Options | None = None, tuning: Tuning = D
         if spark
         else _SEARCHING
         if search is not None
-        else _choose_nodes(topology, workers, windows, programs, auto and picks_last_row(spec))
+        else _choose_nodes(topology, workers, windows, programs, settles, auto and picks_last_row(spec))
     )
     reasons = {"topology": why, "settling": _settling_reason(rows, settles, wait)}
     if why_workers:
@@ -316,6 +316,7 @@ def _choose_nodes(
     workers: int,
     windows: Mapping[str, WindowPlan],
     programs: Mapping[str, WindowProgram],
+    settles: bool,
     picks_last: bool,
 ) -> NodePlan:
     """The kind of nodes or threads that run the topology's work, and the reason. `picks_last`: only the last row before
@@ -330,6 +331,8 @@ def _choose_nodes(
     if topology == "three_step":
         more = f", with {workers - 1} helper thread{'s' * (workers > 2)} for large batches" * (workers > 1)
         return NodePlan("caller", workers, None, f"the calling thread does the work{more}")
+    if topology == "scalejoin" and not settles and _are_scanned_bands(windows, programs):
+        return NodePlan("scanning", workers, None, "compiled nodes scan their windows")
     if topology not in ("handshake", "low_latency_handshake"):
         return NodePlan("interpreted", workers, None, "nodes run Python code that calls kernels")
     if all(window.kind == "scan" and window.residual is None for window in windows.values()):
@@ -347,6 +350,17 @@ def _choose_nodes(
         return NodePlan("hashing", workers, band, why, key)
     why = "nodes run Python code, each on its share of the equality's keys"
     return NodePlan("keyed", workers, band, why, key)
+
+
+def _are_scanned_bands(windows: Mapping[str, WindowPlan], programs: Mapping[str, WindowProgram]) -> bool:
+    """Whether both windows are scanned by kernels of bands that decide the whole predicate."""
+    return all(
+        windows[side].kind == "scan"
+        and windows[side].residual is None
+        and programs[side].block is None
+        and bool(programs[side].shapes)
+        for side in SIDES
+    )
 
 
 def _home_band(window: WindowPlan, program: WindowProgram) -> int | None:

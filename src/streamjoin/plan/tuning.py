@@ -147,8 +147,11 @@ class ScaleJoinTuning:
     capacity: int = 4_096
     # The driver waits for a worker that is this many ready tuples behind.
     waiting: int = 8_192
-    # A worker waits for the driver while it has this many pairs.
+    # A worker waits for the driver while it has this many pairs: interpreted workers, and compiled ones.
     waiting_pairs: int = 1 << 18
+    compiled_waiting_pairs: int = 65_536
+    # The smallest store of a compiled worker has room for this many rows.
+    fewest_rows: int = 1_024
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 import weakref
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -39,9 +40,10 @@ from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.concurrent import gate as gate_kernels
 from streamjoin.kernels.concurrent.gate import Gate
 from streamjoin.kernels.stamping import INT64_MAX
-from streamjoin.plan.tuning import ScaleJoinTuning
+from streamjoin.plan.tuning import DEFAULT_TUNING, ScaleJoinTuning
 from streamjoin.topologies.runtime.simulator import Simulator, from_bytes, from_seed
 from streamjoin.topologies.scalejoin import scalejoin, worker
+from streamjoin.topologies.scalejoin.compiled_worker import CompiledWorker
 from streamjoin.topologies.scalejoin.scalejoin import ScaleJoin
 from streamjoin.topologies.scalejoin.worker import ScaleJoinWorker, SharedRows
 
@@ -297,9 +299,24 @@ class Yielding(ScaleJoinWorker):
         return super().step(moments.choice([1, 3, most]))
 
 
+class YieldingCompiled(CompiledWorker):
+    """The same, compiled: it takes steps, as in the simulator, and waits in between."""
+
+    def work(self) -> None:
+        moments = self.__dict__.setdefault("_moments", random.Random(self.number))
+        if moments.random() < 0.3:
+            time.sleep(moments.choice([0, 0, 1e-5]))
+        seen = self.bell.read()
+        if moments.random() < 0.3:
+            super().work()
+        elif not self.step(moments.choice([1, 3, 4096])):
+            self.bell.wait(seen)
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3, 5, 8])
 def test_threads_under_stress(workers, monkeypatch):
     monkeypatch.setattr(scalejoin, "ScaleJoinWorker", Yielding)
+    monkeypatch.setattr(scalejoin, "CompiledWorker", YieldingCompiled)
     for seed in range(6):
         left, right = small_tables(seed + 100)
         window, order = random.Random(seed).choice(list(WINDOWS.values())), ORDERS[seed % 3]
@@ -382,7 +399,14 @@ def test_an_error_in_a_worker_comes_out_of_push_or_poll_and_stops_the_rest(order
                 raise Breaking("a worker broke")
             return super().step(most)
 
+    class BrokenCompiled(CompiledWorker):
+        def work(self) -> None:
+            if self.number == 1 and self._joined > 3:
+                raise Breaking("a worker broke")
+            super().work()
+
     monkeypatch.setattr(scalejoin, "ScaleJoinWorker", Broken)
+    monkeypatch.setattr(scalejoin, "CompiledWorker", BrokenCompiled)
     before = threading.active_count()
     spec, (left, right) = spec_of(sj.TimeWindow(5)), small_tables(7)
     with open_with(spec, order=order) as join:
@@ -461,6 +485,88 @@ def test_without_the_order_of_arrival_pairs_of_one_piece_come_twice(monkeypatch)
     assert fails(order="any")
 
 
-def test_without_a_bell_after_news_a_worker_sleeps_on(monkeypatch):
+@pytest.mark.parametrize("index", ["scan", "bisort"])
+def test_without_a_bell_after_news_a_worker_sleeps_on(index, monkeypatch):
     monkeypatch.setattr(ScaleJoin, "_ring", lambda self: None)
-    assert fails()
+    assert fails(index=index, order="any")
+
+
+def test_without_floors_windows_keep_everything(monkeypatch):
+    monkeypatch.setattr(ScaleJoin, "_add_news", lambda self: None)
+    with pytest.raises(AssertionError):
+        test_windows_and_payload_stay_bounded_and_end_empty()
+
+
+# ---- compiled workers
+
+
+def test_compiled_workers_scan_where_tuples_join_at_once():
+    time_window, rows = sj.TimeWindow(5), sj.RowWindow(5)
+    for window, index, order, kind in (
+        (time_window, "scan", "any", "scanning"),
+        (time_window, "scan", "punctuated", "scanning"),
+        (time_window, "scan", "timestamp", "interpreted"),
+        (rows, "scan", "any", "interpreted"),
+        (time_window, "hash", "any", "interpreted"),
+    ):
+        with open_with(spec_of(window), index=index, order=order) as join:
+            assert join.plan.nodes.kind == kind
+            kinds = {type(worker) for worker in join._topology.workers}
+            assert kinds == {CompiledWorker if kind == "scanning" else ScaleJoinWorker}
+
+
+def test_a_compiled_worker_compares_a_pair_once_however_it_cuts_the_entries():
+    ts = np.arange(400)
+    rows = pa.table({"ts": ts, "x": ts.astype(np.int32), "n": ts}, schema=SCHEMA)
+    counts = set()
+    for most in (1, 7, 4096):
+        simulator = Simulator(from_seed(most), most=most)
+        with open_with(spec_of(sj.TimeWindow(90)), workers=3, executor=simulator) as join:
+            for first in range(0, 400, 10):
+                for side in ("left", "right"):
+                    join.push(side, rows.slice(first, 10))
+            join.finish()
+            counts.add(sum(join.stats().worker_comparisons))
+    assert counts == {sum(abs(int(one) - int(other)) <= 90 for one in ts for other in ts)}
+
+
+def test_compiled_workers_join_tuples_with_nulls_and_late_tuples():
+    """Late tuples come between those that a worker holds; NULL matches nothing."""
+    draw = random.Random(5)
+    schema = pa.schema({"ts": pa.int64(), "x": pa.int32(), "n": pa.int64()})
+    tables = []
+    for _ in range(2):
+        ts = sorted(draw.randrange(300) for _ in range(200))
+        for at in range(0, 200, 3):
+            ts[at] = max(0, ts[at] - draw.randrange(20))
+        x = [draw.choice([None, 1, 2, 3]) for _ in ts]
+        tables.append(pa.table({"ts": ts, "x": x, "n": range(200)}, schema=schema))
+    spec = sj.JoinSpec(schema, schema, BAND, sj.TimeWindow(15), "ts", "ts", lateness=40)
+    left, right = (rows.sort_by("ts") for rows in tables)
+    expected = numbers([sj.oracle.join(left, right, spec)])
+    for seed in range(20):
+        simulator = Simulator(from_seed(seed), most=1 + seed % 5)
+        with open_with(spec, workers=1 + seed % 4, executor=simulator) as join:
+            found = []
+            for first in range(0, 200, 20):
+                for side, rows in zip(("left", "right"), tables, strict=True):
+                    join.push(side, rows.slice(first, 20))
+                    simulator.run(draw.randrange(6))
+                found += numbers(join.poll())
+            assert join.plan.nodes.kind == "scanning" and join.stats().late == 0
+            found += numbers([join.finish()])
+        assert sorted(found) == sorted(expected), simulator.tail()
+
+
+def test_a_compiled_worker_waits_while_its_outbox_is_full():
+    ts = np.zeros(60, np.int64)
+    rows = pa.table({"ts": ts, "x": ts.astype(np.int32), "n": np.arange(60)}, schema=SCHEMA)
+    tuning = replace(DEFAULT_TUNING, scalejoin=ScaleJoinTuning(compiled_waiting_pairs=7, fewest_rows=2))
+    for seed in range(5):
+        simulator = Simulator(from_seed(seed))
+        with open_with(
+            spec_of(sj.TimeWindow(5)), workers=2, executor=simulator, tuning=tuning, max_results=4_000
+        ) as join:
+            join.push("left", rows)
+            join.push("right", rows)
+            assert join.finish().num_rows == 3_600

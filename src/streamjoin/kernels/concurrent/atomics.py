@@ -174,6 +174,15 @@ def wait_for_ring(bell, seen, patience):
     return sleep_until_rung(bell, seen, patience) if FUTEX else nap_until_rung(bell, seen, patience)
 
 
+@jit
+def sleep_for_ring(bell, seen, patience):
+    """As `wait_for_ring`, but sleeps at once: for threads that share their cores with those they wait for."""
+    value = load_acquire(bell, BELL_RUNG)
+    if value != seen:
+        return value
+    return sleep_until_rung(bell, seen, patience) if FUTEX else nap_until_rung(bell, seen, patience)
+
+
 @inner
 def sleep_until_rung(bell, seen, patience):
     most = np.array([patience // 1_000_000, patience % 1_000_000 * 1_000])  # seconds and nanoseconds

@@ -12,7 +12,12 @@ When a tuple is ready, and what its place is:
 - *settled*, for row windows and sorted output: a tuple is ready when nothing that precedes it in the total order can
   come. All workers count the tuples they take. The count is the tuple's place, the same on all workers.
 - *at once*, for time windows in any output order: the gate's key is the number of the arrival, a tuple is ready when
-  it has arrived, and its place is its event time.
+  it has arrived, and its place is its event time. What can still come is news, which takes its turn in the gate.
+
+Workers whose windows are scanned are compiled where tuples join at once (`compiled_worker.py`): they run without the
+interpreter lock, wake together, and wake the driver once all of them have finished what it waits for. The others run
+Python (`worker.py`). Either takes all that is ready before it computes, so the more it is behind, the larger its pieces
+are.
 
 Sorted output: a worker adds its pairs to a second gate, keyed by the places of the later and the earlier tuple, and
 marks its progress there; the driver reads the ready pairs. Otherwise pairs leave through outboxes.
@@ -27,23 +32,24 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from streamjoin.index.tuples import ProbingTuples
-from streamjoin.kernels.concurrent import gate
+from streamjoin.kernels.concurrent import atomics, gate
 from streamjoin.kernels.concurrent.gate import Gate
-from streamjoin.kernels.stamping import INT64_MIN
-from streamjoin.semantics.spec import SIDES
+from streamjoin.kernels.concurrent.scalejoin_worker import NEWS, WANTED_NOTE, WORKER_NOTES, note_wanted
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
+from streamjoin.semantics.spec import OTHER, SIDES
 from streamjoin.topologies.matching import Collector, Found
 from streamjoin.topologies.protocol import Frontier, Matches, Spread, Task
 from streamjoin.topologies.runtime.node import Bell, Executor, rehearse_channels
 from streamjoin.topologies.runtime.threads import Threads
+from streamjoin.topologies.scalejoin.compiled_worker import CompiledWorker, least_progress
 from streamjoin.topologies.scalejoin.worker import (
-    Board,
-    News,
     ScaleJoinContext,
     ScaleJoinWorker,
     SharedRows,
@@ -88,17 +94,26 @@ class ScaleJoin:
         # One node more, because the last node read stays in its place.
         self._out = Gate(workers, 1, capacity + 1) if task.order == "timestamp" else None
         self._rows = {side: SharedRows() for side in SIDES}
-        self._board = Board()
+        self._notes = np.zeros((WORKER_NOTES + workers) * atomics.LINE_PAIR, np.int64)
+        self._notes[WANTED_NOTE * atomics.LINE_PAIR] = INT64_MAX
+        self._compiled = task.plan.nodes.kind == "scanning"
         shared = ScaleJoinContext(workers, task.spec, self.settles, task.make_window, task.make_prober(),
-                        self._gate, self._rows, self._board, self._out, self._bell, tuning)  # fmt: skip
-        self.workers = [ScaleJoinWorker(number, shared) for number in range(workers)]
+                        self._gate, self._rows, self._out, self._bell, tuning, self._notes, Bell())  # fmt: skip
+        self.workers: Sequence[Any]  # of one kind
+        if self._compiled:
+            self.workers = compiled = [CompiledWorker(number, shared, task.plan) for number in range(workers)]
+            compiled[0].rehearse()
+        else:
+            self.workers = [ScaleJoinWorker(number, shared) for number in range(workers)]
+        self._sizes = {side: task.spec.side_window(side).size for side in SIDES}
         self._executor, self._started = executor or Threads(), False
         self._collector = Collector("any")  # sorted pairs arrive sorted
         self._ranks = {side: np.zeros(0, np.int32) for side in SIDES}  # the ranks in the gate
         # The engine's ranks, which the engine keeps up to date
         self._given: Mapping[str, np.ndarray] = dict(self._ranks)
         self._frontier = Frontier((-math.inf, 0, 0), dict.fromkeys(SIDES, -math.inf))
-        self._added = self._ready = 0
+        self._floors = dict.fromkeys(SIDES, INT64_MIN)  # of the last news
+        self._added = self._ready = 0  # entries of the gate: tuples and news
         self._held = dict.fromkeys(SIDES, 0)
         self._arrivals: dict[str, deque[AddedPush]] = {
             side: deque() for side in SIDES
@@ -106,7 +121,8 @@ class ScaleJoin:
         self._unread: dict[str, deque[AddedPush]] = {
             side: deque() for side in SIDES
         }  # that some worker has not finished
-        self._known = [WorkerProgress()] * workers  # what has been collected is at least as recent as this
+        # Of all workers; what has been collected is at least as recent as this.
+        self._known = WorkerProgress()
         self._scrap = np.empty(1024, np.int64)
         self._pairs = np.empty((2, 65_536), np.int64)
 
@@ -149,10 +165,23 @@ class ScaleJoin:
             while count := self._gate.next_ready(len(self.workers), self._scrap, self._scrap):
                 self._ready += count
         else:
+            self._add_news()
             self._gate.promise(0, self._added, INT64_MIN)
-            self._board.post(News(self._added, dict(frontier.low)))
             self._ready = self._added
         self._ring()
+
+    def _add_news(self) -> None:
+        """Add the floors that have risen: no tuple that arrives later reaches below them."""
+        for number, side in enumerate(SIDES):
+            low, floor = self._frontier.low[OTHER[side]], INT64_MAX
+            if low == -math.inf:
+                continue
+            if low != math.inf:
+                floor = min(max(int(low) - self._sizes[side], INT64_MIN), INT64_MAX - 1)
+            if floor > self._floors[side]:
+                self._floors[side] = floor
+                self._add_entries(*np.array([[self._added], [0], [floor], [NEWS + number]]))
+                self._added += 1
 
     def _start(self) -> None:
         if not self._started:
@@ -179,9 +208,8 @@ class ScaleJoin:
                 tuples.ts.copy(),
                 (number << SIDE_BITS) + self._ranks[side].astype(np.int64)[tuples.source],
             )
-        sides, done = np.full(count, number), 0
-        while (done := self._gate.add(0, keys, ties, positions, sides, done)) < count:
-            self._gate.grow(0, max(count - done, self._gate.size))
+        self._note_rows(number, side)
+        self._add_entries(keys, ties, positions, np.full(count, number))
         self._added += count
         self._held[side] += count
         arrival = AddedPush(count, int(tuples.id.min()), first + count, int(keys[-1]), int(tuples.ts[0]),
@@ -189,32 +217,57 @@ class ScaleJoin:
         self._arrivals[side].append(arrival)
         self._unread[side].append(arrival)
 
+    def _add_entries(self, keys: np.ndarray, ties: np.ndarray, values: np.ndarray, sides: np.ndarray) -> None:
+        done, count = 0, len(keys)
+        while (done := self._gate.add(0, keys, ties, values, sides, done)) < count:
+            self._gate.grow(0, max(count - done, self._gate.size))
+
+    def _note_rows(self, number: int, side: str) -> None:
+        """Publish the version of a side's rows, before entries that need it."""
+        atomics.write(self._notes, number * atomics.LINE_PAIR, self._rows[side].version)
+
     def _ring(self) -> None:
-        for worker in self.workers:
+        for worker in self.workers[:1] if self._compiled else self.workers:  # compiled workers share a bell
             worker.bell.ring()
 
     @property
     def idle(self) -> bool:
         """Collects what there is. `_known` is the workers' progress before that."""
-        progress = [worker.progress for worker in self.workers]
+        progress = self._progress()
         self._collect()
         if self._collector.ready or self._executor.failed:
             return False
         self._known = progress
-        done = min(p.done for p in progress)
-        ended = min(self._frontier.low.values()) == math.inf
-        if self._ready - done > (0 if ended else self._waiting):
+        if self._ready - progress.done > (0 if self._ended else self._waiting):
             return False
         self._forget()
         return True
 
+    @property
+    def _ended(self) -> bool:
+        return min(self._frontier.low.values()) == math.inf
+
     def step(self, most: float) -> Matches:
         seen = self._bell.read()
         self._executor.check()
-        if not self.idle and not self._collector.ready:
+        if not self.idle and not self._collector.ready and not self._can_continue():
             self._executor.wait(seen)
             self._collect()
         return self._collector.hand_out(most)
+
+    def _progress(self) -> WorkerProgress:
+        """What all workers have reached."""
+        if self._compiled:
+            return least_progress(self._notes)
+        workers = [worker.progress for worker in self.workers]
+        floors = {side: min(each.floors[side] for each in workers) for side in SIDES}
+        return WorkerProgress(min(p.done for p in workers), min(p.reached for p in workers), floors)
+
+    def _can_continue(self) -> bool:
+        """Whether compiled workers have finished meanwhile what the driver waits for. If not, the last one to do so
+        rings; interpreted workers ring after every piece."""
+        behind = 0 if self._ended else self._waiting
+        return self._compiled and bool(note_wanted(self._notes, self._ready - behind))
 
     def _collect(self) -> None:
         """Collect the pairs that the workers have found, unless results wait to be handed out."""
@@ -231,14 +284,12 @@ class ScaleJoin:
 
     def _forget(self) -> None:
         """Drop pushes that all workers have finished, and those that no later pair can contain."""
-        reached = min(p.reached for p in self._known)
-        if not self.settles:
-            self._board.drop(min(p.done for p in self._known))
+        reached = self._known.reached
         for side in SIDES:
             unread, arrivals = self._unread[side], self._arrivals[side]
             while unread and unread[0].last_key < reached:
                 self._rows[side].release(unread.popleft().end)
-            floor = min(p.floors[side] for p in self._known)
+            floor = self._known.floors[side]
             while arrivals and arrivals[0].last_key < reached and arrivals[0].last_ts < floor:
                 self._held[side] -= arrivals.popleft().count
 
@@ -256,8 +307,8 @@ class ScaleJoin:
     @property
     def _joined_up_to(self) -> float:
         """Of tuples that settle: all workers have finished those with an earlier event time."""
-        behind = min(p.done for p in self._known) < self._ready
-        return min(p.reached for p in self._known) if behind else self._frontier.bound[0]
+        behind = self._known.done < self._ready
+        return self._known.reached if behind else self._frontier.bound[0]
 
     def _least_unread_time(self, side: str) -> float:
         """The least event time of the arrivals of a side that some worker has not finished."""

@@ -1,13 +1,12 @@
 """A worker of ScaleJoin: takes every ready tuple, probes its own windows, stores every n-th tuple of each side
 (Gulisano et al. 2015, Algorithm 1). `scalejoin.py` describes the whole.
 
-Only the driver writes what workers share: rows, news, and the gate in. A worker reports its progress in one object,
+Only the driver writes what workers share: rows and the gate in. A worker reports its progress in one object,
 `WorkerProgress`, which it replaces when it has finished a piece and the piece's pairs have left.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from streamjoin.index.times import saturated_sum
 from streamjoin.index.tuples import NO_TUPLES, SOURCE, TS, Layout, Mark, ProbingTuples
 from streamjoin.index.window import ONE_SOURCE
 from streamjoin.kernels.concurrent.gate import Gate
+from streamjoin.kernels.concurrent.scalejoin_worker import NEWS
 from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
 from streamjoin.plan.tuning import ScaleJoinTuning
 from streamjoin.semantics.spec import OTHER, SIDES, JoinSpec
@@ -37,44 +37,13 @@ SORTED_PAIRS = 1 << 16  # A sorted piece should have about this many pairs.
 class WorkerProgress:
     """The progress of a worker, replaced as a whole when a piece is finished.
 
-    `done`: the number of tuples joined. `reached`: all tuples of smaller event time, or with a smaller number of
-    arrival, are finished. `floors`: finished tuples of a side with a smaller event time are in no later pair.
+    `done`: the number of entries joined: tuples and news. `reached`: all tuples of smaller event time, or of smaller
+    number of arrival, are finished. `floors`: finished tuples of a side with a smaller event time are in no later pair.
     """
 
     done: int = 0
     reached: int = INT64_MIN
     floors: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(SIDES, INT64_MIN))
-
-
-@dataclass(frozen=True)
-class News:
-    """The least event time that each side can still bring after `arrived` arrivals."""
-
-    arrived: int
-    low: Mapping[str, float]
-
-
-class Board:
-    """Numbered news, which the driver posts and every worker reads at its own pace."""
-
-    def __init__(self) -> None:
-        self._news: dict[int, News] = {}
-        self._first = self._next = 0
-
-    def __getitem__(self, number: int) -> News | None:
-        """The news of this number; None if the driver has not posted it yet."""
-        return self._news.get(number)
-
-    def post(self, news: News) -> None:
-        """Post news. The arrivals they count must be ready."""
-        self._news[self._next] = news
-        self._next += 1
-
-    def drop(self, done: int) -> None:
-        """Remove the news that all workers have read, those of fewer than `done` arrivals; the last news stay."""
-        while self._first < self._next - 1 and self._news[self._first].arrived < done:
-            del self._news[self._first]
-            self._first += 1
 
 
 class SharedRows:
@@ -89,6 +58,7 @@ class SharedRows:
         self._layout: Layout | None = None
         self._block: tuple[int, list[np.ndarray]] = (0, [])  # position of the first row; columns
         self._begin = self._end = 0
+        self.version = 0  # of the block
 
     def append(self, tuples: ProbingTuples) -> int:
         """Add tuples and return the position of the first; O(tuples) amortised."""
@@ -99,6 +69,7 @@ class SharedRows:
         base, arrays = self._block
         if not arrays or first + count - base > len(arrays[TS]):
             base, arrays = self._moved(columns, count)
+            self.version += 1
         for array, values in zip(arrays, columns, strict=True):
             array[first - base : first - base + count] = values
         self._block, self._end = (base, arrays), first + count
@@ -121,6 +92,14 @@ class SharedRows:
         if (np.diff(positions) == 1).all():
             rows = slice(int(positions[0]) - base, int(positions[-1]) - base + 1)
         return self._layout.probing_tuples([array[rows] for array in arrays], self.nulls)
+
+    def block(self) -> tuple[int, list[np.ndarray], ProbingTuples] | None:
+        """The current block: the position of its first row, its columns, and all of it as tuples; None before the first
+        row."""
+        base, arrays = self._block
+        if self._layout is None or not arrays:
+            return None
+        return base, arrays, self._layout.probing_tuples(arrays, self.nulls)
 
     def release(self, before: int) -> None:
         """No worker will read positions before this one any more."""
@@ -170,10 +149,13 @@ class ScaleJoinContext:
     prober: Prober
     gate: Gate
     rows: Mapping[str, SharedRows]
-    board: Board
     out: Gate | None  # for sorted output only
     driver: Bell
     tuning: ScaleJoinTuning
+    # For compiled workers: what they and the driver publish (`kernels/concurrent/scalejoin_worker.py`), and a bell
+    # that wakes them all.
+    notes: np.ndarray
+    bell: Bell
 
 
 class ScaleJoinWorker:
@@ -192,7 +174,7 @@ class ScaleJoinWorker:
         self._positions, self._sides = np.empty(PIECE_TUPLES, np.int64), np.empty(PIECE_TUPLES, np.int64)
         self._piece = PIECE_TUPLES if shared.out is None else FIRST_SORTED_PIECE
         self._work: Iterator[bool | None] | None = None
-        self._done = self._news = 0
+        self._done = 0
         self._seen = dict.fromkeys(SIDES, 0)  # tuples taken
         self._newest = dict.fromkeys(SIDES, INT64_MIN)  # event times of tuples that joined at once
         # Row number and event time of the first tuple of a piece, for the floors of row windows.
@@ -211,7 +193,7 @@ class ScaleJoinWorker:
             size = min(most, self._piece)
             count = self._shared.gate.next_ready(self.number, self._positions[:size], self._sides[:size])
             if not count:
-                return not self._shared.settled and self._read_news()
+                return False
             self._work = self._join(self._positions[:count].copy(), self._sides[:count].copy())
         if self.outbox.room <= 0:
             return False
@@ -256,8 +238,7 @@ class ScaleJoinWorker:
             if len(part.rows):
                 self._newest[side] = max(self._newest[side], int(part.tuples.ts[-1]))
         self._done += len(sides)
-        if not self._read_news():
-            self._publish(self._done, self.progress.floors)
+        self._publish(self._done, self._expire_arrived(positions, sides))
 
     def _arrived(self, side: str, positions: np.ndarray, sides: np.ndarray) -> PieceTuples:
         """The tuples of one side of a piece, by event time, with the places that they reach."""
@@ -272,28 +253,17 @@ class ScaleJoinWorker:
         until = saturated_sum(tuples.ts, self._sizes[side].size)
         return PieceTuples(rows, replace(tuples, since=since, until=until))
 
-    def _read_news(self) -> bool:
-        """Expire tuples that no later tuple reaches; return whether there were news."""
-        news = None
-        while (following := self._shared.board[self._news]) is not None and following.arrived <= self._done:
-            news, self._news = following, self._news + 1
-        if news is None:
-            return False
-        floors = {}
-        for side in SIDES:
-            low, size = news.low[OTHER[side]], self._sizes[side].size
-            if low == math.inf:
-                self.windows[side].clear()
-            floors[side] = (
-                INT64_MIN
-                if low == -math.inf
-                else INT64_MAX
-                if low == math.inf
-                else max(INT64_MIN, int(low) - size)
-            )
-            self.windows[side].expire(floors[side])
-        self._publish(self._done, floors)
-        return True
+    def _expire_arrived(self, floors: np.ndarray, sides: np.ndarray) -> Mapping[str, int]:
+        """Drop the tuples below the last floors that a piece brought; return the floors."""
+        found = dict(self.progress.floors)
+        for number, side in enumerate(SIDES):
+            brought = floors[sides == NEWS + number]
+            if len(brought):
+                found[side] = int(brought[-1])
+                if found[side] == INT64_MAX:
+                    self.windows[side].clear()
+                self.windows[side].expire(found[side])
+        return found
 
     # Tuples join settled
 
