@@ -22,12 +22,13 @@ from streamjoin.index import chain, structures
 from streamjoin.index.access import BandAccess
 from streamjoin.index.chain import ChainWindow
 from streamjoin.index.structures.bisort import BISortSubwindow
+from streamjoin.index.structures.hash import HashSubwindow
 from streamjoin.index.times import Reach
 from streamjoin.index.tuples import ProbingTuples, Tuples
 from streamjoin.index.window import Subwindow
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.plan.options import STRUCTURE_NAMES
-from streamjoin.plan.subwindows import BATCHES_BETWEEN, SAMPLED_BATCHES, FixedRule
+from streamjoin.plan.subwindows import BATCHES_BETWEEN, SAMPLED_BATCHES, Choice, FixedRule
 from streamjoin.plan.tuning import WindowTuning
 from streamjoin.semantics.analysis import analyse
 from streamjoin.semantics.callables import CallablePredicate
@@ -148,6 +149,53 @@ def test_few_probes_ask_all_subwindows_with_one_call(name, monkeypatch):
         window.expire(ts - 25)
         check_links(window)
     assert not asked and links > 2
+
+
+class InTurns(FixedRule):
+    """Hashes and sorts subwindows by turns."""
+
+    turns = 0
+
+    def choose(self, *given: Any) -> Choice:
+        self.turns += 1
+        structure: Any = ("hash", "bisort")[self.turns // 2 % 2]
+        return replace(super().choose(*given), structure=structure)
+
+
+def test_few_probes_ask_hashed_and_sorted_subwindows_with_one_call_each(monkeypatch):
+    """Whichever of them takes tuples; the others are sealed, merged where two sorted ones follow each other, and
+    dropped."""
+    monkeypatch.setattr(ChainWindow, "_look_up_each", lambda *_: pytest.fail("asked one by one"))
+    calls: list[Any] = []
+
+    def counting(real: Any) -> Any:
+        def probe_all(*given: Any) -> Any:
+            calls.append(real)
+            return real(*given)
+
+        return staticmethod(probe_all)
+
+    for kind in (HashSubwindow, BISortSubwindow):
+        monkeypatch.setattr(kind, "probe_all", counting(kind.probe_all))
+    program = PROGRAMS[EQUAL]
+    window = ChainWindow(program, InTurns(program, "hash", program.indexable(True)), tuning=TUNING)
+    held, seen = [], set()
+    for ts in range(120):
+        row = (ts, ts * 7 % 5, ts * 3 % 4)
+        insert(window, [row], ts)
+        held.append(row)
+        low, high, probe = ts - 25, ts - 2, (ts, 2, 1)
+        expected = [
+            (0, n) for n, each in enumerate(held) if low <= each[0] <= high and holds(EQUAL, each, probe)
+        ]
+        calls.clear()
+        assert found(window, [probe], Reach(np.array([low]), np.array([high]))) == expected
+        kinds = {link.choice.structure for link in window.links}
+        assert len(calls) == len(kinds)
+        seen.add((len(kinds), window.links[-1].choice.structure))
+        window.expire(ts - 25)
+        check_links(window)
+    assert seen >= {(2, "hash"), (2, "bisort")}
 
 
 @pytest.mark.parametrize("name", ["hash", "bisort"])

@@ -16,11 +16,11 @@ size are therefore merged, a little with every insert, like the levels of a log-
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -57,6 +57,14 @@ class Link:
     newest: int = 0
 
 
+class Group(NamedTuple):
+    """Links of the same structure and access, and the parts of all of them, oldest first."""
+
+    access: Access
+    probe_all: Callable[..., Iterator[int]]
+    parts: np.ndarray
+
+
 # A link to ask, the range of slots for each probe, and the times if they must be checked for each tuple.
 Asked = tuple[Link, np.ndarray, np.ndarray, Times | None]
 
@@ -84,10 +92,10 @@ class ChainWindow:
         self._disorder = 0  # the last row that arrived with a smaller ts than the row before it
         self._last = 0  # the ts of the last row
         self._rows = ArrivedTuples(rows)
-        # The parts of all links, if one call can ask all of them; else None. Each probe brings those of the newest link
-        # up to date. `_parts_known`: whether the others are.
-        self._parts: np.ndarray | None = None
-        self._parts_known = False
+        # The links by how they are asked, the newest link in the last group; empty if some must be asked one by one.
+        # Each probe brings the parts of the newest link up to date. `_grouped`: whether the others are.
+        self._groups: list[Group] = []
+        self._grouped = False
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -164,7 +172,7 @@ class ChainWindow:
         subwindow = STRUCTURE_CLASSES[choice.structure](capacity, access.dtype, previous)
         first = self._gone if last is None else last.first + last.count
         self._links.append(Link(subwindow, choice, access, capacity, first))
-        self._parts_known = False
+        self._grouped = False
         self._note(choice)
         return self._links[-1]
 
@@ -211,7 +219,7 @@ class ChainWindow:
         at = self._links.index(earlier)
         self._links[at] = merged
         del self._links[at + 1]
-        self._parts_known = False
+        self._grouped = False
 
     def _note(self, choice: Choice) -> None:
         """Record the choice if it differs from the last one."""
@@ -252,8 +260,8 @@ class ChainWindow:
                 return
         self.workload.observe(probes.probing)
         few = len(probes.ts) * len(self._links) <= self._tuning.shared_lookups
-        if few and self._disorder <= self._gone and (parts := self._all_parts()) is not None:
-            stretches = self._look_up_together(probes, reach, parts, pairs)
+        if few and self._disorder <= self._gone and (groups := self._current_groups()):
+            stretches = self._look_up_together(probes, reach, groups, pairs)
         else:
             stretches = self._look_up_each(probes, reach, pairs, team)
         compared = pairs.compared
@@ -264,32 +272,38 @@ class ChainWindow:
                 pairs.probe[before : pairs.count] = kept[pairs.probe[before : pairs.count]]
             yield before
 
-    def _all_parts(self) -> np.ndarray | None:
-        """The parts of all links, if they have the same structure and key, and one call can ask them all."""
-        links = self._links
-        if not self._parts_known:
-            self._parts, self._parts_known = None, True
-            parts = [parts for link in links if (parts := link.subwindow.parts) is not None]
-            kinds = {(link.choice.structure, link.access) for link in links}
-            if len(kinds) == 1 and len(parts) == len(links):
-                self._parts = np.concatenate(parts)
-                self._parts[:, -1] = np.repeat([link.first for link in links], len(parts[0]))
-        elif self._parts is not None:
-            newest = cast(Together, links[-1].subwindow).parts
-            self._parts[-len(newest) :, :-1] = newest[:, :-1]
-        return self._parts
+    def _current_groups(self) -> list[Group]:
+        """The links by how they are asked, with the present parts; none if some must be asked one by one."""
+        if not self._grouped:
+            self._groups, self._grouped = self._make_groups(), True
+        elif self._groups:
+            newest, parts = self._links[-1].subwindow.parts, self._groups[-1].parts
+            assert newest is not None
+            parts[-len(newest) :, :-1] = newest[:, :-1]
+        return self._groups
+
+    def _make_groups(self) -> list[Group]:
+        kinds: dict[tuple[str, Access], list[Link]] = {}
+        for link in reversed(self._links):
+            if link.subwindow.parts is None:
+                return []
+            kinds.setdefault((link.choice.structure, link.access), []).insert(0, link)
+        return [_grouped(links) for links in reversed(kinds.values())]
 
     def _look_up_together(
-        self, probes: ProbingTuples, reach: Reach, parts: np.ndarray, pairs: PairBuffer
+        self, probes: ProbingTuples, reach: Reach, groups: list[Group], pairs: PairBuffer
     ) -> Iterator[int]:
-        """Ask all links with one call. It knows their memory by address, so they must not change until it ends."""
-        access, start_stop = self._links[0].access, reach.positions(self.ts)
-        probe_all = partial(cast(Together, self._links[0].subwindow).probe_all, parts, self._gone)
-        for before in ask(probe_all, access.questions(probes.probing), *start_stop, pairs):
-            pairs.compared += pairs.count - before
-            if access.unchecked[0]:
-                check_bands(access, self._rows.keys, probes.probing, pairs, before)
-            yield before
+        """Ask all links with one call for each group. It knows their memory by address, so they must not change until
+        it ends."""
+        start, stop = reach.positions(self.ts)
+        for access, probe_all, parts in groups:
+            for before in ask(
+                partial(probe_all, parts, self._gone), access.questions(probes.probing), start, stop, pairs
+            ):
+                pairs.compared += pairs.count - before
+                if access.unchecked[0]:
+                    check_bands(access, self._rows.keys, probes.probing, pairs, before)
+                yield before
 
     def _look_up_each(
         self, probes: ProbingTuples, reach: Reach, pairs: PairBuffer, team: Team
@@ -418,7 +432,7 @@ class ChainWindow:
 
     def _drop_first(self) -> None:
         link = self._links.popleft()
-        self._parts_known = False
+        self._grouped = False
         if self._merge is not None and self._merge[0] is link:
             self._merge = None
         self._drop_rows(link.first + link.count - self._gone)
@@ -431,6 +445,14 @@ class ChainWindow:
     def clear(self) -> None:
         while self._links:
             self._drop_first()
+
+
+def _grouped(links: list[Link]) -> Group:
+    """A group of links that have parts."""
+    each = [cast(Together, link.subwindow) for link in links]
+    parts = np.concatenate([subwindow.parts for subwindow in each])
+    parts[:, -1] = np.repeat([link.first for link in links], len(each[0].parts))
+    return Group(links[0].access, each[0].probe_all, parts)
 
 
 def is_sorted(link: Link) -> bool:
