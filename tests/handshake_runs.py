@@ -80,11 +80,16 @@ def pushes(left: pa.Table, right: pa.Table, seed: int, most: int = 4) -> Iterato
 
 def open_with(
     topology: Any, spec: sj.JoinSpec, node: Any = None, index: Any = "scan", workers: int = 3,
-    order: Any = "any", max_results: int = 1000, tuning: Tuning = DEFAULT_TUNING, **options: Any,
+    order: Any = "any", max_results: int = 1000, tuning: Tuning = DEFAULT_TUNING, pace: float = 0.0, **options: Any,
 ) -> Join:  # fmt: skip
     """Open a join of any topology with more options than users have; a chain is made of `node`s. Rows are released as
-    soon as they are not needed."""
-    tuning = replace(tuning, engine=replace(tuning.engine, slack_rows=1))
+    soon as they are not needed. The clock decides nothing: with a `pace` of 0 tuples enter at once, with infinity they
+    wait for a full block."""
+    tuning = replace(
+        tuning,
+        engine=replace(tuning.engine, slack_rows=1),
+        handshake=replace(tuning.handshake, pace=pace),
+    )
     compiled = node is not None and issubclass(node, ComparingNode)
     kind: Any = registry.TOPOLOGY_CLASSES[topology]
 
@@ -177,6 +182,7 @@ def check_interleaving(topology: Any, seed: int, node: Any = None, on: str = "",
     if topology == "low_latency_handshake":
         options["credit"] = draw.randint(1, 4)
     settings = {"index": index, "workers": draw.randint(1, 5), "order": order, **changes}
+    settings["pace"] = draw.choice([0.0, math.inf])
     join = open_with(
         topology, spec, node, max_results=draw.choice([3, 1000]), executor=simulator, **settings, **options
     )

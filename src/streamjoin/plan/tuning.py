@@ -117,6 +117,8 @@ class HandshakeTuning:
     # Handshake join: no tuples enter while more than this many messages of a side have expired and are still in the
     # chain.
     most_expired: int = 64
+    # Handshake join with compiled nodes: so many seconds after tuples have entered, others wait for a full message.
+    pace: float = 0.002
     # The smallest store of a compiled node has room for this many rows.
     fewest_rows: int = 1_024
     # A node waits for the collector while it has this many pairs: interpreted nodes, and compiled ones.

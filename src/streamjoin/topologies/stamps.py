@@ -153,6 +153,10 @@ class OrderStamps:
     def ready(self) -> bool:
         return bool(self._stamped) or any(self._settling.settled.values())
 
+    def fewer_than(self, count: int) -> bool:
+        """Whether none is stamped, and fewer than `count` of either side are ready to be."""
+        return not self._stamped and max(self._settling.settled.values()) < count
+
     def take(self, most: int) -> tuple[str, ProbingTuples, int]:
         """The next tuples, at most `most`, of one side, and the first of their event times."""
         if not self._stamped:

@@ -7,6 +7,7 @@ import random
 import time
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ from streamjoin.kernels.concurrent import queue
 from streamjoin.kernels.concurrent import scanning_node as scanning
 from streamjoin.plan.tuning import HandshakeTuning, Tuning
 from streamjoin.semantics.spec import SIDES
+from streamjoin.topologies.handshake import handshake as handshake_join
 from streamjoin.topologies.handshake.chain_node import Arrival, Marks
 from streamjoin.topologies.handshake.flowing_node import FlowingNode
 from streamjoin.topologies.handshake.handshake import HandshakeNode
@@ -179,6 +181,45 @@ def test_messages_that_wait_are_taken_as_one_block_and_acknowledged_once():
     assert right_node._words[kernel.TO_ACKNOWLEDGE] == 0  # the driver waits for no acknowledgement
     chain.run()
     assert chain.nodes[0]._words[kernel.ACKNOWLEDGED] == chain.held(RIGHT)[0][2] > 0
+    chain.join.close()
+
+
+def test_pushes_in_quick_succession_enter_as_one_block(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(handshake_join, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    chain = Chain(workers=2, batch=8, pace=0.5)
+    topology: Any = chain.join._topology
+    entries = [node.inlets[side] for node, side in zip(chain.nodes, SIDES, strict=True)]
+
+    def push(ts: int) -> list[int]:
+        for side in SIDES:
+            chain.push(side, 2 * ts, 2 * ts + 1)
+        assert topology.idle  # neither push nor poll waits for the rest of a block
+        return [len(entry) for entry in entries]
+
+    assert push(0) == [1, 1]  # the first ones at once
+    assert [push(ts) for ts in (1, 2, 3)] == [[1, 1]] * 3
+    assert push(4) == [2, 2]  # eight left ones have settled
+    assert push(5) == [2, 2]
+    clock[0] += 0.5
+    assert chain.join.poll() == [] and [len(entry) for entry in entries] == [3, 3]
+    push(6)
+    chain.run()
+    assert sum(batch.num_rows for batch in [*chain.found, chain.join.finish()]) == 14 * 14
+
+
+def test_expiry_is_reported_where_no_tuple_follows():
+    """Compiled nodes read in arrivals what has expired; a promise is reported without one."""
+    chain = Chain(workers=3, batch=4, window=10)
+    for ts in range(0, 12, 4):
+        for side in SIDES:
+            chain.push(side, ts, ts + 1, ts + 2, ts + 3)
+    chain.run()
+    assert sum(len(node.windows["left"]) for node in chain.nodes) >= 10
+    for source in chain.sources.values():
+        source.advance(1000)
+    chain.run()
+    assert [len(node.windows[side]) for node in chain.nodes for side in SIDES] == [0] * 6
     chain.join.close()
 
 

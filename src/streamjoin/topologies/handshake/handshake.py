@@ -21,6 +21,7 @@ tuples that have left, but may still be in an index, from tuples that are presen
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -44,6 +45,7 @@ from streamjoin.topologies.handshake.chain_node import (
 from streamjoin.topologies.handshake.flowing_node import FlowingNode
 from streamjoin.topologies.handshake.pipeline import Pipeline
 from streamjoin.topologies.handshake.track import Track
+from streamjoin.topologies.stamps import OrderStamps
 
 
 class HandshakeNode(ChainNode):
@@ -156,12 +158,13 @@ class Handshake(Pipeline[HandshakeNode | FlowingNode]):
     """The topology. Tuples always wait for their place in the total order, because they move in that order. Nodes are
     compiled where windows are scanned (`flowing_node.py`)."""
 
-    tells_at_once = True  # expired tuples move on
     always_settles = True
 
     def __init__(self, *given: Any, **options: Any):
         super().__init__(*given, **options)
         self._flows = isinstance(self.nodes[0], FlowingNode)
+        self.tells_at_once = not self._flows  # compiled nodes read in arrivals what has expired
+        self._entered_at = -math.inf  # the time when tuples entered last
         if not self._flows:
             connect_loads(cast("list[HandshakeNode]", self.nodes))
 
@@ -177,6 +180,14 @@ class Handshake(Pipeline[HandshakeNode | FlowingNode]):
         """Compiled nodes cut messages into other blocks, so their marks count tuples."""
         return self._numbers[side] + tuples if self._flows else super().number_after(side, tuples)
 
+    def awaits_more(self) -> bool:
+        """A block that is not full does not follow the last one at once. Pushes that come in quick succession would
+        otherwise enter one by one, and wake nodes for each."""
+        stamps: OrderStamps = self._stamps  # type: ignore[assignment]  # they settle always
+        if not self._flows or stamps.ended or not stamps.fewer_than(self._batch):
+            return False
+        return time.perf_counter() < self._entered_at + self._tuning.pace
+
     def lets_in(self, side: str) -> bool:
         """Tuples enter while few expired ones are still in the chain: otherwise those would be more and more."""
         return super().lets_in(side) and not any(map(self._is_behind, SIDES))
@@ -189,6 +200,7 @@ class Handshake(Pipeline[HandshakeNode | FlowingNode]):
         super().send(message)
         if self._flows:
             self._told[message.side] = message.expired  # compiled nodes read it in arrivals, too
+            self._entered_at = time.perf_counter()
 
     def earliest(self, what: str) -> float:
         """The least place or event time that a later match can have. Two tuples that have not met are both in the

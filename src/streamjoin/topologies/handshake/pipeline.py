@@ -176,8 +176,11 @@ class Pipeline(Generic[AnyNode]):
 
     @property
     def _is_fed(self) -> bool:
-        """Whether the chain has received all known tuples, and has finished them if the streams have ended."""
-        if self._stamps.ready or self._executor.failed or any(map(self._owes, SIDES)):
+        """Whether the chain has received all known tuples but those that await more, and has finished them if the
+        streams have ended."""
+        if (self._stamps.ready and not self.awaits_more()) or self._executor.failed:
+            return False
+        if any(map(self._owes, SIDES)):
             return False
         return not (self._stamps.ended and any(self._sent.values()))
 
@@ -226,7 +229,7 @@ class Pipeline(Generic[AnyNode]):
         if not self._started:
             self._executor.start(self.nodes, self._channels, self._bell)
             self._started = True
-        while self._stamps.ready and all(map(self.lets_in, SIDES)):
+        while self._stamps.ready and not self.awaits_more() and all(map(self.lets_in, SIDES)):
             side, tuples, time = self._stamps.take(self._batch)
             self._send_arrival(side, tuples, time)
             sent = True
@@ -236,6 +239,10 @@ class Pipeline(Generic[AnyNode]):
                 self.send(ExpiryNotice(side, number, expired))
                 sent = True
         return sent
+
+    def awaits_more(self) -> bool:
+        """Whether tuples that could enter wait for more, to enter together."""
+        return False
 
     def lets_in(self, side: str) -> bool:
         """Whether an arrival may enter the chain."""

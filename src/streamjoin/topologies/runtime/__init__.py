@@ -1,1 +1,1 @@
-"""Nodes that run side by side: on pinned threads, or one step at a time under a seeded scheduler."""
+"""Nodes that run side by side: on threads, or one step at a time under a seeded scheduler."""

@@ -1,7 +1,7 @@
 """Nodes: units of work that run in steps, woken by bells, connected by bounded channels and outboxes.
 
 A *node* has its own state and a `step`. Nodes share only channels, outboxes, and arrays in which each word has one
-writer. An *executor* calls the steps: `Threads` runs each node on a pinned thread, `Simulator` runs one step at a
+writer. An *executor* calls the steps: `Threads` runs each node on a thread of its own, `Simulator` runs one step at a
 time in an order that it chooses. Both run the same nodes, so results of the simulator hold for the code that threads
 run.
 

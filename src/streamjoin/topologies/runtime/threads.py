@@ -1,4 +1,4 @@
-"""Runs nodes on threads: one pinned thread each, asleep while its node has no work.
+"""Runs nodes on threads: one each, asleep while its node has no work.
 
 A thread waits in compiled code, without the GIL: it spins first, then sleeps until its bell rings
 (`kernels/concurrent/atomics.py`). Between steps it checks whether it should stop. The threads know their nodes, but
@@ -12,10 +12,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from streamjoin.topologies.runtime.node import Bell, Channel, CompiledNode, Node
-from streamjoin.topologies.runtime.placement import pin, usable_cores
+from streamjoin.topologies.runtime.placement import places, settle
 from streamjoin.topologies.runtime.waiting import Wait
 
 MESSAGES = 4_096  # A step handles at most this many messages.
@@ -92,17 +93,15 @@ class _Crew:
 
     def start(self, nodes: Sequence[Node], driver: Bell) -> None:
         self.driver, self._bells = driver, [node.bell for node in nodes]
-        places = usable_cores()
-        for number, node in enumerate(nodes):
-            core = places[number % len(places)] if places else None
-            thread = WorkerThread(node.name, self._work, node, core)
+        for node, cores in zip_longest(nodes, places(len(nodes))):
+            thread = WorkerThread(node.name, self._work, node, cores)
             # Append first: `stop` must end the thread even if an interrupt comes while it starts.
             self._threads.append(thread)
             thread.start()
 
-    def _work(self, node: Node, core: int | None) -> None:
-        if core is not None:
-            pin(core)
+    def _work(self, node: Node, cores: set[int] | None) -> None:
+        if cores:
+            settle(cores)
         try:
             while not self._stopping:
                 if isinstance(node, CompiledNode):
