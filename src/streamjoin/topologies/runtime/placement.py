@@ -1,8 +1,8 @@
 """Places workers: on all cores of one NUMA node, then on those of the next.
 
 Neighbours in a chain of workers then run on the same NUMA node, and memory that a worker touches first is local to
-it. Workers that leave a core to the calling thread are pinned, one to a core. More workers than that may run on any core
-of their NUMA node: the calling thread needs a core, too, and a pinned worker could not move to an idle one meanwhile.
+it. Workers that leave a core to the calling thread are pinned, one to a core. More workers may run on any core of
+their NUMA node: the calling thread needs a core, too, and a pinned worker could not move to an idle one meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def usable_cores(folder: Path = NUMA_NODES) -> list[list[int]]:
 def places(workers: int, folder: Path = NUMA_NODES) -> list[set[int]]:
     """By worker, the cores that it may run on; empty where threads cannot be placed."""
     groups = usable_cores(folder)
-    by_core = [{core} if workers < sum(map(len, groups)) else set(group) for group in groups for core in group]
+    by_core = [
+        {core} if workers < sum(map(len, groups)) else set(group) for group in groups for core in group
+    ]
     return [by_core[number % len(by_core)] for number in range(workers)] if by_core else []
 
 
