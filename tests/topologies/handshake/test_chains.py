@@ -409,7 +409,7 @@ def test_an_error_in_a_node_comes_out_and_stops_the_rest(topology):
 def test_a_join_that_nobody_uses_stops_its_threads(topology):
     before = threading.active_count()
     join: Any = sj.open_join(spec_of(sj.TimeWindow(5)), topology, "scan", 3)
-    for side, rows in zip(SIDES, small_tables(8), strict=True):
+    for side, rows in zip(("left", "right"), small_tables(8), strict=True):
         join.push(side, rows)
     assert threading.active_count() == before + 3
     gone = weakref.ref(join)
