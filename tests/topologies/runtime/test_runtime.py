@@ -248,8 +248,8 @@ def test_cores_of_one_numa_node_come_together(tmp_path, monkeypatch):
     assert placement.usable_cores(tmp_path) == [[0, 4], [2, 3], [5], [6]]
     assert placement.usable_cores(Path("/nonexistent")) == [[0, 2, 3, 4, 5, 6]]
     # One worker a core while one core is left; else any core of the NUMA node.
-    assert placement.places(5, tmp_path) == [{0}, {4}, {2}, {3}, {5}]
-    assert placement.places(7, tmp_path) == [{0, 4}, {0, 4}, {2, 3}, {2, 3}, {5}, {6}, {0, 4}]
+    assert placement.allotted_cores(5, tmp_path) == [{0}, {4}, {2}, {3}, {5}]
+    assert placement.allotted_cores(7, tmp_path) == [{0, 4}, {0, 4}, {2, 3}, {2, 3}, {5}, {6}, {0, 4}]
 
 
 @pytest.mark.parametrize(("text", "numbers"), [("", []), ("3", [3]), ("0-2,8,10-11\n", [0, 1, 2, 8, 10, 11])])

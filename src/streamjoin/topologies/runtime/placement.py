@@ -27,7 +27,7 @@ def usable_cores(folder: Path = NUMA_NODES) -> list[list[int]]:
     return list(filter(None, groups)) or [sorted(allowed)]
 
 
-def places(workers: int, folder: Path = NUMA_NODES) -> list[set[int]]:
+def allotted_cores(workers: int, folder: Path = NUMA_NODES) -> list[set[int]]:
     """By worker, the cores that it may run on; empty where threads cannot be placed."""
     groups = usable_cores(folder)
     by_core = [
@@ -45,7 +45,7 @@ def parse(text: str) -> list[int]:
     return numbers
 
 
-def settle(cores: set[int]) -> None:
+def keep_to(cores: set[int]) -> None:
     """Keep the calling thread on these cores and let it wake up on time, if the system permits."""
     with contextlib.suppress(OSError):  # The system has taken the cores away meanwhile; run on any core.
         os.sched_setaffinity(0, cores)

@@ -16,7 +16,7 @@ from itertools import zip_longest
 from typing import Any
 
 from streamjoin.topologies.runtime.node import Bell, Channel, CompiledNode, Node
-from streamjoin.topologies.runtime.placement import places, settle
+from streamjoin.topologies.runtime.placement import allotted_cores, keep_to
 from streamjoin.topologies.runtime.waiting import Wait
 
 MESSAGES = 4_096  # A step handles at most this many messages.
@@ -93,7 +93,7 @@ class _Crew:
 
     def start(self, nodes: Sequence[Node], driver: Bell) -> None:
         self.driver, self._bells = driver, [node.bell for node in nodes]
-        for node, cores in zip_longest(nodes, places(len(nodes))):
+        for node, cores in zip_longest(nodes, allotted_cores(len(nodes))):
             thread = WorkerThread(node.name, self._work, node, cores)
             # Append first: `stop` must end the thread even if an interrupt comes while it starts.
             self._threads.append(thread)
@@ -101,7 +101,7 @@ class _Crew:
 
     def _work(self, node: Node, cores: set[int] | None) -> None:
         if cores:
-            settle(cores)
+            keep_to(cores)
         try:
             while not self._stopping:
                 if isinstance(node, CompiledNode):
