@@ -29,9 +29,14 @@ LONGEST_TURN = 30.0  # seconds to wait for that lock; its owner may be stopped, 
 LONGEST_RUN = 120  # seconds, from the start of the other process
 NICE = 10  # priority of the other process: a tenth of a core that somebody else keeps busy
 
-# The alarm ends the process whatever it is doing. -I keeps the current folder and PYTHON* variables out of the imports
+# Linux may divide the cores between sessions first, and only within a session by priority: this process has a session of
+# its own, so the session gets the low priority, too. The alarm ends the process whatever it is doing. -I keeps the current folder and PYTHON* variables out of the imports
 # that come before the search path is set.
 _START = (
+    "import os; os.nice({nice})\n"
+    "try:\n"
+    " with open('/proc/self/autogroup', 'w') as group: group.write('{nice}')\n"
+    "except OSError: pass\n"
     "import signal; signal.signal(signal.SIGALRM, signal.SIG_DFL); "
     "signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM]); signal.alarm({seconds}); "
     "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
@@ -109,7 +114,7 @@ class RemoteCall:
                 given.write(self._sent)
                 given.seek(0)
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-c", _START.format(seconds=self._longest)],
+                    [sys.executable, "-I", "-c", _START.format(seconds=self._longest, nice=NICE)],
                     stdin=given,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -139,8 +144,6 @@ class RemoteCall:
 
 def serve() -> None:
     """What the other process does."""
-    with contextlib.suppress(OSError):
-        os.nice(NICE)
     function, args = pickle.load(sys.stdin.buffer)
     try:
         function(*args)

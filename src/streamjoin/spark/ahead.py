@@ -1,20 +1,20 @@
 """Fills the cache of compiled kernels that the workers of a join share, while Spark starts its query.
 
-Where all of Spark runs on this host, the driver lets another process of low priority compile (`jit/elsewhere.py`). A
-worker that needs a kernel before it is there compiles it itself, so nothing waits for that process. A note in the cache
-folder says that a join's kernels are there; without one, starting that process costs some ten milliseconds.
+Where all of Spark runs on this host, the driver lets another process of low priority compile (`jit/elsewhere.py`).
+Workers run NumPy forms meanwhile (`join/kernels.py`), and compile the few kernels that have none, so nothing waits for
+that process. Once its kernels are there, a join has a note in the cache folder, and no process is started.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 import threading
 
 from pyspark.sql import SparkSession
 
-from streamjoin.jit import elsewhere, source
+from streamjoin.jit import elsewhere
+from streamjoin.spark.join.kernels import is_noted, note
 from streamjoin.spark.join.rehearsal import rehearse_task
 from streamjoin.spark.join.task import JoinTask
 from streamjoin.spark.sessions import is_classic, is_local
@@ -24,19 +24,21 @@ _calls: list[
 ] = []  # kept until this process ends: a process that nobody holds gives a warning
 
 
-def compile_ahead(spark: SparkSession, task: JoinTask) -> None:
+def compile_ahead(spark: SparkSession, task: JoinTask) -> bool:
     """Have the kernels of a join compiled, unless they are there already, or another process of this user compiles.
-    Takes some milliseconds. A Python function as predicate cannot be sent to another process."""
+    Returns whether some process compiles. Takes some milliseconds. A Python function as predicate cannot be sent to
+    another process."""
     if not (is_classic(spark) and is_local(spark.sparkContext.master or "")):
-        return
-    if not isinstance(task.spec.on, str) or not elsewhere.is_possible() or _is_noted(task):
-        return
+        return False
+    if not isinstance(task.spec.on, str) or not elsewhere.is_possible() or is_noted(task):
+        return False
     with elsewhere.turn(threading.Event(), 0) as turn:
         if turn.handle is not None:
             call = elsewhere.RemoteCall(rehearse_and_note, task)
             call.start(turn)
             _calls.append(call)
             _log_once()
+    return True
 
 
 @functools.cache
@@ -50,17 +52,4 @@ def _log_once() -> None:
 def rehearse_and_note(task: JoinTask) -> None:
     """What the other process does."""
     rehearse_task(task)
-    folder = source.usable_folder()
-    if folder is not None:
-        folder.write(_note(task), b"")
-
-
-def _is_noted(task: JoinTask) -> bool:
-    folder = source.usable_folder()
-    return folder is not None and (folder.path / _note(task)).exists()
-
-
-def _note(task: JoinTask) -> str:
-    """The file that says so; removed with the oldest kernels."""
-    digest = hashlib.sha256(f"{source.fingerprint()}\n{task.digest}".encode()).hexdigest()
-    return f"ahead_{digest[:24]}.nbc"
+    note(task)

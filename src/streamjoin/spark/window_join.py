@@ -179,7 +179,7 @@ def assemble(
 ) -> DataFrame:
     """Build the whole DataFrame plan; `processor` joins streams."""
     streaming = frames["left"].isStreaming
-    compile_ahead(frames["left"].sparkSession, task)
+    task = replace(task, compiles_ahead=compile_ahead(frames["left"].sparkSession, task))
     remember(task)
     with python_of_workers(frames["left"].sparkSession):
         packed = [_packed(frames[side], task, side) for side in SIDES]

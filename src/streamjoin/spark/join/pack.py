@@ -26,6 +26,7 @@ from streamjoin.codegen.programs import combined
 from streamjoin.page.model import rows_as_text
 from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.spec import SIDES
+from streamjoin.spark.join.kernels import use_forms
 from streamjoin.spark.join.metrics import MALFORMED
 from streamjoin.spark.join.process import GARBAGE
 from streamjoin.spark.join.routing import (
@@ -82,6 +83,7 @@ def packer(task: JoinTask, side: str) -> PackBatches:
     names = [*task.spec.side_schema(side).names, *([TIE] if task.tied else [])]
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        use_forms(task)
         number, ids = SIDES.index(side), worker_ids(task.routing.workers)
         marked = side in dict(task.delays_ms)
         for batch in gathered(batches, task.tuning.parcel_rows, task.tuning.parcel_bytes):

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.join.carried import MANIFEST, STATE_KEY, STATE_VALUE, carried_processor
 from streamjoin.spark.join.epoch import check_epoch, set_shift
+from streamjoin.spark.join.kernels import use_forms
 from streamjoin.spark.join.metrics import Counts
 from streamjoin.spark.join.pack import binary_value, decode, encode, output_frame, result_values, shown_of
 from streamjoin.spark.join.process import BACKGROUND, GARBAGE
@@ -114,6 +115,7 @@ class JoinProcessor(StatefulProcessor):
         self.task = task
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        use_forms(self.task)
         self._handle, self._store = handle, SparkStore(handle, kinds_of_state(self.task))
         self._acted: dict[int, int] = {}  # by worker id, the watermark of its last step
         self._stepped: list[SparkWorker] = []
@@ -189,6 +191,7 @@ class JoinProcessor(StatefulProcessor):
 
 def join_group(task: JoinTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join all rows that one worker gets of two tables, in one step."""
+    use_forms(task)
     parcels: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
     number, kind = 0, pa.binary()
     for batch in batches:

@@ -18,6 +18,7 @@ from streamjoin.index.structures import STRUCTURE_CLASSES
 from streamjoin.index.times import Reach
 from streamjoin.index.tuples import ProbingTuples, Tuples
 from streamjoin.index.window import ONE_SOURCE
+from streamjoin.jit import readiness
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.plan.physical import Plan
 from streamjoin.plan.subwindows import (
@@ -29,6 +30,8 @@ from streamjoin.plan.subwindows import (
     make_rule,
 )
 
+# Compare at most this many pairs with NumPy forms, in some tenths of a second, instead of compiling an index's kernels.
+SCANNED_PAIRS = 1 << 26
 FAR_MORE = 16  # build an index again if this many times more probes come than it was built for
 
 # By key, the intervals that some probes ask for; computed once for all runs with that key.
@@ -52,6 +55,8 @@ class RunIndexer:
         if self._rule is None or runs is None:
             return ScannedRun(self.program, tuples)
         if len(tuples) < runs.indexed_rows or len(probes) < runs.indexed_probes:
+            return ScannedRun(self.program, tuples)
+        if readiness.pending() and len(tuples) * len(probes) <= SCANNED_PAIRS:
             return ScannedRun(self.program, tuples)
         return RunIndex(self.program, like or self._chosen(self._rule, tuples, probes), tuples)
 
@@ -155,8 +160,9 @@ class IndexedTuples:
         """Build an index for probes like these, unless there is one for about as many. Returns its choice, None for a
         scan. Runs that are built `like` the same choice share the probes' key intervals."""
         if self._index is None or len(probes) > FAR_MORE * self._made_for:
+            provisional = readiness.pending()  # until there are compiled kernels for a better one
             self._index = self.indexer.index(self.tuples, probes, like)
-            self._made_for = max(1, len(probes))
+            self._made_for = 0 if provisional else max(1, len(probes))
         return self._index.choice
 
     @property
