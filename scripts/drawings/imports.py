@@ -9,13 +9,13 @@ BOX, TALL = 112, 44
 PLACES = {
     "cli": (76, 168), "spark": (226, 108), "hardware": (226, 228), "public": (376, 108), "engine": (526, 108),
     "topologies": (676, 108), "index": (826, 108), "lazy": (976, 108), "plan": (826, 188), "codegen": (676, 188),
-    "semantics": (526, 268), "page": (676, 36), "kernels": (676, 268), "jit": (826, 268),
+    "semantics": (526, 268), "page": (676, 36), "kernels": (676, 268), "jit": (826, 268), "daemon": (226, 36),
 }  # fmt: skip
 ARROWS = (
     ("cli", "spark"), ("cli", "hardware"), ("spark", "public"), ("public", "engine"), ("engine", "topologies"),
     ("topologies", "index"), ("index", "lazy"), ("index", "plan"), ("plan", "codegen"), ("codegen", "semantics"),
     ("codegen", "kernels"), ("kernels", "jit"), ("hardware", "semantics"), ("hardware", "jit"), ("engine", "page"),
-    ("page", "plan"),
+    ("page", "plan"), ("spark", "daemon"),
 )  # fmt: skip
 # Arrows that are not straight, by the points between.
 BENDS = {

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cold_runs import FINISH, PREDICATES, SCRIPT, SIGNALLED, STARTED, WAIT, environment, run
+from streamjoin.jit import elsewhere
 from streamjoin.jit.elsewhere import LONGEST_TURN
 
 
@@ -239,3 +240,23 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="needs Linux's groups of sessions")
+def test_the_session_of_the_other_process_has_a_low_priority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMJOIN_CACHE_DIR", str(tmp_path))
+    call = elsewhere.RemoteCall(time.sleep, 60)
+    call.start(elsewhere.Turn(None))
+    process = call._process
+    assert process is not None
+    try:
+        group, end = Path(f"/proc/{process.pid}/autogroup"), time.monotonic() + 20
+        while not group.read_text().endswith(f" nice {elsewhere.NICE}\n"):
+            assert time.monotonic() < end, group.read_text()
+            time.sleep(0.01)
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == elsewhere.NICE
+    finally:
+        process.kill()
+        process.wait()

@@ -29,9 +29,9 @@ LONGEST_TURN = 30.0  # seconds to wait for that lock; its owner may be stopped, 
 LONGEST_RUN = 120  # seconds, from the start of the other process
 NICE = 10  # priority of the other process: a tenth of a core that somebody else keeps busy
 
-# Linux may divide the cores between sessions first, and only within a session by priority: this process has a session of
-# its own, so the session gets the low priority, too. The alarm ends the process whatever it is doing. -I keeps the current folder and PYTHON* variables out of the imports
-# that come before the search path is set.
+# Linux may divide the cores between sessions first, and only within a session by priority. This process has a session
+# of its own, so the whole session gets a low priority. The alarm ends the process whatever it is doing. -I keeps the
+# current folder and PYTHON* variables out of the imports that come before the search path is set.
 _START = (
     "import os; os.nice({nice})\n"
     "try:\n"

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, cast
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -46,6 +47,9 @@ LOCAL_SETTINGS = {
     # clusters, where folders may have names too long for a socket's path.
     "spark.python.unix.domain.socket.enabled": "true",
 }
+DAEMON = "spark.python.daemon.module"
+# Settings by which Spark chooses the threads of NumPy in a Python process: one, unless they say otherwise.
+BLAS_THREADS, TASK_CORES = "spark.executorEnv.OMP_NUM_THREADS", "spark.task.cpus"
 PROCESS_POOL = "STREAMJOIN_SPARK_POOL"  # an environment variable that only the join's Python processes have
 # What a Python must be able to import to run a worker.
 CAN_JOIN = (
@@ -110,6 +114,7 @@ def prepare_session(spark: SparkSession, streaming: bool, workers: int) -> None:
     """Raise unless the session can run a join with this many workers; then set what it lacks. Starts nothing."""
     if is_classic(spark):
         _check_python(spark.sparkContext, streaming)
+        share_imports(spark)
     if not streaming:
         return
     require_packages(TO_STREAM, "a join of streams keeps its state in Spark's state store")
@@ -199,6 +204,21 @@ def can_join(python: str) -> bool:
         return subprocess.run([python, "-c", CAN_JOIN], capture_output=True, timeout=60).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
+
+
+def share_imports(spark: SparkSession) -> None:
+    """Have Python processes forked from one that has imported what a join needs (`daemon.py`), unless the session has a
+    daemon of its own, or NumPy has threads, which a fork would lose. Only where all of Spark runs on this host: Spark
+    reads the setting for each task, in its own process, so it can be set while Spark runs. The processes of the
+    session's other functions come from such a daemon, too, so their Python must have streamjoin."""
+    context: Any = spark.sparkContext
+    if not is_local(context.master or "") or context._python_includes:
+        return
+    with contextlib.suppress(Py4JError):  # a Spark that works differently does without
+        settings = context._jsc.sc().conf()  # the one that tasks read, no copy
+        threads = settings.contains(BLAS_THREADS) or settings.get(TASK_CORES, "1") != "1"
+        if not settings.contains(DAEMON) and not threads and can_join(str(context.pythonExec)):
+            settings.set(DAEMON, "streamjoin.daemon")
 
 
 @contextlib.contextmanager

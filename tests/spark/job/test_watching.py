@@ -154,7 +154,7 @@ def test_a_job_shows_its_counts_and_its_last_rows_and_goes_on_without_a_page(spa
 def test_late_rows_are_not_among_the_last_joined_rows(tmp_path):
     import pyarrow as pa
 
-    from streamjoin.spark.join.pack import shown_of
+    from streamjoin.spark.join.frames import shown_of
     from streamjoin.spark.window_join import with_late
 
     _, job = watched(tmp_path)

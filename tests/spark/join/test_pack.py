@@ -14,7 +14,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from streamjoin.spark import window_join
-from streamjoin.spark.join.pack import COUNTS_COLUMN, ROWS_COLUMN, output_frame, result_values
+from streamjoin.spark.join.frames import output_frame, result_values
+from streamjoin.spark.join.pack import COUNTS_COLUMN, ROWS_COLUMN
 
 FAR = 10**18  # microseconds: the year 33658, which Python's own datetimes do not reach
 INSTANT = pa.timestamp("us", "UTC")

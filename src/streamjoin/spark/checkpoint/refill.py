@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from streamjoin.semantics.spec import SIDES
@@ -21,6 +20,9 @@ from streamjoin.spark.state import cache
 from streamjoin.spark.state.content import Content, in_order
 from streamjoin.spark.state.manifest import RUN_OF_WINDOW, SEALED_ROWS, State
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 OUTPUT = "worker INT, left BIGINT, right BIGINT"  # the rows that each worker has been given
 
 
@@ -32,6 +34,8 @@ class StateWriter(JoinProcessor):
         self.reached = reached
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
+        import pandas as pd  # here, because other importers of this module do without
+
         parcels: dict[str, list[pa.RecordBatch]] = {side: [] for side in SIDES}
         for frame in rows:
             for side, data in zip(frame["side"], frame["rows"], strict=True):

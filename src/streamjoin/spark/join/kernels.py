@@ -13,15 +13,15 @@ from streamjoin.index.build import compile_plan
 from streamjoin.jit import elsewhere, readiness, source
 from streamjoin.spark.join.task import JoinTask
 
-_known: set[str] = set()  # the joins that this process has looked at, by digest
+_seen: set[str] = set()  # the joins that this process has looked at, by digest
 
 
 def use_forms(task: JoinTask) -> None:
     """Run NumPy forms in this process until the kernels of a join are compiled, if the driver has seen to that. O(1)
     after the first call for a join."""
-    if not task.compiles_ahead or task.digest in _known:
+    if not task.compiles_ahead or task.digest in _seen:
         return
-    _known.add(task.digest)
+    _seen.add(task.digest)
     if not is_noted(task):
         readiness.begin(task.digest)
         threading.Thread(target=_load_later, args=(task,), name="streamjoin-kernels", daemon=True).start()

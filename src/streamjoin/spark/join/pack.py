@@ -3,27 +3,22 @@ last.
 
 On the way to a worker, many rows are one binary value, an Arrow IPC stream: Spark moves, sorts and hands over a few
 values per micro-batch instead of every row. `pack` makes these values before the shuffle, with `mapInArrow`. Result
-rows of a join of streams go to Spark as Arrow data inside pandas DataFrames, because a stateful operator can return
-nothing else. Those of a join of tables are binary values again, which `unpack` reads.
+rows of a join of tables are binary values again, which `unpack` reads; those of streams are frames (`frames.py`).
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BinaryType, ByteType, IntegerType, StructField
 
 from streamjoin.codegen.columns import to_column_data
 from streamjoin.codegen.programs import combined
-from streamjoin.page.model import rows_as_text
 from streamjoin.semantics.errors import InputError
 from streamjoin.semantics.spec import SIDES
 from streamjoin.spark.join.kernels import use_forms
@@ -53,7 +48,6 @@ COUNTED = PARCEL.append(pa.field(MALFORMED, pa.int64()))
 NEWEST = "newest"
 # A stream's worker returns result rows and, with the last of them, its id and counts as in `Counts`.
 ROWS_COLUMN, COUNTS_COLUMN = "rows", "told"
-COUNTS = pa.list_(pa.int64())
 
 PackBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -302,63 +296,3 @@ def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for value in batch.column("rows"):
             yield decode(value.as_buffer())
     GARBAGE.end_task()
-
-
-class Untouched(pd.arrays.ArrowExtensionArray):  # type: ignore[misc]  # pandas has no types
-    """Arrow data that passes through pandas to Spark unchanged. Spark converts values of nested types one by one before
-    it makes Arrow data of them, with `Series.apply`. That calls `map` and then looks at the first value, which Python
-    may not be able to represent. So `map` returns the data, and an item is an Arrow scalar."""
-
-    def map(self, mapper: Any, na_action: Any = None) -> Untouched:
-        return self
-
-    def __getitem__(self, item: Any) -> Any:
-        return self._pa_array[item] if isinstance(item, int) else super().__getitem__(item)
-
-    def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:
-        """The data, labelled with the session's time zone if that is what differs."""
-        held = self._pa_array
-        data = held.chunk(0) if held.num_chunks == 1 else held.combine_chunks()
-        if type is None or type == data.type or utc_type(type) != utc_type(data.type):
-            return data
-        return pa.array(Labelled(data, type))
-
-
-def result_values(schema: pa.Schema, rows: pa.RecordBatch | None, nbytes: int) -> pa.Array:
-    """Result rows for Spark, about `nbytes` in each value; a single NULL if there are none."""
-    if rows is None or not rows.num_rows:
-        return pa.nulls(1, rows_type(schema))
-    step = max(1, nbytes * rows.num_rows // max(1, rows.nbytes))
-    ends = pa.array([*range(0, rows.num_rows, step), rows.num_rows], pa.int32())
-    together = pa.StructArray.from_arrays(rows.columns, fields=list(schema))
-    return pa.ListArray.from_arrays(ends, together, rows_type(schema))
-
-
-def output_frame(
-    values: pa.Array, told: Sequence[int] | None = None, shown: Sequence[str] | None = None
-) -> pd.DataFrame:
-    """A frame for Spark: result rows, and next to the last of them the worker's id and counts. Counts have no frame of
-    their own, because every frame costs Spark a millisecond. `shown`: for the column `SHOWN`; None if there is none."""
-    before = [None] * (len(values) - 1)
-    columns = [values, pa.array([*before, told], COUNTS)]
-    if shown is not None:
-        columns.append(pa.array([*before, shown or None], pa.list_(pa.string())))
-    # Spark takes columns without names in their order, which saves a copy of the frame.
-    return pd.DataFrame({at: Untouched(column) for at, column in enumerate(columns)}, copy=False)
-
-
-def shown_of(task: JoinTask, rows: pa.RecordBatch | None) -> list[str] | None:
-    """The last of these result rows as JSON, for `output_frame`; without rows that came too late."""
-    if not task.shown_rows:
-        return None
-    if rows is None:
-        return []
-    last = rows.slice(max(0, rows.num_rows - task.shown_rows))
-    if task.late is not None:
-        last = last.filter(pc.invert(last.column(task.late)))
-    return [json.dumps(row) for row in rows_as_text(last.select(task.columns))]
-
-
-def rows_type(schema: pa.Schema) -> pa.DataType:
-    """The type of a value that holds any number of rows."""
-    return pa.list_(pa.field("element", pa.struct(list(schema)), nullable=False))

@@ -6,9 +6,8 @@ import contextlib
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -17,12 +16,15 @@ from streamjoin.spark.join.carried import MANIFEST, STATE_KEY, STATE_VALUE, carr
 from streamjoin.spark.join.epoch import check_epoch, set_shift
 from streamjoin.spark.join.kernels import use_forms
 from streamjoin.spark.join.metrics import Counts
-from streamjoin.spark.join.pack import binary_value, decode, encode, output_frame, result_values, shown_of
+from streamjoin.spark.join.pack import binary_value, decode, encode
 from streamjoin.spark.join.process import BACKGROUND, GARBAGE
 from streamjoin.spark.join.routing import worker_ids
 from streamjoin.spark.join.task import END_OF_TIME, JoinTask
 from streamjoin.spark.join.worker import SparkWorker
 from streamjoin.spark.state.manifest import MemoryStore, State, StateError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Read answers after this many requests. With about 200 unread answers Spark stops reading, and the worker would block.
 MOST_UNANSWERED = 64
@@ -147,6 +149,9 @@ class JoinProcessor(StatefulProcessor):
         fired: int | None,
         counts: Counts,
     ) -> Iterator[pd.DataFrame]:
+        # Imported here, because the driver and the processes that pack rows need no pandas.
+        from streamjoin.spark.join.frames import output_frame, result_values, shown_of
+
         self._acted[int(worker_id)] = spark_ms
         BACKGROUND.finish()
         counts.turn("state")

@@ -89,8 +89,8 @@ class JoinTask:
     can be late (the output of a join never is). `malformed`: whether a row without a time stops the query (fail), or is
     left out and counted (drop). `late`: the name of a column of the result that says which rows came too late to be
     joined; None if they are dropped. `shown_rows`: how many of its last result rows a worker sends along with its
-    counts, for a page. `delays_ms`: the sides whose watermark we add, with its delay. `compiles_ahead`: whether the driver
-    has another process compile the kernels, into a cache that workers share.
+    counts, for a page. `delays_ms`: the sides whose watermark we add, with its delay. `compiles_ahead`: whether the
+    driver has another process compile the kernels, into a cache that workers share.
     """
 
     spec: JoinSpec
