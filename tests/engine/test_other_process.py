@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -248,7 +249,8 @@ def test_the_session_of_the_other_process_has_a_low_priority(
 ) -> None:
     monkeypatch.setenv("STREAMJOIN_CACHE_DIR", str(tmp_path))
     call = elsewhere.RemoteCall(time.sleep, 60)
-    call.start(elsewhere.Turn(None))
+    with elsewhere.turn(threading.Event(), 0) as turn:
+        call.start(turn)
     process = call._process
     assert process is not None
     try:
