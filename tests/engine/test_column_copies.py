@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streamjoin as sj
@@ -141,6 +141,46 @@ def test_pushes_with_and_without_nulls_in_every_column_give_the_same_rows_as_one
     expected = sj.oracle.join(tables["left"], tables["right"], spec)
     key = str
     assert sorted(pa.Table.from_batches(found).to_pylist(), key=key) == sorted(expected.to_pylist(), key=key)
+
+
+WAYS = ("left.k = right.k", "left.k BETWEEN right.k - 1 AND right.k + 1", "left.k < right.k + right.v")
+VALUES = st.one_of(st.none(), st.integers(0, 4))
+PUSHES = st.lists(
+    st.tuples(
+        st.sampled_from(["left", "right"]),
+        st.sampled_from(["", "other"]),
+        st.lists(st.tuples(st.integers(-3, 3), VALUES, VALUES), max_size=6),
+        st.integers(0, 2),
+    ),
+    max_size=12,
+)
+
+
+def joined(on: str, pushes: Any, wrap: Any) -> tuple[Any, ...]:
+    """Results, late rows and counts of a join whose pushes `wrap` wraps. Each push is a slice of a batch, of rows at
+    about the number of the push."""
+    spec = sj.JoinSpec(SCHEMA, SCHEMA, on, sj.TimeWindow(3), "ts", "ts", lateness=2)
+    with sj.open_join(spec, topology="three_step", workers=1) as join:
+        sources = {
+            (side, name): join.source(side, name) for side in ("left", "right") for name in ("", "other")
+        }
+        for now, (side, name, rows, skipped) in enumerate(pushes):
+            made = [{"ts": now + ts, "k": k, "v": v} for ts, k, v in [(0, None, None)] * skipped + rows]
+            sources[side, name].push(wrap(pa.RecordBatch.from_pylist(made, SCHEMA).slice(skipped)))
+        late = [join.late(side).to_pylist() for side in ("left", "right")]
+        counts = join.stats()
+        results = sorted(map(str, join.finish().to_pylist()))
+    return results, late, counts.left_tuples, counts.right_tuples, counts.comparisons, counts.left_late
+
+
+@pytest.mark.parametrize("on", WAYS)
+@settings(max_examples=60)
+@given(pushes=PUSHES)
+def test_small_batches_that_are_copied_join_like_tables_that_are_not(on, pushes):
+    """With NULLs, empty pushes, times that fall, late rows and several sources."""
+    assert joined(on, pushes, lambda batch: batch) == joined(
+        on, pushes, lambda batch: pa.Table.from_batches([batch])
+    )
 
 
 def test_a_null_in_a_required_column_is_refused_by_name_in_a_small_push():

@@ -55,6 +55,16 @@ def test_ends_of_a_reach(ts: np.ndarray, back: int, ahead: int) -> None:
     assert found.tolist() == expected.tolist()
 
 
+@given(times, times, st.integers(0, INT64.max), st.integers(0, INT64.max))
+def test_places_around_times(ts: np.ndarray, sought: np.ndarray, back: int, ahead: int) -> None:
+    ts, sought = np.sort(ts), np.sort(sought)
+    found, expected = np.empty((2, len(sought)), np.int64), np.empty((2, len(sought)), np.int64)
+    numpy_forms.places_around(ts, sought, back, ahead, *found)
+    stamping.reach_places(ts, sought, back, ahead, *expected)
+    assert found.tolist() == expected.tolist()
+    assert numpy_forms.sum_of_lengths(*found) == stamping.total_length(*expected)
+
+
 @given(times, times, st.booleans(), st.integers(0, 3))
 def test_places_in_a_sorted_array(values: np.ndarray, sought: np.ndarray, after: bool, at: int) -> None:
     values, sought = np.sort(values), np.sort(sought)

@@ -285,12 +285,27 @@ class Bounds(_Loop):
             ok = np.empty(count, np.bool_)
             ok.fill(True)
             return both, both.copy(), ok
-        ends = []  # low and high of each band
-        for dtype, has_low, has_high in self._kinds:
-            ends += [np.empty(count if has_low else 0, dtype), np.empty(count if has_high else 0, dtype)]
-        ok = np.empty(count, np.bool_)
+        ends, ok = self._outputs(count)
         self.run(used, count, [*ends, ok])
         return ends[::2], ends[1::2], ok
+
+    def of_values(
+        self, values: Sequence[np.ndarray], count: int
+    ) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+        """The same, for plain columns without NULLs, given by their values."""
+        loop = self._compiled.get(False)
+        if loop is None:
+            return self([ColumnData((each,)) for each in values], count)
+        ends, ok = self._outputs(count)
+        loop(count, *values, *ends, ok)
+        return ends[::2], ends[1::2], ok
+
+    def _outputs(self, count: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """Memory for low and high of each band, and for whether probes can match."""
+        ends = []
+        for dtype, has_low, has_high in self._kinds:
+            ends += [np.empty(count if has_low else 0, dtype), np.empty(count if has_high else 0, dtype)]
+        return ends, np.empty(count, np.bool_)
 
 
 def key_limits(dtype: np.dtype) -> tuple[float, float]:

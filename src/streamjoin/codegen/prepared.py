@@ -39,7 +39,7 @@ class Stored:
         return Stored(tuple([a[rows] for a in self.columns]), None if known is None else known[rows])
 
     def all_known(self) -> bool:
-        return self.known is None or bool(np.logical_and.reduce(self.known))
+        return self.known is None or int(np.count_nonzero(self.known)) == len(self.known)
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +73,7 @@ class Probing:
         return self.with_arrays([array[rows] for array in self.arrays()])
 
     def all_known(self) -> bool:
-        return bool(np.logical_and.reduce(self.known))
+        return int(np.count_nonzero(self.known)) == len(self.known)
 
 
 def _filled(bounds: BandEnds, values: Iterator[np.ndarray]) -> BandEnds:

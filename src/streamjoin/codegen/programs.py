@@ -193,7 +193,15 @@ class WindowProgram:
         """The same as `prepare_probe`, for columns that are given in the order of `probe_columns`."""
         if self.block is not None:
             return Probing(np.ones(count, np.bool_), columns=_values_and_validity(used))
-        lows, highs, known = self.bounds(used, count)
+        return self._probing(*self.bounds(used, count))
+
+    def probing_of_values(self, values: Sequence[np.ndarray], count: int) -> Probing:
+        """The same as `probing_of`, for plain columns without NULLs, given by their values."""
+        if self.block is not None:
+            return self.probing_of([ColumnData((each,)) for each in values], count)
+        return self._probing(*self.bounds.of_values(values, count))
+
+    def _probing(self, lows: list[np.ndarray], highs: list[np.ndarray], known: np.ndarray) -> Probing:
         if self._alternatives:
             self._separate(lows, highs)
         if self._two_bounds:

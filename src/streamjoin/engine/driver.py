@@ -94,14 +94,11 @@ class Driver:
 
     def run(self, promises: bool = False) -> bool:
         """Join the admitted tuples, and admit and join gathered pushes that are due, while results fit. Return whether
-        nothing is left to do. With `promises`, also update the punctuation: only polls need it, and it reads the
-        windows."""
+        nothing is left to do: then `release` may release rows. With `promises`, also update the punctuation: only polls
+        need it, and it reads the windows."""
         self.check()
         try:
-            done = self._run(promises)
-            if done:
-                self.release()
-            return done
+            return self._run(promises)
         except BaseException as error:
             self.fail(error)
             raise
@@ -141,9 +138,13 @@ class Driver:
     def release(self) -> None:
         """Release rows that no window and no waiting result needs, on sides where enough rows have come since the last
         time."""
-        for side, store in self.rows.stores.items():
-            if store.next_id >= self._release_at[side] or not self.topology.held(side):
-                self._release(side)
+        try:
+            for side, store in self.rows.stores.items():
+                if store.next_id >= self._release_at[side] or not self.topology.held(side):
+                    self._release(side)
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def _release(self, side: str) -> None:
         """Release rows of one side. Finding the oldest row of a window takes time in proportion to its size, so this is

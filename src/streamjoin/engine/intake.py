@@ -126,6 +126,10 @@ class Intake:
         self._columns_only &= self._own.block is None and self._opposite.block is None
         self.shared = shared_columns(plan, side, self.schema)
         self._copier = self._make_copier()
+        self._last_source = (
+            -1,
+            np.empty(0, np.int32),
+        )  # the source of the last small push, and its number many times
         # Where keys and bounds are columns as they came: their places among the values that are copied.
         self._keys, self._bounds = self._key_places(read), self._bound_places(read)
 
@@ -191,8 +195,7 @@ class Intake:
         """The tuples of rows in both roles, with ids from `first` on."""
         ts, values = rows.ts, rows.values
         count = len(ts)
-        sources = np.empty(count, np.int32)
-        sources.fill(source)
+        sources = self._sources_of(source, count)
         ids = np.arange(first, first + count)
         if values is not None and self._keys is not None and self._bounds is not None:
             known, bounds = KNOWN[:count], tuple([values[at] for at in self._bounds])
@@ -200,16 +203,25 @@ class Intake:
             return ProbingTuples(
                 ts, ids, sources, stored, False, Probing(known, bounds, bounds), marks=NO_MARKS
             )
-        data = self._data(rows)
-        probing = self._opposite.probing_of([data[at] for at in self._probing], count)
         if values is not None and self._keys is not None:
+            probing = self._opposite.probing_of_values([values[1 + at] for at in self._probing], count)
             stored = Stored(tuple([values[at] for at in self._keys]), KNOWN[:count])
             return ProbingTuples(ts, ids, sources, stored, not probing.all_known(), probing, marks=NO_MARKS)
+        data = self._data(rows)
+        probing = self._opposite.probing_of([data[at] for at in self._probing], count)
         stored = self._own.stored_of([data[at] for at in self._stored], count)
         nulls = not (self._columns_only or (stored.all_known() and probing.all_known()))
         for column in data:
             nulls |= column.valid is not None
         return ProbingTuples(ts, ids, sources, stored, nulls, probing, marks=NO_MARKS)
+
+    def _sources_of(self, source: int, count: int) -> np.ndarray:
+        """The number of a source, as often as there are rows."""
+        if count > MOST_COPIED:
+            return np.full(count, source, np.int32)
+        if self._last_source[0] != source:
+            self._last_source = source, np.full(MOST_COPIED, source, np.int32)
+        return self._last_source[1][:count]
 
     def _data(self, rows: CheckedRows) -> list[ColumnData]:
         """The columns that are read."""

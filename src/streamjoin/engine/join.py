@@ -217,7 +217,7 @@ class Join(ResultLoops):
                 *(source.name, source.side, source.idle_after),
             )
             self._driver.admission.progress()
-        self._driver.run()
+        self._run()
 
     def _note_active(self, source: Source) -> None:
         if self._sources.note_active(source, self._clock()):
@@ -225,7 +225,11 @@ class Join(ResultLoops):
 
     def _progress(self) -> None:
         self._driver.progress()
-        self._driver.run()
+        self._run()
+
+    def _run(self) -> None:
+        if self._driver.run():
+            self._driver.release()
 
     # Output
 
@@ -285,10 +289,12 @@ class Join(ResultLoops):
             driver.admission.look()
             done = driver.run(promises=True)
             batches = driver.drain()
-            if batches or not done:
-                driver.run()  # resume what waited for room, and release the rows of these results
-            elif len(self._sources.ended) == len(SIDES):
+            if not done:
+                done = driver.run()  # resume what waited for room
+            elif not batches and len(self._sources.ended) == len(SIDES):
                 self._complete = True
+            if done:
+                driver.release()  # also the rows of these results
         except BaseException:
             # Return what was found before the failure; the next call raises it.
             if driver.failure is None or not (batches := batches or driver.drain()):

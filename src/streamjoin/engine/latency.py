@@ -17,7 +17,8 @@ from streamjoin.topologies.protocol import Matches
 
 FRESH_STAMPS = 1_024  # pushes whose times are not in columns yet, at most
 STAMPS_MORE = 16  # drop the stamps of a side once it has this many more than after the last time
-UNMEASURED = 64  # steps with results whose latency is not known yet, at most
+# Look up latencies once this many steps, or samples of results, wait for it.
+UNMEASURED, UNMEASURED_SAMPLES = 256, 16_384
 SAMPLES = 256  # of a step's results
 STAMP_IDS, STAMP_TIMES = 0, 1  # columns of the stamps of pushes
 BUCKETS = 48  # bucket b holds latencies below 2**b microseconds
@@ -98,6 +99,7 @@ class LatencyMeter:
         self._fresh: dict[str, list[tuple[int, float]]] = {side: [] for side in SIDES}  # not in _stamps yet
         self._drop_from = dict.fromkeys(SIDES, STAMPS_MORE)  # `release` drops stamps once there are this many
         self._unmeasured: list[tuple[float, int, Matches]] = []
+        self._samples = 0  # of these
 
     def pushed(self, side: str, first: int, at: float) -> None:
         """Note that tuples with ids from `first` on were pushed at this time of `time.perf_counter`."""
@@ -112,7 +114,8 @@ class LatencyMeter:
             every = count // SAMPLES
             sample = Matches(matches.left[::every].copy(), matches.right[::every].copy())
         self._unmeasured.append((time.perf_counter(), count, sample))
-        if len(self._unmeasured) >= UNMEASURED:
+        self._samples += len(sample.left)
+        if len(self._unmeasured) >= UNMEASURED or self._samples >= UNMEASURED_SAMPLES:
             self._measure()
 
     def release(self, side: str, before: int) -> None:
@@ -143,6 +146,7 @@ class LatencyMeter:
             return
         ready, results, samples = zip(*self._unmeasured, strict=True)
         self._unmeasured.clear()
+        self._samples = 0
         left = self._pushed_at("left", np.concatenate([sample.left for sample in samples]))
         right = self._pushed_at("right", np.concatenate([sample.right for sample in samples]))
         sizes = np.array([len(sample.left) for sample in samples])

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streamjoin.engine.result_pages import make_pages
 from streamjoin.engine.rows import Field, HeldRows, PayloadStore, PushedRows, fields_of, restored
+from streamjoin.kernels.stamping import least
 from streamjoin.semantics.spec import SIDES, JoinSpec
 from streamjoin.topologies.protocol import Matches
 from streamjoin.topologies.runtime.waiting import Wait
@@ -59,8 +60,10 @@ class ResultBuffer:
             self._note_least(matches)
 
     def _note_least(self, matches: Matches) -> None:
+        known = self._least
         for side, ids in (("left", matches.left), ("right", matches.right)):
-            self._least[side] = min(self._least[side], least_id(ids))
+            if (found := least_id(ids)) < known[side]:
+                known[side] = found
 
     @property
     def fill(self) -> str:
@@ -144,10 +147,10 @@ class ResultBuffer:
 
 def least_id(ids: np.ndarray) -> float:
     """The least row number; infinity if there is none. Numbers below zero stand for no row."""
-    least = int(np.minimum.reduce(ids))
-    if least < 0:
-        least = int(np.minimum.reduce(ids, initial=NO_ID, where=ids >= 0))
-    return math.inf if least == NO_ID else least
+    found = int(least(ids))
+    if found < 0:
+        found = int(np.minimum.reduce(ids, initial=NO_ID, where=ids >= 0))
+    return math.inf if found == NO_ID else found
 
 
 def _ids(waiting: Sequence[Matches]) -> IdsBySide:

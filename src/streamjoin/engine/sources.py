@@ -72,8 +72,10 @@ class Source:
     @property
     def watermark(self) -> float:
         """No tuple below this will be taken; minus infinity, or within 64 bits."""
-        mark = max(self.newest - (self.lateness or 0), self.promised)
-        return mark if mark == -math.inf else max(mark, INT64_MIN)
+        mark = self.newest - self.lateness if self.lateness else self.newest
+        if mark < self.promised:
+            mark = self.promised
+        return INT64_MIN if -math.inf < mark < INT64_MIN else mark
 
     def late(self, ts: np.ndarray) -> np.ndarray:
         """Which of the next tuples come too late for this source. Without `lateness`, a fall is an error."""
@@ -287,9 +289,10 @@ class Sources:
 
     def announced(self) -> Frontier:
         """The last announcement, with ranks that include sources opened since."""
-        for side in SIDES:
-            if self._unranked[side]:
-                self._rank(side)
+        if self._unranked["left"] or self._unranked["right"]:
+            for side in SIDES:
+                if self._unranked[side]:
+                    self._rank(side)
         ts, number, name = self._bound
         first = self._of[SIDES[number]].get(name)
         rank = -1 if first is None else int(self.ranks[SIDES[number]][first.number])
@@ -301,7 +304,9 @@ class Sources:
         while marks:
             mark, name = marks[0]
             source = known[name]
-            now = max(source.watermark, low)
+            now = source.watermark
+            if now < low:
+                now = low
             if source.closed or source.idle:
                 heappop(marks)
             elif now <= mark:

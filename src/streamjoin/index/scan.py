@@ -18,7 +18,12 @@ from streamjoin.index.window import ALONE, Team, cuts
 from streamjoin.kernels.cursor import CURSOR_SIZE, DONE
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.scan.bands import MIN_SCAN_ROOM
+from streamjoin.kernels.stamping import total_length
 from streamjoin.plan.tuning import DEFAULT_TUNING, WindowTuning
+
+Share = tuple[
+    np.ndarray, np.ndarray
+]  # for each probe, the positions that are compared with it: from, and before
 
 
 class ScanWindow:
@@ -43,7 +48,7 @@ class ScanWindow:
         return self._tuples.stored()
 
     def ids(self, positions: np.ndarray) -> np.ndarray:
-        ids: np.ndarray = self._tuples.id[positions]
+        ids: np.ndarray = self._tuples.id.take(positions)
         return ids
 
     def oldest_id(self) -> int:
@@ -62,33 +67,44 @@ class ScanWindow:
     ) -> Iterator[int]:
         """One comparison per tuple in reach, many at a time. A team shares the tuples, not the probes: so it can
         share even a single probe, and four probes still share the tuples they load."""
-        held = self._tuples
-        if not len(held) or not len(probes.ts):
-            return
-        start, stop = reach.positions(held.ts)
-        kept = None
+        ts = self._tuples.ts
+        if not len(ts) or not len(probes.ts):
+            return iter(())
+        start, stop = reach.positions(ts)
+        known = None
         if probes.nulls and not probes.probing.all_known():
-            kept = np.flatnonzero(probes.probing.known)
-            probes, start, stop = probes.pick(kept), start[kept], stop[kept]
-            if not len(kept):
-                return
+            known = np.flatnonzero(probes.probing.known)
+            probes, start, stop = probes.pick(known), start[known], stop[known]
+            if not len(known):
+                return iter(())
         shares = [(start, stop)] if team.workers == 1 else self._shares(start, stop, team.workers)
-        if len(shares) == 1:
-            stretches = self._scan(probes, start, stop, pairs)
-        else:
-            stretches = team.share([partial(self._scan, probes, *ends) for ends in shares], pairs)
+        if len(shares) == 1 and known is None:
+            compared = total_length(start, stop)
+            self.comparisons += compared
+            pairs.compared += compared
+            return self._scan(probes, start, stop, pairs)
+        return self._scan_parts(probes, shares, known, pairs, team)
+
+    def _scan_parts(
+        self,
+        probes: ProbingTuples,
+        shares: list[Share],
+        known: np.ndarray | None,
+        pairs: PairBuffer,
+        team: Team,
+    ) -> Iterator[int]:
+        """As `probe`, for positions in several shares, and for probes that have the numbers `known`, if these are
+        given."""
         compared = pairs.compared
-        for before in stretches:
+        for before in team.share([partial(self._scan_share, probes, *ends) for ends in shares], pairs):
             self.comparisons += pairs.compared - compared
             compared = pairs.compared
-            if kept is not None:
+            if known is not None:
                 fresh = slice(before, pairs.count)
-                pairs.probe[fresh] = kept[pairs.probe[fresh]]
+                pairs.probe[fresh] = known[pairs.probe[fresh]]
             yield before
 
-    def _shares(
-        self, start: np.ndarray, stop: np.ndarray, workers: int
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _shares(self, start: np.ndarray, stop: np.ndarray, workers: int) -> list[Share]:
         """The positions in reach, cut into parts that are large enough to be worth a worker each."""
         first, size = int(start[0]), max(0, int(stop[-1] - start[0]))
         parts = cuts(size, self._tuning.shared_comparisons // len(start), workers)
@@ -97,13 +113,18 @@ class ScanWindow:
         ends = [(first + part.start, first + part.stop) for part in parts]
         return [(np.clip(start, *part), np.clip(stop, *part)) for part in ends]
 
+    def _scan_share(
+        self, probes: ProbingTuples, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
+    ) -> Iterator[int]:
+        pairs.compared += total_length(start, stop)
+        return self._scan(probes, start, stop, pairs)
+
     def _scan(
         self, probes: ProbingTuples, start: np.ndarray, stop: np.ndarray, pairs: PairBuffer
     ) -> Iterator[int]:
         """Compare the probes with the tuples at some positions."""
         held = self._tuples
         window = held.stored()
-        pairs.compared += int(np.add.reduce(stop - start))
         scan = self.program.scanner(window, probes.probing, held.nulls or probes.nulls)
         cursor = np.zeros(CURSOR_SIZE, np.int64)
         while cursor[0] != DONE:
@@ -131,9 +152,7 @@ class ScanWindow:
         return IndexStats((scanned,))
 
     def expire(self, before: int) -> None:
-        ts = self._tuples.ts
-        if len(ts) and ts[0] < before:
-            self._tuples.drop(int(ts.searchsorted(before)))
+        self._tuples.expire(before)
 
     def expire_first(self, count: int) -> None:
         self._tuples.drop(count)

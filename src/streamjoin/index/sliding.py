@@ -372,11 +372,11 @@ class SortedTuples(SlidingColumns):
 
     @property
     def ts(self) -> np.ndarray:
-        return self[TS]
+        return self._arrays[TS][self._begin : self._end]  # type: ignore[index]  # there from the beginning
 
     @property
     def id(self) -> np.ndarray:
-        return self[ID]
+        return self._arrays[ID][self._begin : self._end]  # type: ignore[index]
 
     @property
     def source(self) -> np.ndarray:
@@ -390,17 +390,18 @@ class SortedTuples(SlidingColumns):
         if self._layout is None:
             return NO_TUPLES.stored
         rows, keys = slice(self._begin, self._end), self._known
-        known = None if self._layout.stored.known is None else self[keys]
-        return Stored(
-            tuple([array[rows] for array in self._arrays[FIRST_KEY:keys] if array is not None]), known
-        )
+        values = [array[rows] for array in self._arrays[FIRST_KEY : keys + 1] if array is not None]
+        if self._layout.stored.known is None:
+            return Stored(tuple(values[: keys - FIRST_KEY]))
+        return Stored(tuple(values[:-1]), values[-1])
 
     def insert(self, tuples: Tuples, rank: np.ndarray) -> None:
         """Add tuples, themselves in order; O(tuples + held tuples that are later)."""
         count, held = len(tuples.ts), self._end - self._begin
         if not count:
             return
-        check_room(held, count, self._most)
+        if held + count > self._most:
+            check_room(held, count, self._most)
         if self._layout is None:
             self._layout = Layout.of(tuples, self._probing)
             self._known = FIRST_KEY + len(tuples.stored.columns)
@@ -420,6 +421,13 @@ class SortedTuples(SlidingColumns):
         merged = np.concatenate([ts[last], tuples.ts])
         merged_rank = rank[np.concatenate([source[last], tuples.source])]
         self.merge(rows, later, np.lexsort((merged_rank, merged)))
+
+    def expire(self, before: int) -> None:
+        """Drop the tuples with a time below `before`; O(1) if there are none."""
+        ts = self._arrays[TS]
+        assert ts is not None
+        if self._begin < self._end and ts[self._begin] < before:
+            self.drop(int(self.ts.searchsorted(before)))
 
     def rearrange(self, order: np.ndarray) -> None:
         """Put the first tuples, as many as `order` has, into another order; the caller says it is the total one."""

@@ -6,12 +6,12 @@ All arithmetic saturates at the ends of 64 bits, so a window at the beginning or
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from streamjoin.kernels.sorted.runs import rising_places
-from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN, reach_ends, shifted
+from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN, reach_ends, reach_places, shifted
 from streamjoin.semantics.spec import OTHER, JoinSpec
 
 MANY_TIMES = 256  # from this many times on, search for the first and the last one before the others
@@ -82,6 +82,35 @@ class Reach:
         if len(ts) and ts[0] >= self.low[-1]:
             return np.zeros(len(self.low), np.int64), stop
         return places(ts, self.low, "left"), stop
+
+
+class ReachAround(Reach):
+    """The reach of probes at `ts` that meet tuples from `back` ticks before them to `ahead` ticks after them, as
+    `reach_around` gives it. A window in the order of time needs only positions, which one kernel finds: `low` and
+    `high` are computed if they are asked for."""
+
+    __slots__ = ("_ahead", "_back", "_ts")
+
+    def __init__(self, ts: np.ndarray, back: int, ahead: int):
+        self._ts, self._back, self._ahead = ts, back, ahead
+        self.rows, self.strict = 0, False
+
+    def __getattr__(self, name: str) -> Any:
+        """Python calls this for `low` and `high` before they have values."""
+        if name not in ("low", "high"):
+            raise AttributeError(name)
+        self.low, self.high = np.empty(len(self._ts), np.int64), np.empty(len(self._ts), np.int64)
+        reach_ends(self._ts, self._back, self._ahead, self.low, self.high)
+        return getattr(self, name)
+
+    def pick(self, probes: slice | np.ndarray) -> Reach:
+        return ReachAround(self._ts[probes], self._back, self._ahead)
+
+    def positions(self, ts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        count = len(self._ts)
+        start, stop = np.empty(count, np.int64), np.empty(count, np.int64)
+        reach_places(ts, self._ts, self._back, self._ahead, start, stop)
+        return start, stop
 
 
 def reach_of(spec: JoinSpec, stored: str, ts: np.ndarray, settled: bool) -> Reach:

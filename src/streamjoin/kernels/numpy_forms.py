@@ -70,6 +70,19 @@ def ended(
     return len(zeros)
 
 
+def places_around(
+    ts: np.ndarray, times: np.ndarray, back: int, ahead: int, start: np.ndarray, stop: np.ndarray
+) -> None:
+    low, high = np.empty_like(times), np.empty_like(times)
+    saturated_ends(times, back, ahead, low, high)
+    start[:] = ts.searchsorted(low, "left")
+    stop[:] = np.maximum(ts.searchsorted(high, "right"), start)
+
+
+def sum_of_lengths(start: np.ndarray, stop: np.ndarray) -> int:
+    return int((stop - start).sum())
+
+
 # `sorted.runs`, `scan.check`
 
 

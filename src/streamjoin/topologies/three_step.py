@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from streamjoin.index.times import Reach, reach_around, reach_of
+from streamjoin.index.times import Reach, ReachAround, reach_of
 from streamjoin.index.tuples import ProbingTuples
 from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.stamping import INT64_MAX, INT64_MIN
@@ -43,6 +43,8 @@ class ThreeStep:
         self.settles = task.settles
         self.windows = {side: task.make_window(side) for side in SIDES}
         self._sizes = {side: task.spec.side_window(side) for side in SIDES}
+        # By side: its window, the size of that, and whether it is counted in rows.
+        self._held = [(side, self.windows[side], size.size, size.rows) for side, size in self._sizes.items()]
         self._prober = task.make_prober()
         self._arrived: deque[tuple[str, ProbingTuples]] = deque()  # to be joined at once
         self._offset = 0  # how many tuples of the first arrival have probed
@@ -140,7 +142,7 @@ class ThreeStep:
         while True:
             whole = self._offset == 0 and count <= self._step
             probes = tuples if whole else tuples.pick(slice(self._offset, self._offset + self._step))
-            reach = reach_around(probes.ts, back, ahead)
+            reach = ReachAround(probes.ts, back, ahead)
             found = self._probe(stored, probes, reach, most, len(probes.ts) > 1)
             if found is not None:
                 break
@@ -253,7 +255,7 @@ class ThreeStep:
         if found is NOTHING_FOUND:
             return NO_MATCHES
         probe, pos = found
-        probe_ids, held_ids = probes.id[probe], self.windows[OTHER[side]].ids(pos)
+        probe_ids, held_ids = probes.id.take(probe), self.windows[OTHER[side]].ids(pos)
         return Matches(probe_ids, held_ids) if side == "left" else Matches(held_ids, probe_ids)
 
     def _expire(self) -> None:
@@ -261,15 +263,18 @@ class ThreeStep:
         lows = self._low
         if self._settling is not None:
             lows = {side: self._settling.low(side) for side in SIDES}
-        for stored, window in self.windows.items():
-            size, low = self._sizes[stored], lows[OTHER[stored]]
+        for stored, window, size, rows in self._held:
+            low = lows[OTHER[stored]]
             if low == math.inf:
                 window.clear()
             elif low == -math.inf:
                 continue
-            elif not size.rows:
-                window.expire(min(max(int(low) - size.size, INT64_MIN), INT64_MAX))
+            elif not rows:
+                before = int(low) - size
+                if not INT64_MIN <= before <= INT64_MAX:
+                    before = INT64_MIN if before < 0 else INT64_MAX
+                window.expire(before)
             elif len(window):
                 preceding = int(window.ts.searchsorted(int(low), "left" if stored == "right" else "right"))
-                if preceding > size.size:
-                    window.expire_first(preceding - size.size)
+                if preceding > size:
+                    window.expire_first(preceding - size)
