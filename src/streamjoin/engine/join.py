@@ -295,8 +295,10 @@ class Join(ResultLoops):
                 self._complete = True
             if done:
                 driver.release()  # also the rows of these results
-        except BaseException:
+        except BaseException as error:
             # Return what was found before the failure; the next call raises it.
+            if batches and driver.failure is None:
+                driver.fail(error)  # an interrupt after the results were taken
             if driver.failure is None or not (batches := batches or driver.drain()):
                 raise
         return batches
@@ -307,6 +309,7 @@ class Join(ResultLoops):
         deadline, found = time.perf_counter() + timeout, self._topology.found
         with self._driver.rows.lock:
             self._work.polls += 1  # before looking: what comes later rings
+            found.awaited += 1  # nothing is held back for pushes to come
         try:
             while True:
                 seen = found.read()
@@ -318,6 +321,7 @@ class Join(ResultLoops):
         finally:
             with self._driver.rows.lock:
                 self._work.polls -= 1
+                found.awaited -= 1
 
     def finish(self) -> pa.Table:
         """End both sides, return the results that no poll and no loop has taken, and close the join. Loops over results

@@ -182,9 +182,9 @@ class Handshake(Pipeline[HandshakeNode | FlowingNode]):
 
     def awaits_more(self) -> bool:
         """A block that is not full does not follow the last one at once. Pushes that come in quick succession would
-        otherwise enter one by one, and wake nodes for each."""
+        otherwise enter one by one, and wake nodes for each. While a poll waits for results, tuples enter at once."""
         stamps: OrderStamps = self._stamps  # type: ignore[assignment]  # they settle always
-        if not self._flows or stamps.ended or not stamps.fewer_than(self._batch):
+        if not self._flows or self.found.awaited or stamps.ended or not stamps.fewer_than(self._batch):
             return False
         return time.perf_counter() < self._entered_at + self._tuning.pace
 

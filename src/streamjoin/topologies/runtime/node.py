@@ -36,10 +36,12 @@ Item = TypeVar("Item")
 
 
 class Bell:
-    """A counter that wakes the thread waiting on it; other threads increment it."""
+    """A counter that wakes the thread waiting on it; other threads increment it. `awaited`: how many polls wait for
+    results that it announces, or are about to."""
 
     def __init__(self) -> None:
         self.words = np.zeros(atomics.LINE_PAIR, np.int64)
+        self.awaited = 0
 
     def stop(self) -> None:
         """Ring for the last time: a thread that waits in compiled code returns."""
