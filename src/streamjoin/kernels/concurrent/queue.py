@@ -10,7 +10,7 @@ A message is a fixed number of int64 words. The ring is one array:
                    until RING_HEAD does
 
 Any capacity from 1 on works. Wait-free; a message takes about 10 ns. Called from Python, these functions keep the GIL:
-releasing it would take longer than the work.
+releasing it would take longer than the work. `take_many`, which may move thousands of messages, releases it.
 """
 
 from __future__ import annotations
@@ -80,6 +80,19 @@ def was_full(ring, words, head):
     """
     fence()
     return load_acquire(ring, RING_TAIL) - head >= (len(ring) - RING_DATA) // words
+
+
+@jit
+def take_many(ring, messages):
+    """Move the oldest messages into the columns of `messages`, as many as fit; return whether the producer may be
+    waiting for room. Only the consumer calls it."""
+    words = messages.shape[0]
+    message, count, taken = np.empty(words, np.int64), 0, ring[RING_HEAD]
+    while count < messages.shape[1] and take(ring, message):
+        for word in range(words):
+            messages[word, count] = message[word]
+        count += 1
+    return was_full(ring, np.int64(words), taken)
 
 
 @jit(nogil=False)

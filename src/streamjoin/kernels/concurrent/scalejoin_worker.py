@@ -41,7 +41,7 @@ from streamjoin.kernels.concurrent.atomics import (
     wait_for_ring,
 )
 from streamjoin.kernels.concurrent.gate import STALE, next_ready
-from streamjoin.kernels.concurrent.queue import RING_HEAD, RING_TAIL, put, take, was_full
+from streamjoin.kernels.concurrent.queue import RING_HEAD, RING_TAIL, put
 from streamjoin.kernels.concurrent.scanning_node import (
     CALL_CURSOR,
     CALL_OPERANDS,
@@ -410,14 +410,3 @@ def run_scalejoin_worker(own_bell, patience, arguments):
                 rung = sleep_for_ring(own_bell, seen, patience)
             if rung == seen:
                 return why
-
-
-@jit
-def take_ids(outbox, pairs):
-    """Move the oldest pairs into the rows of `pairs`, as many as fit; return whether the worker may be waiting for
-    room. Only the driver calls it."""
-    pair, count, taken = np.empty(2, np.int64), 0, outbox[RING_HEAD]
-    while count < pairs.shape[1] and take(outbox, pair):
-        pairs[0, count], pairs[1, count] = pair[0], pair[1]
-        count += 1
-    return was_full(outbox, 2, taken)

@@ -606,15 +606,3 @@ def scan_at(address):
     out = view_at(call[CALL_OUT_PROBES], room, np.int32), view_at(call[CALL_OUT_POSITIONS], room, np.int32)
     return scan(starts, stops, keys, lows, highs, cursor, *out, 0)
 """
-
-
-@jit
-def take_pairs(outbox, pairs):
-    """Move the oldest pairs into the columns of `pairs`, as many as fit; return whether the node may be waiting for
-    room. Only the driver calls it."""
-    pair, count, taken = np.empty(4, np.int64), 0, outbox[RING_HEAD]
-    while count < pairs.shape[1] and take(outbox, pair):
-        for column in range(4):
-            pairs[column, count] = pair[column]
-        count += 1
-    return was_full(outbox, 4, taken)

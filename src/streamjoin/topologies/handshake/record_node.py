@@ -17,7 +17,7 @@ from streamjoin.kernels.concurrent import queue
 from streamjoin.kernels.concurrent import scanning_node as kernel
 from streamjoin.semantics.spec import SIDES
 from streamjoin.topologies.handshake.chain_node import Arrival, ChainContext, Message
-from streamjoin.topologies.matching import Found
+from streamjoin.topologies.pair_ring import PairRing
 from streamjoin.topologies.runtime.node import PATIENCE, Bell, rehearse_channels
 
 FOUND_PAIRS = 65_536  # A scan or a probe stops once it has found this many pairs.
@@ -64,31 +64,6 @@ class RecordChannel:
         return bool(queue.has_room(self.ring, kernel.MESSAGE_WORDS))
 
 
-class PairRing:
-    """Pairs of one node that wait for the driver."""
-
-    def __init__(self, most: int, node: Bell):
-        self.ring = queue.new_ring(most, 4)
-        self._node = node
-        kernel.take_pairs(
-            self.ring, np.empty((4, 0), np.int64)
-        )  # compiles the call now, not when results wait
-
-    @property
-    def rows(self) -> int:
-        return int(queue.waiting(self.ring))
-
-    def take(self) -> Found | None:
-        """Return the pairs that wait, or None. Only the driver calls this."""
-        count = self.rows
-        if not count:
-            return None
-        pairs = np.empty((4, count), np.int64)
-        if kernel.take_pairs(self.ring, pairs):
-            self._node.ring()
-        return Found(dict(zip(SIDES, pairs[:2], strict=True)), dict(zip(SIDES, pairs[2:], strict=True)))
-
-
 class RecordNode:
     """One node: its channels, the words that compiled code works on, and its calls of Python. Subclasses hold the
     stores."""
@@ -102,7 +77,7 @@ class RecordNode:
     ):
         self.name, self.number = f"node {number}", number
         self.bell = Bell()
-        self.outbox = PairRing(shared.plan.tuning.handshake.compiled_waiting_pairs, self.bell)
+        self.outbox = PairRing(shared.plan.tuning.handshake.compiled_waiting_pairs, self.bell, places=True)
         self.inlets: dict[str, RecordChannel] = {}
         self.outlets: dict[str, RecordChannel] = {}
         self._shared, self._staging = shared, stages

@@ -11,7 +11,7 @@ import numpy as np
 from streamjoin.codegen.prepared import Stored
 from streamjoin.codegen.programs import WindowProgram, new_cursor
 from streamjoin.index.tuples import ID, TS
-from streamjoin.kernels.concurrent import atomics, queue
+from streamjoin.kernels.concurrent import atomics
 from streamjoin.kernels.concurrent import scalejoin_worker as kernel
 from streamjoin.kernels.concurrent.scanning_node import (
     CALL_OPERANDS,
@@ -23,7 +23,7 @@ from streamjoin.kernels.pairs import PairBuffer
 from streamjoin.kernels.stamping import INT64_MIN
 from streamjoin.plan.physical import Plan
 from streamjoin.semantics.spec import SIDES
-from streamjoin.topologies.matching import Found
+from streamjoin.topologies.pair_ring import PairRing
 from streamjoin.topologies.runtime.node import PATIENCE, Bell
 from streamjoin.topologies.runtime.placement import usable_cores
 from streamjoin.topologies.scalejoin.worker import (
@@ -44,27 +44,6 @@ def least_progress(notes: np.ndarray) -> WorkerProgress:
     done = int(kernel.least_joined(notes))  # first: the floors are at least as recent
     kernel.least_floors(notes, floors)
     return WorkerProgress(done, done, dict(zip(SIDES, floors.tolist(), strict=True)))
-
-
-class IdRing:
-    """Pairs of ids that wait for the driver."""
-
-    def __init__(self, most: int, worker: Bell):
-        self.ring, self._worker = queue.new_ring(most, 2), worker
-
-    @property
-    def rows(self) -> int:
-        return int(queue.waiting(self.ring))
-
-    def take(self) -> Found | None:
-        """Return the pairs that wait, or None. Only the driver calls this."""
-        count = self.rows
-        if not count:
-            return None
-        pairs = np.empty((2, count), np.int64)
-        if kernel.take_ids(self.ring, pairs):
-            self._worker.ring()
-        return Found(dict(zip(SIDES, pairs, strict=True)), {})
 
 
 class WorkerRows:
@@ -158,7 +137,7 @@ class CompiledWorker:
     def __init__(self, number: int, shared: ScaleJoinContext, plan: Plan):
         self.name, self.number, self._shared = f"scalejoin {number}", number, shared
         self.bell = shared.bell
-        self.outbox = IdRing(shared.tuning.compiled_waiting_pairs, self.bell)
+        self.outbox = PairRing(shared.tuning.compiled_waiting_pairs, self.bell, places=False)
         self._words = words = np.zeros(kernel.WORKER_WORDS, np.int64)
         words[[kernel.OWN_TURN, kernel.ALL_TURNS]] = number, shared.count
         words[kernel.FLOORS : kernel.FLOORS + 2] = INT64_MIN
@@ -221,7 +200,6 @@ class CompiledWorker:
         for held in self._held:
             held.rehearse()
         kernel.run_scalejoin_worker(stopped.words, 0, self._gathered())
-        kernel.take_ids(self.outbox.ring, np.empty((2, 0), np.int64))
         notes = self._shared.notes.copy()
         least_progress(notes)
         kernel.note_wanted(notes, 0)
